@@ -22,14 +22,17 @@ from cablestore.archive.format.profile import Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_by, topics_in
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
-from cablestore.export.writer import HASH_AT, TYPE_AT
+from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT
 from cablestore.index.batches import Progress, gc_paused, no_progress
 from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
 from cablestore.index.processes import process_pool
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import TEXT
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import decode_post
 from cablestore.protocol.waku import EVERYONE_TOPIC
+from cablestore.store.hidden import HiddenMessages
 from cablestore.store.store import CableStore
 
 _SHARED_OUT_FROM_POSTS: Final = 200_000
@@ -62,19 +65,26 @@ def create_archives(
     progress: Progress = no_progress,
     *,
     processes: int | None = None,
+    leaves_out_hidden: bool = False,
 ) -> CreateReport:
     """Make the archives of all weeks that ended by `now_ms` and have posts, in a folder that may have earlier archives.
+
+    With `leaves_out_hidden`, messages that this control node and its authorities hid or dropped in public are left out
+    (`cablestore.store.hidden`). What was dropped and is not removed yet is removed first.
 
     The same history gives the same bytes. After an interruption at any instant, the next call goes on. Without a number
     of processes, a large store uses as many as there are cores. Raises ArchiveError if the folder's index is damaged or
     was made with another profile or key, StorageError if writing fails.
     """
+    if store.moderation.is_sweeping:
+        store.moderation.sweep()
     with folder.claimed(), tempfile.TemporaryDirectory(dir=folder.path, prefix=SCRATCH_PREFIX) as scratch:
         with store.snapshot() as snapshot:
             reader = snapshot.reader
             writer = ArchiveWriter(folder, plan, deletions_of_earlier_weeks(reader))
             lists = records_in_order(reader, Path(scratch), progress=progress)
-            weeks = _weeks(reader, writer, plan, by_week(lists, now_ms))
+            hidden = HiddenMessages(reader, plan.identity.public_key) if leaves_out_hidden else None
+            weeks = _weeks(reader, writer, plan, by_week(lists, now_ms), hidden)
             # Other processes do not get the plan, because it has the secret key of the identity.
             make = partial(_make, plan.profile, plan.dialect, plan.key)
             for posts, archives, oversize in _made(make, weeks, _processes_for(reader, processes)):
@@ -91,19 +101,32 @@ def _processes_for(reader: Reader, processes: int | None) -> int:
 
 
 def _weeks(
-    reader: Reader, writer: ArchiveWriter, plan: ArchivePlan, found: Iterable[tuple[Period, list[bytes]]]
+    reader: Reader,
+    writer: ArchiveWriter,
+    plan: ArchivePlan,
+    found: Iterable[tuple[Period, list[bytes]]],
+    hidden: HiddenMessages | None,
 ) -> Iterator[_Week]:
-    """Yield the posts of each week that must be archived."""
+    """Yield the posts of each week that must be archived, without those that are hidden."""
     topics = {EVERYONE_TOPIC}
     for period, records in found:
         topics |= topics_in(records, plan.dialect)
-        missing = records
+        missing = shown = records if hidden is None else _shown(records, hidden, plan.dialect)
         if writer.has(period):
-            messages = list(messages_of(records, plan.dialect))
+            messages = list(messages_of(shown, plan.dialect))
             late = {message.post_hash for message in writer.missing(period, messages)}
-            missing = [record for record in records if record[HASH_AT:TYPE_AT] in late]
+            missing = [record for record in shown if record[HASH_AT:TYPE_AT] in late]
         stones = stones_by(missing, plan.dialect, _known_to(reader))
         yield _Week(period, topics_of(plan.profile, topics), missing, stones)
+
+
+def _shown(records: list[bytes], hidden: HiddenMessages, dialect: Dialect) -> list[bytes]:
+    """Return the records without those of hidden messages."""
+    return [
+        record
+        for record in records
+        if record[TYPE_AT] != TEXT or not hidden.has(decode_post(record[POST_AT:], dialect, record[HASH_AT:TYPE_AT]))
+    ]
 
 
 def _made(make: Callable[[_Week], _Made], weeks: Iterable[_Week], processes: int) -> Iterator[_Made]:

@@ -49,6 +49,8 @@ class ArchiveImportReport:
     """Posts of the archive that their authors have deleted since."""
     deleted_here: int = 0
     """Stored posts that a post/delete of the archive deleted."""
+    dropped: int = 0
+    """Posts of the archive that moderation keeps out of this store."""
     removed: list[bytes] = field(default_factory=list)
     """Hashes of stored posts that the archive lacks."""
 
@@ -174,6 +176,7 @@ def _write(
         known=found.count(Verdict.DUPLICATE),
         deleted=found.count(Verdict.DELETED),
         deleted_here=len(deleted_here),
+        dropped=found.count(Verdict.DROPPED) + found.count(Verdict.BLOCKED),
         removed=[outcome.hash for outcome in discarded if outcome.verdict is Verdict.DISCARDED],
     )
 

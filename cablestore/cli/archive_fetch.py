@@ -185,6 +185,7 @@ def import_and_tell(
     ):
         total += found
         more = f", {found.deleted_here:,} deleted here" if found.deleted_here else ""
+        more += f", {found.dropped:,} dropped or blocked here" if found.dropped else ""
         more += f", {len(found.removed):,} removed" if found.removed else ""
         out.say(
             f"week of {entry.period.first_day}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} "
@@ -194,6 +195,7 @@ def import_and_tell(
             known=found.known,
             deleted=found.deleted,
             deleted_here=found.deleted_here,
+            dropped=found.dropped,
             removed=[digest.hex() for digest in found.removed],
         )
     out.note(f"{total.archives:,} archives imported, {total.posts:,} new posts, {len(total.removed):,} removed")

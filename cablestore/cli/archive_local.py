@@ -25,6 +25,7 @@ from cablestore.cli.archive_options import (
     choice_options,
     control_option,
     folder_argument,
+    hidden_option,
     key_of,
     making_options,
     tell_created,
@@ -45,6 +46,7 @@ from cablestore.store.store import CableStore, system_clock_ms
 @click.command()
 @folder_argument
 @making_options
+@hidden_option
 @click.option(
     "--settle",
     "settle_ms",
@@ -60,6 +62,7 @@ def create(
     profile: str,
     cabal_key: str | None,
     public: bool,
+    leave_out_hidden: bool,
     settle_ms: int | None,
 ) -> None:
     """Create archives of all past weeks below FOLDER.
@@ -70,7 +73,8 @@ def create(
     community = store.identity.public_key.hex()
     files = ArchiveFolder(writable(folder) / community)
     with out.progress("archiving (each post twice: read, archived)", None) as progress:
-        made = create_archives(store, files, plan, system_clock_ms() - (settle_ms or 0), progress)
+        until_ms = system_clock_ms() - (settle_ms or 0)
+        made = create_archives(store, files, plan, until_ms, progress, leaves_out_hidden=leave_out_hidden)
     tell_created(out, community, made)
 
 

@@ -65,6 +65,13 @@ making_options = all_of(
 """Options of making archives."""
 
 
+hidden_option = click.option(
+    "--leave-out-hidden",
+    is_flag=True,
+    help="Leave out messages that you and those who moderate for you hid in public: members remove them, too.",
+)
+
+
 seeding_options = all_of(
     click.option(
         "--listen",

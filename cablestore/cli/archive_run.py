@@ -18,6 +18,7 @@ from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
     folder_argument,
+    hidden_option,
     key_of,
     making_options,
     seeding_options,
@@ -79,6 +80,7 @@ def seed(
 @click.command()
 @folder_argument
 @making_options
+@hidden_option
 @click.option(
     "--settle",
     "settle_ms",

@@ -27,6 +27,9 @@ from cablestore.views.installed import installed_catalog
 @click.option("--author", "authors", multiple=True, type=public_key, help="Only posts of this public key; repeatable.")
 @click.option("--after", "start_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")
 @click.option("--before", "end_ms", type=Moment(), help="Only posts dated before this time.")
+@click.option(
+    "--leave-out-hidden", is_flag=True, help="Leave out messages that you and those who moderate for you hid in public."
+)
 @common_options
 def export(
     path: Path,
@@ -36,6 +39,7 @@ def export(
     authors: tuple[bytes, ...],
     start_ms: int | None,
     end_ms: int | None,
+    leave_out_hidden: bool,
 ) -> None:
     """Export the posts to a new folder, for other stores.
 
@@ -43,7 +47,7 @@ def export(
     posts. After an interruption the same command continues where it ended; with a duration like 90d it starts from
     scratch.
     """
-    filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms)
+    filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms, leave_out_hidden)
     with out.progress("exporting (each post twice: read, written)", None) as progress:
         chosen = None if filters == Filters() else filters
         manifest = ClosedStore(path, catalog=installed_catalog()).export(folder, filters=chosen, progress=progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cablestore.cli.output import Output, colour_of, local_time, safe
@@ -20,9 +20,11 @@ class MessagePrinter:
         self.out: Final = out
         self._day = ""
         self._name_width = 0
+        self._names: Mapping[bytes, str] = {}
 
-    def show(self, messages: Sequence[Message]) -> None:
-        """Print messages after those of earlier calls."""
+    def show(self, messages: Sequence[Message], names: Mapping[bytes, str] | None = None) -> None:
+        """Print messages after those of earlier calls. `names` are of those who hid some of them."""
+        self._names = names or {}
         if self.out.as_json or not self.out.console.is_terminal:
             for message in messages:
                 self.out.say(self._line(message), **message_fields(message))
@@ -34,7 +36,7 @@ class MessagePrinter:
 
     def _line(self, message: Message) -> str:
         when, digest = self.out.when(message.timestamp_ms), message.hash.hex()[:_HASH_DIGITS]
-        return f"{when}  {_name(message)}  {safe(message.text)}  {digest}"
+        return f"{when}  {_name(message)}  {safe(self._text(message))}  {digest}"
 
     def _show_day(self, timestamp_ms: int) -> None:
         """Print a heading if the message is of another day than the one before."""
@@ -55,10 +57,18 @@ class MessagePrinter:
         row.add_row(
             Text("--:--" if moment is None else f"{moment:%H:%M}"),
             Text(_name(message), style=colour_of(message.author)),
-            Text("\n".join(map(safe, message.text.split("\n")))),
+            Text("\n".join(map(safe, self._text(message).split("\n"))), style="dim" if message.is_hidden else ""),
             Text(message.hash.hex()[:_HASH_DIGITS]),
         )
         return row
+
+    def _text(self, message: Message) -> str:
+        """Return the text, or who hid it and why if it is not to be displayed (moderation.md 4.3)."""
+        by = message.hidden_by
+        if by is None or message.text:
+            return message.text
+        name = self._names.get(by.author, by.author.hex())[:_NAME_CHARACTERS]
+        return f"[hidden by {name}{': ' if by.reason else ''}{by.reason}]"
 
 
 def _name(message: Message) -> str:
@@ -66,8 +76,8 @@ def _name(message: Message) -> str:
 
 
 def message_fields(message: Message) -> dict[str, Any]:
-    """Return the fields of a message for JSON."""
-    return {
+    """Return the fields of a message for JSON. A hidden one has more."""
+    fields = {
         "hash": message.hash.hex(),
         "channel": message.channel,
         "author": message.author.hex(),
@@ -76,3 +86,7 @@ def message_fields(message: Message) -> dict[str, Any]:
         "text": message.text,
         "links": [link.hex() for link in message.links],
     }
+    by = message.hidden_by
+    if by is None:
+        return fields
+    return fields | {"hidden_by": by.author.hex(), "hidden_reason": by.reason, "hidden_at_ms": by.timestamp_ms}

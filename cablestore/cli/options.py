@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from platformdirs import user_data_path
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import PathValue, PlainText, WholeNumber
+from cablestore.index.drops import dropped_post
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
 
@@ -79,6 +80,60 @@ def strict(command: click.Command) -> click.Command:
         elif isinstance(param.type, click.IntRange) and param.type.max is None:
             param.type = WholeNumber(param.type.min)
     return command
+
+
+def full_users(store: CableStore, texts: Iterable[str]) -> list[bytes]:
+    """Return the public keys of users, given by names, 64 hex digits, or the first few (at least 4) of a known user."""
+    return [
+        _one(text, _users_of(store, text), "user here has this name, or a public key that starts so") for text in texts
+    ]
+
+
+def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], list[bytes]]:
+    """Return the users and the posts that texts name: users as `full_users`, posts as `full_hash`."""
+    found_users, found_posts = list[bytes](), list[bytes]()
+    for text in texts:
+        posts = list(_posts_of(store, text))
+        users = [] if len(text) == 64 and posts else _users_of(store, text)
+        one = _one(text, [*posts, *users], "user or post here has this name, or a key or hash that starts so")
+        (found_posts if one in posts else found_users).append(one)
+    return found_users, found_posts
+
+
+def _one(text: str, found: list[bytes], missing: str) -> bytes:
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise click.UsageError(f"{text!r}: no {missing}. Write all 64 hex digits of others")
+    several = ", ".join(each.hex() for each in found[:5])
+    raise click.UsageError(f"{text!r} may be any of {several}: write more digits of one")
+
+
+def _users_of(store: CableStore, text: str) -> list[bytes]:
+    """Return the users that a text may mean: those of this name, else those whose public key begins with it."""
+    if len(text) == 64:
+        return [parse_hex(text, "a public key")]
+    users = list(store.users())
+    named = [user.public_key for user in users if user.name == text]
+    prefix = text.lower()
+    return named or [u.public_key for u in users if _is_prefix(prefix) and u.public_key.hex().startswith(prefix)]
+
+
+def _posts_of(store: CableStore, text: str) -> Iterator[bytes]:
+    """Yield the posts that a text may mean: stored ones, and with all digits also one that was dropped."""
+    prefix = text.lower()
+    if not _is_prefix(prefix):
+        return
+    found = store.hashes_starting(prefix, 2)
+    yield from found
+    if len(prefix) == 64 and not found:
+        with store.snapshot() as state:
+            if dropped_post(state.reader, bytes.fromhex(prefix)) is not None:
+                yield bytes.fromhex(prefix)
+
+
+def _is_prefix(text: str) -> bool:
+    return 4 <= len(text) <= 64 and not text.strip("0123456789abcdef")
 
 
 def full_hash(store: CableStore, text: str, *, with_deleted: bool = False) -> bytes:

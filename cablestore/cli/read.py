@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import click
 
@@ -22,8 +23,11 @@ from cablestore.cli.terminal import Text
 from cablestore.cli.values import Moment
 from cablestore.errors import StoreLockedError
 from cablestore.index.arrival_log import EventKind, next_sequence
+from cablestore.index.drops import dropped_post
+from cablestore.moderation import ModerationAct, act_of
 from cablestore.protocol.body import TEXT, TYPE_NAMES
-from cablestore.store.queries import Event
+from cablestore.store.display import Hidden, Message, User
+from cablestore.store.queries import Event, Snapshot
 from cablestore.store.store import CableStore
 
 _POLL_S: Final = 1.0
@@ -39,11 +43,12 @@ def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -
     """Run `log` in the process that has the store open."""
     printer = MessagePrinter(out)
     channel, after = _show_log(store, printer, **chosen)
+    hidden = chosen["hidden"]
     while follow and out.is_wanted():
         # A closed store has no next events, and raises if asked for them.
         for event in store.next_events(after, _LOOK_S) or store.events(after):
             after = event.sequence
-            _show_event(store, printer, channel, event)
+            _show_event(store, printer, channel, event, hidden)
 
 
 @offered(_serve_log)
@@ -55,6 +60,13 @@ def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -
 @click.option("--oldest", is_flag=True, help="Show the oldest messages instead of the newest.")
 @click.option("--causal", is_flag=True, help="Order by links between posts instead of by time.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for new messages and show them.")
+@click.option(
+    "--hidden",
+    type=click.Choice(get_args(Hidden)),
+    default="mark",
+    show_default=True,
+    help="What becomes of messages that moderation hides: leave them out, say who hid them and why, or show them.",
+)
 @click.option("--after", type=click.IntRange(0), hidden=True, help="Only what was stored after this sequence number.")
 @common_options
 def log(path: Path, out: Output, follow: bool, **chosen: Any) -> int | None:
@@ -79,6 +91,7 @@ def _show_log(
     oldest: bool,
     causal: bool,
     after: int | None,
+    hidden: Hidden,
 ) -> tuple[str, int]:
     """Print stored messages. Returns the channel's name as it is stored, and the number of the last event."""
     channel = store.dialect.channel_id(channel)
@@ -86,15 +99,29 @@ def _show_log(
         return channel, after
     with store.snapshot() as state:  # posts that are stored meanwhile are neither lost nor shown twice
         if causal:
-            messages = state.causal_messages(channel, since or 0, until)[-number:]
+            messages = state.causal_messages(channel, since or 0, until, hidden=hidden)[-number:]
         else:
-            page = state.messages(channel, number, newest_first=not oldest, start_ms=since or 0, end_ms=until)
-            messages = page.messages if oldest else page.messages[::-1]
+            messages = _messages(
+                state, channel, number, oldest=oldest, start_ms=since or 0, end_ms=until, hidden=hidden
+            )
         last_sequence = next_sequence(state.reader) - 1
-    printer.show(messages)
+        names = {m.hidden_by.author: state.user(m.hidden_by.author).name for m in messages if m.hidden_by is not None}
+    printer.show(messages, names)
     if not messages:
         printer.out.note(f"no messages in {safe(channel)}")
     return channel, last_sequence
+
+
+def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **chosen: Any) -> list[Message]:
+    """Return messages, oldest first. Pages have fewer than asked for where much is hidden."""
+    found, cursor = list[Message](), None
+    while len(found) < number:
+        page = state.messages(channel, number - len(found), newest_first=not oldest, cursor=cursor, **chosen)
+        found += page.messages
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found if oldest else found[::-1]
 
 
 def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, chosen: dict[str, Any]) -> int:
@@ -108,7 +135,7 @@ def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, chose
             with open_to_read(path) as store:
                 for event in store.subscribe(after, timeout_s=0):
                     after = event.sequence
-                    _show_event(store, printer, channel, event)
+                    _show_event(store, printer, channel, event, chosen["hidden"])
         except StoreLockedError:
             # The other process either ends soon, or it stays and can follow the channel for us.
             status = forward(path, "log", {**chosen, "follow": True, "after": after}, printer.out)
@@ -119,10 +146,16 @@ def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, chose
     raise AssertionError
 
 
-def _show_event(store: CableStore, printer: MessagePrinter, channel: str, event: Event) -> None:
+def _show_event(store: CableStore, printer: MessagePrinter, channel: str, event: Event, hidden: Hidden) -> None:
     post = event.post
-    if event.kind is EventKind.ACCEPTED and post and post.channel == channel and post.type == TEXT:
-        printer.show([store.resolve(post)])
+    if event.kind is not EventKind.ACCEPTED or not post or post.channel != channel or post.type != TEXT:
+        return
+    message = store.resolve(post)
+    by = message.hidden_by
+    if by is None or hidden == "show":
+        printer.show([message])
+    elif hidden == "mark":
+        printer.show([replace(message, text="")], {by.author: store.user(by.author).name})
 
 
 def _changed_at(path: Path) -> float:
@@ -156,8 +189,26 @@ def channels(store: CableStore, out: Output) -> None:
 @with_store
 def users(store: CableStore, out: Output, channel: str | None) -> None:
     """List all users who wrote, or the members of a channel."""
-    found = store.users() if channel is None else store.members(channel)
-    out.table(("name", "public_key"), ({"name": user.name, "public_key": user.public_key.hex()} for user in found))
+    found = list(store.users() if channel is None else store.members(channel))
+    rows = [_user_fields(user) for user in found]
+    decisions = store.moderation.decisions
+    context = None if channel is None else store.dialect.channel_id(channel)
+    gives = [decisions is not None and decisions.role_given_by(user.public_key, context) for user in found]
+    is_moderated = any(gives) or any(row["marks"] for row in rows)  # the own user is an admin anyway
+    if out.as_json:
+        for row in rows:
+            row["marks"] = row["marks"].split()
+    out.table(("name", "public_key", *(("role", "marks") if is_moderated else ())), rows)
+
+
+def _user_fields(user: User) -> dict[str, Any]:
+    marks = {"hidden": user.hidden_by is not None, "blocked": user.is_blocked, "dropped": user.is_dropped}
+    return {
+        "name": user.name,
+        "public_key": user.public_key.hex(),
+        "role": user.role.name.lower(),
+        "marks": " ".join(mark for mark, is_set in marks.items() if is_set),
+    }
 
 
 @offered()
@@ -165,7 +216,10 @@ def users(store: CableStore, out: Output, channel: str | None) -> None:
 @click.argument("digest", metavar="HASH")
 @with_store
 def show(store: CableStore, out: Output, digest: str) -> None:
-    """Show a post, or who deleted it. HASH is its 64 hex digits or the first few of them."""
+    """Show a post, or who deleted or dropped it. HASH is its 64 hex digits or the first few of them.
+
+    Of a message that moderation hides, `log --hidden show` tells the text.
+    """
     found = full_hash(store, digest, with_deleted=True)
     fields: dict[str, Any] = {"hash": found.hex()}
     post = store.post(found)
@@ -181,6 +235,9 @@ def show(store: CableStore, out: Output, digest: str) -> None:
             "says": str(post.body),
             "local_only": post.is_local_only,
         }
+        hiding = store.resolve(post).hidden_by if post.type == TEXT else None
+        if hiding is not None:
+            fields |= {"says": "", **_act_fields(store, out, "hidden", hiding)}
     elif stone is not None and stone.skeleton is not None:
         fields |= {
             "type": TYPE_NAMES[stone.skeleton.type],
@@ -193,7 +250,7 @@ def show(store: CableStore, out: Output, digest: str) -> None:
             "deleted_by": stone.deleted_by.hex(),
         }
     else:
-        raise click.UsageError(f"there is no post {found.hex()} here")
+        fields |= _dropped_fields(store, out, found)
     fields |= {"links": [h.hex() for h in store.links(found)], "linked_by": [h.hex() for h in store.linking(found)]}
     if out.as_json:
         out.say("", **fields, raw=post.raw.hex() if post else None)
@@ -202,6 +259,30 @@ def show(store: CableStore, out: Output, digest: str) -> None:
             out.say(f"deleted by {safe(fields['name'])}, its author, at {fields['deleted']}\n")
         rows = ({"field": key, "value": ", ".join(v) if isinstance(v, list) else str(v)} for key, v in fields.items())
         out.table(("field", "value"), rows)
+
+
+def _act_fields(store: CableStore, out: Output, done: str, act: ModerationAct) -> dict[str, Any]:
+    """Return who hid or dropped a post, when and why (moderation.md 4.3)."""
+    by = safe(store.user(act.author).name)
+    return {done: f"by {by} at {out.when(act.timestamp_ms)}", f"{done}_by": act.author.hex(), "reason": act.reason}
+
+
+def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, Any]:
+    """Return what is known of a post that was dropped. Raises UsageError if there is none."""
+    with store.snapshot() as state:
+        known = dropped_post(state.reader, digest)
+        act = None if known is None else state.post(known.act)
+    if known is None:
+        raise click.UsageError(f"there is no post {digest.hex()} here")
+    fields = {
+        "type": TYPE_NAMES[known.skeleton.type],
+        "author": known.author.hex(),
+        "name": store.user(known.author).name,
+        "time": out.when(known.skeleton.timestamp_ms),
+        "timestamp_ms": known.skeleton.timestamp_ms,
+    }
+    said = None if act is None else act_of(act)
+    return fields | ({"dropped": "yes"} if said is None else _act_fields(store, out, "dropped", said))
 
 
 @offered()

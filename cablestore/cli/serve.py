@@ -15,6 +15,7 @@ import click
 import structlog
 
 from cablestore import __version__
+from cablestore.cli import values
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import control
@@ -33,6 +34,7 @@ from cablestore.cli.service import StopSignal, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import StorageError
 from cablestore.extras import naming_extras
+from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Node, NodeSettings, SyncReport
 from cablestore.store.store import CableStore
 
@@ -46,6 +48,7 @@ _SECTIONS: Final = {
     "Addresses": ("listen", "connect", "reconcile_listen", "reconcile_connect", "metrics"),
     "Cabal and channels": (
         "cabal_key",
+        "moderation_seed",
         "channels",
         "window",
         "follow",
@@ -201,6 +204,12 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 @address_options
 @sync_options
 @click.option(
+    "--moderation-seed",
+    type=values.moderation_seed,
+    metavar="@FILE|HEX",
+    help="Moderation seed to join the cabal with: its users are admins or mods, until it is revoked.",
+)
+@click.option(
     "--follow/--no-follow",
     default=True,
     help="Request posts from peers, or only answer their requests [default: follow].",
@@ -235,6 +244,7 @@ def serve(
     reconcile_listen: tuple[Address, ...],
     reconcile_connect: tuple[Address, ...],
     metrics: Address | None,
+    moderation_seed: str | None,
     log_format: str | None,
     log_level: str | None,
     quiet: bool,
@@ -261,8 +271,29 @@ def serve(
     if unknown:
         _LOG.warning("unknown variables in the environment", extra={"names": unknown})
     with open_store(path, create=create) as store:
+        if moderation_seed is not None:
+            join_with_seed(store, moderation_seed)
         plan = ServePlan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
         return run(store, path, out, plan)
+
+
+def join_with_seed(store: CableStore, text: str) -> None:
+    """Give a store its moderation seed, unless it had this one before: what was revoked stays revoked."""
+    known = store.moderation.seed
+    if known is not None and known.roles == Seed.read_hex(text, 0).roles:
+        if known.revoked_at_ms is not None:
+            _LOG.warning("the moderation seed was revoked and is not used", extra={"users": len(known.roles)})
+        return
+    store.moderation.join_with_seed(text)
+    _LOG.info(
+        "joined with a moderation seed, which `cablestore moderation --revoke-seed` revokes",
+        extra={f"{role.name.lower()}_{number}": user.hex() for number, (user, role) in enumerate(_seeded(store), 1)},
+    )
+
+
+def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
+    seed = store.moderation.seed
+    return () if seed is None else seed.roles
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_SYNC"})

@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from cablestore import limits
 from cablestore.cli.output import safe
 from cablestore.files import ObjectFolder, folder_of, is_uri
+from cablestore.moderation import Seed
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import parse_hex
 
@@ -235,6 +236,20 @@ def _cabal_key(text: str) -> bytes:
 
 cabal_key: Final = TextValue("key", bytes, _cabal_key)
 cabal_key_hex: Final = TextValue("key", str, lambda text: _cabal_key(text).hex())
+
+
+@text_value("seed", str)
+def moderation_seed(text: str) -> str:
+    """Return a moderation seed in hex digits, given so, or as @ and the path of a file with its bytes or digits."""
+    if text.startswith("@"):
+        try:
+            data = Path(text[1:]).read_bytes()
+        except OSError as error:
+            raise ValueError(f"the moderation seed cannot be read from {text[1:]}: {error.strerror}") from None
+        is_text = not data.strip(b"0123456789abcdefABCDEF \t\r\n")
+        text = data.decode("ascii") if is_text else data.hex()
+    Seed.read_hex(text, 0)
+    return "".join(text.split())
 
 
 @text_value("name", str)

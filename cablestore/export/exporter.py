@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,6 +32,7 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
 from cablestore.index.engine import Engine
 from cablestore.index.reader import Reader
+from cablestore.protocol.post import Post
 
 _AFTER: Final = b"\xff"
 """Sorts after every record of a place, because types are smaller."""
@@ -117,11 +118,14 @@ def export_store(
     out: Location,
     *,
     filters: Filters | None = None,
+    hidden_of: Callable[[Reader], Callable[[Post], bool]] | None = None,
     segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
     run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
     progress: Progress,
 ) -> Manifest:
     """Export the present state of a store into a folder or to a URI, or finish an export of it that was interrupted.
+
+    `hidden_of` returns the test for hidden posts of a state, for filters that leave these out.
 
     Raises ExportError for a folder that holds anything else, StorageError if writing fails, CorruptStoreError for a
     store that cannot be read.
@@ -151,7 +155,9 @@ def export_store(
                 on_segment=work.add_segment,
             )
             if not work.is_read:
-                _read(reader, filters, writer, work, run_size_bytes, progress)
+                is_hidden = hidden_of(reader) if hidden_of and filters and filters.without_hidden else None
+                selection = None if filters is None else Selection(reader, filters, is_hidden)
+                _read(reader, selection, writer, work, run_size_bytes, progress)
             state.close()  # as soon as it was read
             if not work.is_merged:
                 writer.add_records(_counted(merge(work.run_paths(), work.place()), progress))
@@ -162,14 +168,13 @@ def export_store(
 
 def _read(
     reader: Reader,
-    filters: Filters | None,
+    selection: Selection | None,
     writer: ExportWriter,
     work: _Work,
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
     """Write the posts to sorted runs, and the tombstones to their segments."""
-    selection = None if filters is None else Selection(reader, filters)
     with ThreadPoolExecutor(1) as thread:
         under_way: Future[None] | None = None
         for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):

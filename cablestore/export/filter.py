@@ -7,12 +7,15 @@ channel,
 * post/role and post/moderation pass if they are for the whole cabal;
 * post/delete passes if one of its tombstones does. Without a channel filter it also passes if it matches itself.
 
+Messages that moderation hides in public are left out if that is chosen.
+
 A tombstone passes if it waits, because its target is unknown, or if its skeleton matches as its post would. So the
 post/delete of every tombstone passes too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from cablestore.export.manifest import Filters
@@ -28,15 +31,19 @@ _AUTHORS_REMEMBERED = 10_000
 class Selection:
     """Filters of an export, applied to one state of a store. Channels are named as the dialect compares them."""
 
-    def __init__(self, reader: Reader, filters: Filters) -> None:
+    def __init__(self, reader: Reader, filters: Filters, is_hidden: Callable[[Post], bool] | None = None) -> None:
+        """`is_hidden` tells which posts are hidden, for filters that leave these out."""
         self._reader = reader
         self._filters = filters
+        self._is_hidden = is_hidden if filters.without_hidden else None
         self._is_acquainted = lru_cache(_AUTHORS_REMEMBERED)(self._find_membership)
 
     def takes_post(self, post: Post) -> bool:
         """Tell whether a post passes."""
         if post.type == DELETE:
             return self._takes_deletion(post)
+        if self._is_hidden is not None and self._is_hidden(post):
+            return False
         return self._matches(post.author, post.timestamp_ms, post.type, post.channel)
 
     def takes_tombstone(self, stone: Tombstone) -> bool:

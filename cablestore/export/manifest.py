@@ -49,13 +49,15 @@ _HEX_32: Final = re.compile(r"[0-9a-f]{64}")
 class Filters:
     """Filters of an export: a post must match all that are given. `cablestore.export.filter` has the rules.
 
-    `channels` are names, `authors` 32-byte public keys; times are `start_ms` <= time < `end_ms`.
+    `channels` are names, `authors` 32-byte public keys; times are `start_ms` <= time < `end_ms`. `without_hidden` leaves
+    out messages that the store's user and those who moderate for it hid in public.
     """
 
     channels: frozenset[str] = frozenset()
     authors: frozenset[bytes] = frozenset()
     start_ms: int | None = None
     end_ms: int | None = None
+    without_hidden: bool = False
 
     def __post_init__(self) -> None:
         """Raise ExportError for a filter that no post can match."""
@@ -68,7 +70,8 @@ class Filters:
 
     def fields(self) -> dict[str, Any]:
         """Return them as the manifest has them."""
-        return {
+        more = {"without_hidden": True} if self.without_hidden else {}
+        return more | {
             "channels": sorted(self.channels),
             "authors": sorted(author.hex() for author in self.authors),
             "start_ms": self.start_ms,
@@ -304,7 +307,8 @@ def _segment_of(entry: dict[str, Any]) -> Segment:
 def filters_of(fields: dict[str, Any]) -> Filters:
     """Return filters from a manifest's entry. Raises ValueError, TypeError or KeyError if it is malformed."""
     start_ms, end_ms = (None if fields[name] is None else _number(fields[name]) for name in ("start_ms", "end_ms"))
-    return Filters(frozenset(map(str, fields["channels"])), frozenset(map(_hash, fields["authors"])), start_ms, end_ms)
+    channels, authors = frozenset(map(str, fields["channels"])), frozenset(map(_hash, fields["authors"]))
+    return Filters(channels, authors, start_ms, end_ms, fields.get("without_hidden") is True)
 
 
 def _number(value: Any) -> int:

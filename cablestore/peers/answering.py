@@ -11,6 +11,7 @@ from typing import Any, Final
 from cablestore import limits
 from cablestore.index import arrival_log
 from cablestore.index.reader import Reader
+from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
 from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
@@ -67,6 +68,21 @@ def bearable(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
     return part
 
 
+def audible(reader: Reader, request: Request, part: list[Any], audience: Audience) -> list[Any]:
+    """Remove from a part of an answer what the peer must not hear of because of blocks. Posts are not looked at."""
+    if audience.is_everyone:
+        return part
+    if isinstance(request, ListRequest):
+        return [] if audience.is_blocked else part
+    if audience.is_blocked or isinstance(request, ModerationRequest):
+        return [digest for digest in part if audience.may_hear(reader, digest)]
+    return part
+
+
+def _is_gone(reader: Reader, digest: bytes) -> bool:
+    return answers.is_deleted_here(reader, digest) or answers.is_dropped_here(reader, digest)
+
+
 @dataclass(slots=True, eq=False)
 class Answer:
     """A request that is being answered (a `ReadJob`). All parts are read from the state of the first one."""
@@ -77,10 +93,12 @@ class Answer:
     """Gets the parts, on the loop."""
     is_spared: Final[bool]
     """Whether the peer gets nothing that ends cable.js."""
+    audience: Final[Callable[[], Audience]]
+    """Returns what the peer may get now."""
     names: list[str] = field(default_factory=list)
     """Names of channels: there may be one response only, so they are collected."""
     found: set[bytes] = field(default_factory=set)
-    """Hashes of a post request that may be forwarded: those that are here, or known to be deleted."""
+    """Hashes of a post request that may be forwarded: those that are here, or known to be deleted or dropped."""
     error: Exception | None = None
     cpu_s: float = 0.0
     """Seconds that the reading thread spent on the last part."""
@@ -118,6 +136,7 @@ class Answer:
             self.is_whole = len(self._part) < limits.PART_ROWS_ANSWERED
             if self.is_spared:
                 self._part = bearable(state.reader, request, self._part)
+            self._part = audible(state.reader, request, self._part, self.audience())
             if isinstance(request, ListRequest):
                 self._collect(self._part, request)
 
@@ -133,10 +152,11 @@ class Answer:
         self._part = []
         size_bytes = 0
         is_forwarded = request.ttl > 0
+        audience, dialect = self.audience(), reader.dialect
         for post in posts:
             if is_forwarded:
                 self.found.add(post_hash(post))
-            if not self.is_spared or cable_js.bears_post(post):
+            if (not self.is_spared or cable_js.bears_post(post)) and audience.may_get(post, dialect):
                 self._part.append(post)
             size_bytes += len(post)
             if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES:
@@ -144,7 +164,7 @@ class Answer:
         self.is_whole = True
         if is_forwarded:
             missing = (digest for digest in request.hashes if digest not in self.found)
-            self.found.update([digest for digest in missing if answers.is_deleted_here(reader, digest)])
+            self.found.update([digest for digest in missing if _is_gone(reader, digest)])
 
     def _let_go(self) -> None:
         if self._state is not None:
@@ -165,12 +185,14 @@ class AnswerQueue:
         context: PeerContext,
         session: Session,
         reads: Callable[[], bool],
+        audience: Callable[[], Audience],
         send: Callable[[Answer, list[Any]], None],
     ) -> None:
-        """`reads` tells whether the peer reads what it gets. `send` gets the parts of answers."""
+        """`reads` tells whether the peer reads what it gets, `audience` what it may get. `send` gets the parts of answers."""
         self._context = context
         self._session = session
         self._reads = reads
+        self._audience = audience
         self._send = send
         settings = context.settings
         self.share: Final = ReadShare(context.loop.time, settings.rows_per_s, settings.rows_in_advance)
@@ -207,7 +229,8 @@ class AnswerQueue:
                 del self._pending[exchange]
                 if exchange.is_over:
                     continue
-                self._answer = Answer(exchange, self._context.loop.time(), self.take, self._session.is_spared)
+                now_s = self._context.loop.time()
+                self._answer = Answer(exchange, now_s, self.take, self._session.is_spared, self._audience)
             self._is_reading = True
             self._context.reads.submit(self._answer)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from cablestore import limits
 from cablestore.peers.answering import Answer, AnswerQueue
 from cablestore.peers.context import PeerContext
-from cablestore.peers.link import PeerLink
+from cablestore.peers.link import BLOCKED, PeerLink
 from cablestore.peers.settings import Address
 from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
@@ -97,7 +97,9 @@ class Connection(PeerLink):
         before."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
-        self.answers: Final = AnswerQueue(context, self.session, lambda: not self.is_slow, self._answer)
+        self.answers: Final = AnswerQueue(
+            context, self.session, lambda: not self.is_slow, lambda: self.audience, self._answer
+        )
         self.share: Final = self.answers.share
         self.is_slow = False
         """Whether the peer reads slower than we write."""
@@ -111,6 +113,8 @@ class Connection(PeerLink):
         self._slow_at_s = 0.0
         self._alive_size_bytes = 0
         """About how much memory the peer's requests that are alive take."""
+        self._leaves_at_s: float | None = None
+        """When a peer that the local user blocks must go, if it is one."""
 
     # --- the transport calls these -------------------------------------------------------------
 
@@ -296,6 +300,23 @@ class Connection(PeerLink):
         if self.faults >= self._context.settings.max_faults:
             self.close(f"{self.faults} faults, the last: {what} ({detail})")
 
+    # --- a peer that the local user blocks -----------------------------------------------------
+
+    @property
+    def is_banished(self) -> bool:
+        """Whether the connection is ending because the local user blocks the peer."""
+        return self._leaves_at_s is not None
+
+    def banish(self) -> None:
+        """End the connection. A peer that must be notified has some time to ask for the post/block first."""
+        if self.is_banished:
+            return
+        self._leaves_at_s = self._context.loop.time()
+        if self.audience.is_notified and not self.is_once:
+            self._leaves_at_s += limits.BLOCK_NOTICE_S
+        else:
+            self.end(BLOCKED)
+
     # --- the clock -----------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
@@ -303,6 +324,8 @@ class Connection(PeerLink):
         is_stuck = self.is_slow and now_s - self._slow_at_s > self._context.settings.idle_timeout_s
         if is_stuck and (self._ends_s is None or now_s <= self._ends_s):
             self.close("it does not read")
+        elif self._leaves_at_s is not None and now_s > self._leaves_at_s:
+            self.end(BLOCKED)
         else:
             super().tick(now_s)
 
@@ -325,6 +348,7 @@ class Connection(PeerLink):
     def _answer(self, answer: Answer, part: list[Any]) -> None:
         """Send a part of an answer, and conclude the answer after the last part."""
         exchange = answer.exchange
+        is_told = self.is_banished and isinstance(exchange.request, PostRequest) and bool(part)
         if answer.error is not None:
             self._context.log.error("cannot answer", extra={"peer": self.name, "reason": str(answer.error)})
             self.session.refuse(exchange)
@@ -341,6 +365,8 @@ class Connection(PeerLink):
             if exchange.is_over and PauseReason.REQUESTS in self.pauses:
                 self._weigh()
         self.flush()
+        if is_told:
+            self.end(BLOCKED)
 
     def answer_news(self, exchange: Exchange, hashes: list[bytes]) -> None:
         """Send hashes to a live request of the peer. Texts that the peer got from others are not sent again.

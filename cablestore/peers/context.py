@@ -10,6 +10,7 @@ from typing import Any
 
 from cablestore import limits
 from cablestore.peers.metrics import Metrics
+from cablestore.peers.restrictions import RestrictionKeeper
 from cablestore.peers.settings import NodeSettings
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import ReadThread, Stopwatch, WriteThread
@@ -31,6 +32,7 @@ class PeerContext:
     """Measures the time of the loop."""
     reads: ReadThread
     writes: WriteThread
+    restrictions: RestrictionKeeper
     marks: SyncState
     metrics: Metrics
     run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]

@@ -35,7 +35,9 @@ _USELESS: Final = frozenset(
     {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.TOO_FAR_AHEAD, Verdict.LOCAL_ONLY}
 )
 """Posts that are not asked for again."""
-_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
+_UNWELCOME: Final = frozenset({Verdict.DROPPED, Verdict.BLOCKED})
+"""Posts that are not asked for again until moderation lets them in."""
+_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, *_UNWELCOME})
 
 
 class Fetches:
@@ -50,6 +52,7 @@ class Fetches:
         self.is_halted = False
         self._of_peers: Final[dict[Connection, Fetch]] = {}
         self._useless: OrderedDict[bytes, None] = OrderedDict()
+        self._unwelcome: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
         """Return the number of peers that posts are fetched from."""
@@ -95,13 +98,18 @@ class Fetches:
 
     def is_useless(self, digest: bytes) -> bool:
         """Tell whether a post was refused before."""
-        return digest in self._useless
+        return digest in self._useless or digest in self._unwelcome
 
-    def refuse(self, digest: bytes) -> None:
+    def refuse(self, outcome: Outcome) -> None:
         """Remember a post that was refused."""
-        self._useless[digest] = None
-        if len(self._useless) > limits.MAX_WANTED_PER_PEER:
-            self._useless.popitem(last=False)
+        refused = self._unwelcome if outcome.verdict in _UNWELCOME else self._useless
+        refused[outcome.hash] = None
+        if len(refused) > limits.MAX_WANTED_PER_PEER:
+            refused.popitem(last=False)
+
+    def welcome(self) -> None:
+        """Forget which posts moderation did not let in: it may do so now."""
+        self._unwelcome.clear()
 
 
 class Fetch:
@@ -242,9 +250,9 @@ class Fetch:
 
     def _count(self, post: bytes, outcome: Outcome, *, is_ours: bool) -> None:
         self.report.posts += outcome.verdict is Verdict.ACCEPTED
-        if outcome.verdict in _USELESS:
+        if outcome.verdict in _USELESS or outcome.verdict in _UNWELCOME:
             self.report.refused += 1
-            self._all.refuse(outcome.hash)
+            self._all.refuse(outcome)
         session = self._connection.session
         if session.is_spared and outcome.verdict in _GENUINE and not cable_js.bears_post(post):
             session.reads_everything = True

@@ -1,7 +1,8 @@
 """Inspecting what peers give for others before it is passed on, in a thread of its own, so that nobody waits for it.
 
-Posts are decoded, verified and compared with the known deletions, as all posts that come. Hashes of posts that are
-known to be deleted are removed. So is what ends cable.js if the asking peer may be that program. Lies count against the
+Posts are decoded, verified and compared with the known deletions and with what moderation drops and blocks, as all posts
+that come. Hashes of posts that are known to be deleted or dropped are removed. So is what the asking peer must not get
+because of blocks (`audience`), and what ends cable.js if the asking peer may be that program. Lies count against the
 peer that gave them.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from cablestore import limits
 from cablestore.index.verdict import LIES, Verdict
+from cablestore.peers.audience import EVERYONE, Audience
 from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.context import PeerContext
 from cablestore.peers.relay import Route
@@ -62,12 +64,14 @@ class InspectionThread:
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         """Give those that are not known to be deleted to `route.pass_hashes`."""
-        is_spared = route.origin.is_spared
+        is_spared, audience = route.origin.is_spared, self._audience(route)
 
         def look() -> list[bytes]:
             with self._context.store.snapshot() as snapshot:
                 reader = snapshot.reader
                 found = [digest for digest in hashes if not answers.is_deleted_here(reader, digest)]
+                found = [digest for digest in found if not answers.is_dropped_here(reader, digest)]
+                found = [digest for digest in found if audience.may_hear(reader, digest)]
                 return [digest for digest in found if answers.is_bearable(reader, digest)] if is_spared else found
 
         self._charge(route, _ROWS_PER_HASH * len(hashes))
@@ -75,16 +79,21 @@ class InspectionThread:
 
     def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
         """Give those that may be passed on to `route.pass_posts`."""
-        dialect, is_spared = giver.dialect, route.origin.is_spared
+        dialect, is_spared, audience = giver.dialect, route.origin.is_spared, self._audience(route)
 
         def look() -> Appraised:
             found = list(zip(posts, self._context.store.appraise(posts, dialect), strict=True))
             taken = [post for post, outcome in found if outcome.verdict is Verdict.ACCEPTED]
+            taken = [post for post in taken if audience.may_get(post, dialect)]
             lies = [outcome.reason for _, outcome in found if outcome.verdict in LIES]
             return Appraised(list(filter(cable_js.bears_post, taken)) if is_spared else taken, lies)
 
         self._charge(route, _ROWS_PER_POST * len(posts))
         self._look(giver, look, sum(map(len, posts)), partial(self._pass_posts, route, giver))
+
+    def _audience(self, route: Route) -> Audience:
+        origin = self._connection_of(route.origin)
+        return EVERYONE if origin is None else origin.audience
 
     def _charge(self, route: Route, rows: int) -> None:
         origin = self._connection_of(route.origin)

@@ -10,9 +10,13 @@ from typing import Final, cast
 
 from cablestore import limits
 from cablestore.errors import DecodeError, HandshakeError, ReconcileError
+from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
 from cablestore.peers.settings import Address
 from cablestore.protocol.secure_channel import SecureChannel
+
+BLOCKED: Final = "the local user blocks the peer"
+"""Why a connection ends."""
 
 
 class PeerLink(asyncio.Protocol, ABC):
@@ -151,6 +155,15 @@ class PeerLink(asyncio.Protocol, ABC):
     def remote_static(self) -> bytes | None:
         """The peer's static key, if there was a handshake."""
         return self._channel.remote_static if self._channel is not None and self._channel.is_established else None
+
+    @property
+    def audience(self) -> Audience:
+        """What the peer may get now."""
+        return self._context.restrictions.audience(self.remote_static)
+
+    def banish(self) -> None:
+        """End the connection: the local user blocks the peer."""
+        self.end(BLOCKED)
 
     @property
     def _unread_size_bytes(self) -> int:

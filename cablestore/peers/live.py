@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from cablestore.peers.audience import Audience
 from cablestore.peers.connection import Connection
 from cablestore.peers.news import News, Subject
 from cablestore.protocol.dialect import Dialect
@@ -30,6 +31,9 @@ class LiveRequest:
         """Send the peer what is news to it, now or when the history is sent."""
         if self.connection.session.is_spared:
             news = [item for item in news if item.is_bearable]
+        audience = self.connection.audience
+        if not audience.is_everyone:
+            news = [item for item in news if _may_hear(audience, item)]
         if self.exchange.state is State.LIVE:
             self._answer([item.hash for item in news if item.sequence > self._known])
         else:
@@ -50,6 +54,10 @@ class LiveRequest:
         waiting, self._waiting = self._waiting, {}
         self.connection.news_waiting -= len(waiting)
         return waiting
+
+
+def _may_hear(audience: Audience, item: News) -> bool:
+    return not audience.is_blocked if item.post is None else audience.may_hear_of(item.post)
 
 
 class LiveRequests:
@@ -123,7 +131,7 @@ class LiveRequests:
                 return list(self._of(StateRequest, item.channel).values())
             case Subject.MODERATION:
                 found = self._of(ModerationRequest)
-            case Subject.MODERATION_AGAIN:
+            case Subject.MODERATION_AGAIN | Subject.PRIVATE:
                 return []
         return [live for live in found.values() if self._is_concerned(live.exchange.request, item)]
 

@@ -34,10 +34,12 @@ class Subject(Enum):
     MODERATION = "moderation"
     MODERATION_AGAIN = "moderation again"
     """What counted as undone may count again: the whole state must be sent once more."""
+    PRIVATE = "private"
+    """A local-only act of the store's user, for this node alone: no peer hears of it."""
 
 
 class News(NamedTuple):
-    """A hash that is new to live requests. `post` is set if the subject is moderation.
+    """A hash that is new to live requests. `post` is set if it is an act of moderation.
 
     `sequence` is the number of its log entry: a peer that got a later state has it already.
     """
@@ -62,7 +64,9 @@ def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple
         after = entry.sequence
         if entry.kind is EventKind.ACCEPTED:
             post = reader.post(entry.hash)
-            if post is not None and not post.is_local_only:
+            if post is not None and post.is_local_only:
+                _note(found, entry.sequence, [News(Subject.PRIVATE, "", post.hash, post.timestamp_ms, post)])
+            elif post is not None:
                 _note(found, entry.sequence, _of_post(reader, post, state_channels))
         elif entry.kind is EventKind.DELETED:
             stone = reader.burial(entry.hash)
@@ -73,7 +77,7 @@ def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple
 
 def _is_bearable(reader: Reader, item: News) -> bool:
     """Tell whether cable.js bears the post. In texts and deletions only the channel can end it."""
-    if item.subject is Subject.MODERATION_AGAIN:
+    if item.subject in (Subject.MODERATION_AGAIN, Subject.PRIVATE):
         return True
     is_plain = item.subject is Subject.CHAT
     return cable_js.bears_channel(item.channel) and (is_plain or answers.is_bearable(reader, item.hash))

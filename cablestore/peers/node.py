@@ -23,12 +23,14 @@ from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.relay import Loops, Route
 from cablestore.peers.report import ReconcileReport, SyncReport
+from cablestore.peers.restrictions import RestrictionKeeper
 from cablestore.peers.settings import Address, NodeSettings
+from cablestore.peers.sweeper import Sweeper
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
-from cablestore.protocol.exchange import Exchange, Fault, ResponseEvent
-from cablestore.protocol.message import ListRequest, PostRequest
+from cablestore.protocol.exchange import Exchange, Fault, Names, ResponseEvent
+from cablestore.protocol.message import ListRequest, PostRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
@@ -51,6 +53,7 @@ class Node:
     reconciler: Reconciler
     reconcile_port: ReconcilePort
     intake: PostIntake
+    sweeper: Sweeper
     _listener: PeerListener[Connection]
     _inspection: InspectionThread
     _feed: FeedThread
@@ -74,6 +77,7 @@ class Node:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
+        reads = ReadThread(self.store, loop)
         self.context = context = PeerContext(
             store=self.store,
             dialect=self.store.dialect,
@@ -81,7 +85,8 @@ class Node:
             loop=loop,
             log=self.log,
             watch=Stopwatch(),
-            reads=ReadThread(self.store, loop),
+            reads=reads,
+            restrictions=RestrictionKeeper(self.store, reads, self._restricted),
             writes=WriteThread(self.store, loop),
             marks=SyncState(self.store.path),
             metrics=self.metrics,
@@ -92,10 +97,12 @@ class Node:
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
+        self.sweeper = Sweeper(self.store, self.log)
         self._inspection = InspectionThread(context, self._by_session.get, self._send_on)
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
         )
+        await context.restrictions.read()
         self._run(self._tick())
         self._run(self.sync.look_at_channels())
         return self
@@ -106,10 +113,13 @@ class Node:
         loop, ports = self.context.loop, (self._listener, self.reconcile_port)
         for port in ports:
             port.stop()
+        self.sweeper.stop()
+        self.context.restrictions.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(port.close() for port in ports))
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.sweeper.close()
         await self.reconciler.close()
         await self._inspection.close()
         for worker in (self._feed, self.context.writes):
@@ -136,6 +146,9 @@ class Node:
             for link in (*self.connections, *self.reconcile_port.links):
                 link.tick(now_s)
             self._disconnect_slowest()
+            if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
+                self.context.restrictions.read_soon()
+            self.sweeper.look()
             self.context.marks.save()
 
     def _halt_fetches(self) -> None:
@@ -239,13 +252,28 @@ class Node:
     def established(self, connection: Connection) -> None:
         """Start to exchange messages with a peer."""
         self.log.info("connected", extra={"peer": connection.name, "dialed": connection.is_ours})
+        if self._feed.has_skipped:
+            self._feed.has_skipped = False
+            self.context.restrictions.read()
+        if connection.audience.is_blocked:
+            connection.banish()
+            return
         self.sync.begin(connection)
         if self.settings.reconciles and not connection.is_once:
             connection.greet()
 
+    def _restricted(self, dropped: frozenset[str], asks_again: bool) -> None:
+        """Keep to restrictions that were read: end connections with those that the local user blocks (4.6.1.1)."""
+        for link in (*self.connections, *self.reconcile_port.links):
+            if link.is_established and link.audience.is_blocked:
+                if isinstance(link, Connection):
+                    self.sync.lost(link)
+                link.banish()
+        self.sync.restricted(dropped, asks_again=asks_again)
+
     def met(self, connection: Connection) -> None:
         """Start to reconcile with a peer: both sides know that the other one does."""
-        if connection.is_ours and not connection.is_once:
+        if connection.is_ours and not connection.is_once and not connection.is_banished:
             self._run(self.reconciler.keep_in_step(connection))
 
     def is_reconciling(self, connection: Connection) -> bool:
@@ -254,7 +282,8 @@ class Node:
 
     def received_extra(self, connection: Connection, frame: bytes) -> None:
         """Take a frame of a reconciliation."""
-        self.reconciler.received(connection, frame)
+        if not connection.is_banished:
+            self.reconciler.received(connection, frame)
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that is over."""
@@ -282,8 +311,10 @@ class Node:
             if self._loops.is_loop(connection.session, request, self._by_session):
                 connection.session.refuse(exchange)
                 return False
-            is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0)
-            if is_forwarded and connection.share.is_left():
+            is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0) and not self._is_dropped(
+                request
+            )
+            if is_forwarded and connection.share.is_left() and not connection.is_banished:
                 route = Route(connection.session, exchange, self._inspection, self._routes_of_forwarded)
                 self._routes[exchange] = route
                 if not isinstance(request, PostRequest):
@@ -292,8 +323,13 @@ class Node:
             self.live.add(connection, exchange)
         return True
 
+    def _is_dropped(self, request: Request) -> bool:
+        """Tell whether a request is for a channel that is dropped."""
+        channel = request.channel if isinstance(request, TimeRangeRequest | StateRequest) else ""
+        return self.store.dialect.channel_id(channel) in self.context.restrictions.now.channels
+
     def _forward(self, route: Route, hashes: tuple[bytes, ...] | None = None) -> None:
-        others = [known.session for known in self.connections if known.is_established]
+        others = [known.session for known in self.connections if known.is_established and not known.is_banished]
         route.forward(others, self.context.loop.time(), hashes)
         origin = self._by_session.get(route.origin)
         if origin is not None:
@@ -353,6 +389,9 @@ class Node:
         if route is None:
             self.sync.take(connection, event)
         else:
+            if isinstance(event, Names):  # others may know a channel that is dropped here (moderation.md 5.1.3.7)
+                dropped, channel_id = self.context.restrictions.now.channels, self.store.dialect.channel_id
+                event = event._replace(channels=tuple(c for c in event.channels if channel_id(c) not in dropped))
             route.take(connection.session, event)
             self._send_on(route)
 
@@ -365,6 +404,7 @@ class Node:
             self.dropped(route.exchange)
 
     def _deliver(self, news: list[News]) -> None:
+        self.context.restrictions.heard(news)
         self.sync.heard(news)
         for live in self.live.deliver(news):
             live.connection.flush()

@@ -30,7 +30,9 @@ class ReconcileConnection(PeerLink):
         return "" if self.is_ours else refusal
 
     def _begin(self) -> None:
-        """The side that connected sends the first frame."""
+        """The side that connected sends the first frame, unless the local user blocks the peer."""
+        if self.audience.is_blocked:
+            self.banish()
 
     def _receive(self, messages: list[bytes]) -> None:
         for message in messages:

@@ -23,6 +23,7 @@ from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.report import ReconcileReport
 from cablestore.protocol.keys import NS_PER_MS
+from cablestore.protocol.post import Post
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
 from cablestore.reconcile.messages import EndReason, Purpose, Terms
 from cablestore.reconcile.sets import OrderedSet
@@ -31,7 +32,7 @@ from cablestore.store.queries import Snapshot
 
 T = TypeVar("T")
 Job = Callable[[], list[ArrivedPosts]]
-_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
+_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, Verdict.DROPPED, Verdict.BLOCKED})
 """Verdicts that do not count against the peer."""
 
 
@@ -61,7 +62,7 @@ class Reconciliation:
         self._intake = intake
         self._thread = thread
         self.link: Final = link
-        hooks = Hooks(self._items, context.store.post, os.urandom)
+        hooks = Hooks(self._items, self._post, os.urandom)
         self.talk: Final = ReconcileConversation(terms, hooks, context.dialect.name, purpose=purpose)
         self.accepted = self.refused = self.unstored = 0
         self.over: Final[asyncio.Future[None]] = context.loop.create_future()
@@ -178,6 +179,12 @@ class Reconciliation:
         """Return the ids of one state of the store, which is open until the conversation is over. In the thread."""
         self._snapshot = self._context.store.snapshot()
         return stored_set(self._snapshot.reader, channels)
+
+    def _post(self, digest: bytes) -> Post | None:
+        """Return a post that the peer lacks, None if it is no longer here or the peer may not get it. In the thread."""
+        post = self._context.store.post(digest)
+        is_given = post is not None and self.link.audience.may_get(post.raw, self._context.dialect)
+        return post if is_given else None
 
     def _stored(self, batch: int, posts: list[bytes], outcomes: list[Outcome] | None) -> None:
         self._storing -= 1

@@ -107,6 +107,17 @@ class Sync:
             if connection is link:
                 peer.look(asks=True)
 
+    def restricted(self, dropped: Collection[str], *, asks_again: bool) -> None:
+        """Ask nobody for channels that were dropped. With `asks_again`, ask for all that was refused before."""
+        self._channels.difference_update(dropped)
+        if asks_again:
+            self._context.marks.clear()
+            self.fetches.welcome()
+        for peer in self._peers.values():
+            peer.unfollow(dropped)
+            if asks_again:
+                peer.look(asks=True, again=True)
+
     def take(self, connection: Connection, event: ResponseEvent) -> None:
         """Take a part of the answer to a request, or its end."""
         peer = self._peers.get(connection)
@@ -176,6 +187,9 @@ class PeerSync:
         self._word = asyncio.Event()
         self._asks = False
         """Whether the peer announced new channels."""
+        self._again = False
+        """Whether to ask again for all that was asked."""
+        self._times_again = 0
         self.task: Final[asyncio.Task[None]] = context.run(self._run())
 
     # --- what is asked -------------------------------------------------------------------------
@@ -206,14 +220,41 @@ class PeerSync:
                 await self._word.wait()
                 self._word.clear()
                 asks, self._asks = self._asks, False
-                group.create_task(self._follow(asks=asks))
+                again, self._again = self._again, False
+                group.create_task(self._ask_again(asks=asks) if again else self._follow(asks=asks))
                 if asks:
                     await asyncio.sleep(limits.CHANNELS_ASKED_EVERY_S)
 
-    def look(self, *, asks: bool) -> None:
-        """Look for new channels among those of the store, and if `asks` among those of the peer."""
+    def look(self, *, asks: bool, again: bool = False) -> None:
+        """Look for new channels among those of the store, and if `asks` among those of the peer.
+
+        With `again`, ask for the state and history of all others once more.
+        """
         self._asks |= asks
+        self._again |= again
+        self._times_again += again
         self._word.set()
+
+    async def _ask_again(self, *, asks: bool) -> None:
+        """Ask for all channels that are followed once more, and follow others."""
+        known = sorted(self._followed)
+        for channel in known:
+            self._ask(StateRequest(b"", channel, 0))
+        await self._together([*map(self._history, known), self._follow(asks=asks)])
+        await self._settle()
+
+    def unfollow(self, channels: Collection[str]) -> None:
+        """Ask for these channels no more, and end what was asked of them."""
+        self._followed.difference_update(channels)
+        self._quiet.difference_update(channels)
+        for exchange, answer in list(self._answers.items()):
+            request = exchange.request
+            if isinstance(request, TimeRangeRequest | StateRequest) and request.channel in channels:
+                self._live -= isinstance(request, StateRequest) and request.is_live
+                self._connection.session.cancel(exchange)
+                if self._answers.pop(exchange, None) is not None and not answer.done.done():
+                    answer.done.set_result(Step.CANCELLED)
+        self._connection.flush()
 
     async def _follow(self, *, asks: bool) -> None:
         """Follow what is not followed yet."""
@@ -254,7 +295,8 @@ class PeerSync:
             names = {*listed, *await self._context.reads.call(_own_channels)}
         if session.is_spared:
             names = set(filter(cable_js.bears_channel, names))  # the others when it is known to bear them
-        found = sorted({self._context.dialect.channel_id(name) for name in names} - self._followed)
+        dropped = self._context.restrictions.now.channels
+        found = sorted({self._context.dialect.channel_id(name) for name in names} - self._followed - dropped)
         self._followed.update(found)
         return found
 
@@ -315,13 +357,14 @@ class PeerSync:
     async def _history(self, channel: str) -> None:
         """Fetch a channel's history, from where the last pass ended or from the start of the window."""
         now_ms = system_clock_ms()
-        window_ms = self._window_start_ms()
+        window_ms, times_again = self._window_start_ms(), self._times_again
         mark = self._context.marks.get(self._peer_name(), channel)
         is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
         start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
         async with self._turns:
             is_whole = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
-        if is_whole and self._peer_name():
+        # What a pass did not ask for may be welcome since it began.
+        if is_whole and self._peer_name() and times_again == self._times_again:
             full_at_ms = now_ms if mark is None or is_full else mark.full_at_ms
             self._passed[channel] = SyncMark(window_ms, now_ms, full_at_ms)
 

@@ -67,6 +67,11 @@ class SyncState:
         if self._peers.get(peer, {}).pop(channel, None) is not None:
             self._is_changed = True
 
+    def clear(self) -> None:
+        """Forget all marks: posts that were refused may be welcome now."""
+        self._is_changed |= bool(self._peers)
+        self._peers.clear()
+
     def save(self) -> None:
         """Write the marks to disk if they have changed."""
         if self._path is None or not self._is_changed:

@@ -159,11 +159,15 @@ class ReadThread:
         self._batches.put(self._jobs[:_MOST_JOBS])
         del self._jobs[:_MOST_JOBS]
 
-    async def call(self, function: Callable[[Reader], T]) -> T:
-        """Return the result of a function on the present state."""
+    def begin(self, function: Callable[[Reader], T]) -> asyncio.Future[T]:
+        """Return the coming result of a function on the present state. Jobs that are submitted later run after it."""
         future: asyncio.Future[T] = self._loop.create_future()
         self.submit(Call(function, future))
-        return await future
+        return future
+
+    async def call(self, function: Callable[[Reader], T]) -> T:
+        """Return the result of a function on the present state."""
+        return await self.begin(function)
 
     async def close(self) -> None:
         """End the thread when all jobs are done."""
@@ -276,6 +280,9 @@ class FeedThread:
     `wants` tells whether there are peers. Entries that come while there are none are skipped.
     """
 
+    has_skipped = False
+    """Whether entries were skipped since this was last set to false."""
+
     def __init__(
         self,
         store: CableStore,
@@ -311,7 +318,7 @@ class FeedThread:
             return
         last = self._store.last_sequence  # before `wants`: a peer that comes later has seen all up to here
         if not self._wants():
-            self._after = last
+            self._after, self.has_skipped = last, True
             self._ends.wait(_FEED_WAIT_S / 2)
             return
         with self._store.snapshot() as snapshot:

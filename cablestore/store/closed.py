@@ -6,7 +6,7 @@ back make another generation live; one that is worth keeping stays in the folder
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +31,8 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import Post
+from cablestore.store.hidden import HiddenMessages
 from cablestore.store.key_file import StoreIdentity, unseal_of
 from cablestore.views import CATALOG
 from cablestore.views.data import VIEW as DATA
@@ -144,18 +146,24 @@ class ClosedStore:
 
         With `filters`, which read views, those must be up to date. Views that the catalog lacks are ignored.
         """
+        identity = StoreIdentity(self._identity, self.path)
         engine = Engine.open(
             self.path,
             self._catalog,
             create=False,
             dialect=self._dialect,
             tuning=Tuning(),
-            unseal=StoreIdentity(self._identity, self.path).unseal,
+            unseal=identity.unseal,
             any_views=filters is None,
             allow_missing_views=True,
         )
+
+        def hidden_of(reader: Reader) -> Callable[[Post], bool]:
+            known = identity.known()
+            return HiddenMessages(reader, None if known is None else known.public_key).has
+
         with closing(engine):
-            return export_store(engine, out, filters=filters, progress=progress)
+            return export_store(engine, out, filters=filters, hidden_of=hidden_of, progress=progress)
 
     def generations(self) -> list[Generation]:
         """Return the generations, oldest first."""

@@ -108,8 +108,11 @@ class Intake:
         """Begin to verify the signatures of a batch."""
         batch.verifying = [self.verifier.start([post.raw for post in batch.posts])]
 
-    def appraise(self, raws: list[bytes], is_deleted: Callable[[bytes], bool]) -> list[Outcome]:
-        """Judge posts that are passed from one peer to another and not stored. ACCEPTED ones may be passed on."""
+    def appraise(self, raws: list[bytes], refusal: Callable[[Post], Verdict | None]) -> list[Outcome]:
+        """Judge posts that are passed from one peer to another and not stored. ACCEPTED ones may be passed on.
+
+        `refusal` returns why the store would refuse a well-formed post with a valid signature, None if it would not.
+        """
         batch = self.decode(raws)
         self.verify(batch)
         verdicts = []
@@ -119,7 +122,7 @@ class Intake:
             elif post.is_local_only:
                 verdicts.append(Verdict.LOCAL_ONLY)
             else:
-                verdicts.append(Verdict.DELETED if is_deleted(post.hash) else Verdict.ACCEPTED)
+                verdicts.append(refusal(post) or Verdict.ACCEPTED)
         return batch.settle(verdicts)
 
     def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:

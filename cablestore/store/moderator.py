@@ -428,11 +428,11 @@ class Moderator:
 
     def _act(self, transaction: Transaction, bodies: list[Body], *, dry_run: bool, sync: bool) -> Effect:
         """Sign and store acts, in one write. In a dry run only tell the effect."""
-        plan = self._judge.plan(transaction)
         posts = []
         for body in bodies:
             posts += self._composer.compose(transaction.reader, body)
             self._composer.written(posts[-1])
+        plan = self._judge.plan(transaction)  # after the first act: a store without an identity has made one
         for post in posts:
             plan.add(post)
         before, after = self._judge.judgement, self._judge.preview(plan)

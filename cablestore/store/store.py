@@ -34,6 +34,7 @@ from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
 from cablestore.store.authoring import Composer, require_deletable
 from cablestore.store.closed import ClosedStore
+from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.judge import Judge
 from cablestore.store.judgement import Judgement
@@ -253,7 +254,15 @@ class CableStore(Queries):
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
         """Judge posts of this dialect that peers pass to each other: ACCEPTED ones may pass. None is stored."""
         with self._reading() as reader:
-            return replace(self._intake, dialect=dialect).appraise(posts, partial(answers.is_deleted_here, reader))
+            judgement = self._judge.judgement
+
+            def refusal(post: Post) -> Verdict | None:
+                if answers.is_deleted_here(reader, post.hash):
+                    return Verdict.DELETED
+                found = None if judgement is None else judgement.refusal(post)
+                return None if found is None else found[0]
+
+            return replace(self._intake, dialect=dialect).appraise(posts, refusal)
 
     def admit(self, posts: Iterable[Post]) -> IntakeBatch:
         """Begin to verify decoded posts for `replace`, while further ones are still read. Writes nothing."""
@@ -441,6 +450,7 @@ class CableStore(Queries):
             self._engine,
             out,
             filters=filters,
+            hidden_of=lambda reader: HiddenMessages(reader, self._identity.known_key).has,
             segment_size_bytes=segment_size_bytes,
             run_size_bytes=run_size_bytes,
             progress=progress,

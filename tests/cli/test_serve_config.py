@@ -15,6 +15,7 @@ from serving import HERE, KEY, OTHER_KEY, Served, cablestore
 from cablestore import CableStore, limits
 from cablestore.cli import serve as service
 from cablestore.cli.serve_options import config_keys
+from cablestore.moderation import UserRole
 from cablestore.peers import Address, NodeSettings
 from cablestore.protocol.secure_channel import PROLOGUE
 
@@ -91,10 +92,15 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     assert set(tomllib.loads(text)["serve"]) == set(config_keys(service.serve))
     (tmp_path / "key").write_text(KEY)
     text = text.replace("/etc/cablestore/cabal-key", str(tmp_path / "key"))
+    (tmp_path / "seed").write_bytes(bytes([UserRole.ADMIN, *bytes(32)]))
+    text = text.replace("/etc/cablestore/seed", str(tmp_path / "seed"))
     file = toml(tmp_path, text.replace("/var/lib/cablestore/store", str(tmp_path / "store")))
     with CableStore.open(tmp_path / "store"):
         pass
     assert run("serve", "--config", file) == (0, "", "")
+    with CableStore.open(tmp_path / "store") as store:
+        assert store.moderation.decisions is not None
+        assert store.moderation.decisions.users_with(UserRole.ADMIN) == [bytes(32)]
     [plan] = plans
     defaults = NodeSettings()
     for name in ("prologue", "relays", "max_peers", "max_handshakes", "idle_timeout_s", "list_every_s", "rows_per_s"):

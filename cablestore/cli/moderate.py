@@ -1,0 +1,258 @@
+"""Commands that moderate: role, hide, unhide, drop, undrop, block, unblock, moderation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import click
+
+from cablestore.cli.channel_argument import complete_channel
+from cablestore.cli.moderation_texts import (
+    UserNames,
+    change_fields,
+    change_text,
+    judged_fields,
+    seed_rows,
+    what_applies,
+)
+from cablestore.cli.options import all_of, full_targets, full_users, with_store
+from cablestore.cli.output import Output
+from cablestore.cli.remote import offered
+from cablestore.cli.values import moderation_seed
+from cablestore.moderation import JudgedAct, UserRole
+from cablestore.store.moderator import Effect
+from cablestore.store.store import CableStore
+
+_ROLES: Final = {role.name.lower(): role for role in sorted(UserRole, reverse=True)}
+
+_act_options: Final = all_of(
+    click.option("--reason", default="", help="Why, for all who see the act: up to 128 characters."),
+    click.option("--private", is_flag=True, help="Act for yourself alone: the act never leaves this store."),
+    click.option("--dry-run", is_flag=True, help="Write nothing; show what would change for you."),
+    with_store,
+)
+"""Options of every act."""
+
+
+def _context_option(meaning: str) -> Callable[[Any], Any]:
+    return click.option("--channel", shell_complete=complete_channel, help=meaning)
+
+
+_in_channel: Final = _context_option("Only in this channel [default: everywhere].")
+_users: Final = click.argument("users", nargs=-1, required=True, metavar="USER...")
+_targets: Final = click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+_may_be_targets: Final = click.argument("targets", nargs=-1, metavar="[TARGET...]")
+
+
+def _act(function: Callable[..., Effect]) -> Callable[..., None]:
+    """Run a function that acts, remove what is dropped from then on, and print what changed."""
+
+    def command(store: CableStore, out: Output, *, dry_run: bool, **params: Any) -> None:
+        effect = function(store, **params, dry_run=dry_run)
+        if not dry_run and store.moderation.is_sweeping:
+            with out.progress("removing dropped posts", None) as progress:
+                store.moderation.sweep(progress)
+        _tell(store, out, effect, dry_run=dry_run)
+
+    # Not `wraps`: what runs on the store of another process is the innermost function.
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+def _tell(store: CableStore, out: Output, effect: Effect, *, dry_run: bool) -> None:
+    names = UserNames(store)
+    for change in () if out.as_json else effect.changes:
+        out.say(change_text(change, names))
+    if dry_run:
+        out.note("nothing was written: this is what would change")
+    if not effect.changes:
+        out.note("nothing changes for you")
+    if effect.dropped_posts:
+        out.note(f"{effect.dropped_posts:,} posts of this store {'would be' if dry_run else 'are'} removed")
+    if out.as_json:
+        out.say(
+            "",
+            posts=[post.hash.hex() for post in effect.posts],
+            changes=[change_fields(change) for change in effect.changes],
+            dropped_posts=effect.dropped_posts,
+            dry_run=dry_run,
+        )
+
+
+# --- acts -----------------------------------------------------------------------------------------
+
+
+@offered()
+@click.command()
+@click.argument("user", metavar="USER")
+@click.argument("role", type=click.Choice(list(_ROLES)))
+@_in_channel
+@_act_options
+@_act
+def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
+    """Give USER a role.
+
+    Admins and mods moderate for you, and admins give roles to others. The role user takes a role away, also one that an
+    admin gave. USER is a name, or the first digits of a public key.
+    """
+    [key] = full_users(store, [user])
+    return store.moderation.set_role(key, _ROLES[role], **how)
+
+
+@offered()
+@click.command()
+@_targets
+@_in_channel
+@_act_options
+@_act
+def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
+    """Hide messages: all of a user, or single ones. They stay stored.
+
+    A TARGET is a user (a name, or the first digits of a public key) or a message (the first digits of its hash).
+    """
+    users, posts = full_targets(store, targets)
+    return store.moderation.hide(users=users, posts=posts, **how)
+
+
+@offered()
+@click.command()
+@_targets
+@_in_channel
+@_act_options
+@_act
+def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
+    """Show again what was hidden.
+
+    What was hidden with --private is unhidden with --private. TARGETS are those of `hide`.
+    """
+    users, posts = full_targets(store, targets)
+    return store.moderation.unhide(users=users, posts=posts, **how)
+
+
+@offered()
+@click.command()
+@_may_be_targets
+@_context_option("Drop this channel.")
+@_act_options
+@_act
+def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
+    """Remove posts from this store, and take them no more.
+
+    These are single ones, all of a user, or a channel. Unlike a deletion it concerns you and those for whom you moderate, and it can be undone. A user is dropped for
+    yourself alone, as with `block --drop --private`. TARGETS are those of `hide`.
+    """
+    _require_one(targets, channel)
+    users, posts = full_targets(store, targets)
+    return store.moderation.drop(users=users, posts=posts, channel=channel, **how)
+
+
+@offered()
+@click.command()
+@_may_be_targets
+@_context_option("Undrop this channel.")
+@_act_options
+@_act
+def undrop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
+    """Let in again what was dropped. Peers are asked for it.
+
+    `cablestore moderation` lists what is dropped, with whole hashes and public keys. TARGETS are those of `hide`.
+    """
+    _require_one(targets, channel)
+    users, posts = full_targets(store, targets)
+    return store.moderation.undrop(users=users, posts=posts, channel=channel, **how)
+
+
+def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
+    if bool(targets) is (channel is not None):
+        raise click.UsageError("say what: either users or posts, or a channel with --channel")
+
+
+@offered()
+@click.command()
+@_users
+@click.option("--drop", is_flag=True, help="Remove the posts of the users that are here.")
+@click.option("--notify", is_flag=True, help="Let the users know.")
+@_act_options
+@_act
+def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
+    """Take no posts of USERS, and exchange nothing with them.
+
+    Peers that get the block keep your posts from them, and theirs from you. With --private none of this happens except
+    that their posts are not stored here. USERS are names, or first digits of public keys.
+    """
+    return store.moderation.block(full_users(store, users), **how)
+
+
+@offered()
+@click.command()
+@_users
+@click.option("--undrop", is_flag=True, help="Let in again what --drop removed.")
+@_act_options
+@_act
+def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
+    """Take posts of USERS again. A block with --private is undone with --private."""
+    return store.moderation.unblock(full_users(store, users), **how)
+
+
+# --- what applies ---------------------------------------------------------------------------------
+
+
+@offered()
+@click.command()
+@_context_option("Only what applies in this channel.")
+@click.option("--history", is_flag=True, help="List all acts of those who moderate for you, and what became of each.")
+@click.option(
+    "--seed",
+    type=moderation_seed,
+    metavar="@FILE|HEX",
+    help="Regard the users of this moderation seed as admins or mods, as it says.",
+)
+@click.option("--revoke-seed", is_flag=True, help="Revoke the moderation seed. What its users did until now stays.")
+@click.option("--dry-run", is_flag=True, help="With --seed or --revoke-seed: show what would change.")
+@with_store
+def moderation(
+    store: CableStore,
+    out: Output,
+    channel: str | None,
+    history: bool,
+    seed: str | None,
+    revoke_seed: bool,
+    dry_run: bool,
+) -> None:
+    """Show who moderates, and what is hidden, dropped or blocked.
+
+    It is what counts for you. The list says by whom, when and why.
+    """
+    if seed is not None or revoke_seed:
+        if seed is not None and revoke_seed:
+            raise click.UsageError("revoke one seed before you give another: the options are for two commands")
+        moderator = store.moderation
+        effect = (
+            moderator.revoke_seed(dry_run=dry_run) if seed is None else moderator.join_with_seed(seed, dry_run=dry_run)
+        )
+        _tell(store, out, effect, dry_run=dry_run)
+        return
+    names = UserNames(store)
+    rows = [judged_fields(judged, names, out, with_outcome=history) for judged in _judged(store, channel, history)]
+    if store.moderation.seed is not None and not history:
+        rows = [*seed_rows(store.moderation.seed, names, out), *rows]
+    columns = ("what", "target", "channel", "by", "time", "reason", *(("outcome",) if history else ()))
+    out.table(columns, rows)
+    if not rows:
+        out.note("nothing is moderated here")
+
+
+def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[JudgedAct]:
+    """Yield the acts to list: those of one context, or each in its own."""
+    read: Callable[[str | None], Iterable[JudgedAct]] = (
+        store.moderation.history if history else store.moderation.in_force
+    )
+    if channel is not None:
+        yield from filter(what_applies(history), read(channel))
+        return
+    for context in (None, *store.moderation.contexts()):
+        yield from (judged for judged in filter(what_applies(history), read(context)) if judged.act.channel == context)
+
+
+COMMANDS: Final = (role, hide, unhide, drop, undrop, block, unblock, moderation)

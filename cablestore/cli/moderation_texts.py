@@ -1,0 +1,138 @@
+"""Texts on moderation: what acts say, and what changes, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from cablestore.cli.output import Output, safe
+from cablestore.moderation import Action, JudgedAct, ModerationAct, Seed, UserRole
+from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
+from cablestore.store.changes import Change
+from cablestore.store.store import CableStore
+
+_ACTIONS: Final = {
+    Action.HIDE_USER: "hidden",
+    Action.UNHIDE_USER: "unhidden",
+    Action.HIDE_POST: "hidden post",
+    Action.UNHIDE_POST: "unhidden post",
+    Action.DROP_POST: "dropped post",
+    Action.UNDROP_POST: "undropped post",
+    Action.DROP_CHANNEL: "dropped channel",
+    Action.UNDROP_CHANNEL: "undropped channel",
+}
+_NAME_CHARACTERS: Final = 20
+_KEY_DIGITS: Final = 8
+
+
+class UserNames:
+    """UserNames of users, read once."""
+
+    def __init__(self, store: CableStore) -> None:
+        self._store = store
+        self._names: dict[bytes, str] = {}
+        self.own_key: Final = store.identity.public_key
+
+    def of(self, user: bytes) -> str:
+        """Return the name of a user, "you" for the own one. UserNames can be forged: digits of the key go with them."""
+        if user == self.own_key:
+            return "you"
+        if user not in self._names:
+            name = self._store.user(user).name
+            digits = user.hex()
+            self._names[user] = digits if name == digits else f"{name[:_NAME_CHARACTERS]} {digits[:_KEY_DIGITS]}"
+        return self._names[user]
+
+
+def is_on_posts(act: ModerationAct) -> bool:
+    """Tell whether the targets of an act are posts."""
+    return act.type == MODERATION and Action.HIDE_POST <= act.what < Action.DROP_CHANNEL
+
+
+def what(act: ModerationAct) -> str:
+    """Return what an act says of its target, in a word or two."""
+    match act.type:
+        case kind if kind == ROLE:
+            said = act.role.name.lower()
+        case kind if kind == BLOCK:
+            said = "blocked and dropped" if act.drops else "blocked"
+        case kind if kind == UNBLOCK:
+            said = "unblocked and undropped" if act.drops else "unblocked"
+        case _:
+            said = _ACTIONS[Action(act.what)]
+    return f"{said} (private)" if act.is_private else said
+
+
+def what_applies(with_undone: bool) -> Callable[[JudgedAct], bool]:
+    """Return a filter of acts to list: all, or those that do something and do not undo it."""
+
+    def is_doing(judged: JudgedAct) -> bool:
+        act = judged.act
+        return with_undone or act.type in (ROLE, BLOCK) or (act.type == MODERATION and act.what % 2 == 0)
+
+    return is_doing
+
+
+def judged_fields(judged: JudgedAct, names: UserNames, out: Output, *, with_outcome: bool) -> dict[str, Any]:
+    """Return a row of a table: an act and its outcome for one target. As JSON it has keys and hashes instead of names."""
+    act, target = judged.act, judged.target
+    fields: dict[str, Any] = {"what": what(act), "channel": act.channel or ""}
+    if out.as_json:
+        fields |= {
+            "target": target.hex(),
+            "author": act.author.hex(),
+            "timestamp_ms": act.timestamp_ms,
+            "private": act.is_private,
+            "hash": act.hash.hex(),
+        }
+    else:
+        shown = target.hex() if is_on_posts(act) or not target else _whole(target, names)
+        fields |= {"target": shown, "by": names.of(act.author), "time": out.when(act.timestamp_ms)}
+    fields["reason"] = act.reason
+    return fields | ({"outcome": judged.outcome.value} if with_outcome else {})
+
+
+def _whole(user: bytes, names: UserNames) -> str:
+    """Return the name of a user with its whole key, which commands take."""
+    name = names.of(user)
+    return name if name == user.hex() else f"{name.rsplit(' ', 1)[0]} {user.hex()}"
+
+
+def seed_rows(seed: Seed, names: UserNames, out: Output) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a moderation seed that is in force."""
+    if seed.revoked_at_ms is not None:
+        return
+    for user, role in seed.roles:
+        fields: dict[str, Any] = {"what": f"{role.name.lower()} (seed)", "channel": "", "reason": ""}
+        if out.as_json:
+            yield fields | {"target": user.hex(), "author": None, "timestamp_ms": seed.given_at_ms, "hash": None}
+        else:
+            yield fields | {"target": _whole(user, names), "by": "the seed", "time": out.when(seed.given_at_ms)}
+
+
+def change_text(change: Change, names: UserNames) -> str:
+    """Return a change as a line for a person."""
+    where = f"in {safe(change.channel)}" if change.channel else ""
+    if isinstance(change.after, UserRole):
+        assert isinstance(change.before, UserRole)  # noqa: S101 - both are of one kind
+        roles = f"{change.after.name.lower()}, was {change.before.name.lower()}"
+        return " ".join(filter(None, (safe(names.of(change.target)), where, "is", roles)))
+    verb = "is" if change.after else "is no longer"
+    if not change.target:
+        return f"the channel {safe(change.channel or '')} {verb} {change.what}"
+    return " ".join(filter(None, (safe(names.of(change.target)), where, verb, change.what)))
+
+
+def change_fields(change: Change) -> dict[str, Any]:
+    """Return a change for JSON."""
+
+    def plain(value: UserRole | bool) -> str | bool:
+        return value.name.lower() if isinstance(value, UserRole) else value
+
+    return {
+        "what": change.what,
+        "target": change.target.hex(),
+        "channel": change.channel,
+        "before": plain(change.before),
+        "after": plain(change.after),
+    }

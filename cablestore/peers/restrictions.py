@@ -1,0 +1,146 @@
+"""Restrictions: what moderation forbids a node, as of the state of the store that was read last (moderation.md 4.6, 5.1).
+
+Which peers are cut off or do not get everything follows from public acts alone, so that nobody learns of private ones.
+What the node does not ask for follows from all acts: peers see missing requests at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from cablestore.index.drops import AppliedDrops, stored_drops
+from cablestore.index.reader import Reader
+from cablestore.moderation import Action, Decisions, ModerationAct, act_of, blocks_in_force
+from cablestore.peers.audience import EVERYONE, Audience, BlockBook
+from cablestore.peers.news import News, Subject
+from cablestore.peers.threads import ReadThread
+from cablestore.protocol.body import BLOCK, MODERATION, UNBLOCK
+from cablestore.protocol.post import Post
+from cablestore.store.store import CableStore
+from cablestore.views import moderation
+
+_ON_MODERATION: Final = frozenset({Subject.MODERATION, Subject.MODERATION_AGAIN, Subject.PRIVATE})
+
+_SHARE: Final = 0.1
+"""Part of the time of the reading thread that reading the restrictions may take: anyone can write acts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restrictions:
+    """What moderation forbids at one moment."""
+
+    book: BlockBook = field(default_factory=BlockBook)
+    channels: frozenset[str] = frozenset()
+    """Channels that are dropped: nobody is asked for them, and nobody is told their names."""
+    refused: frozenset[tuple[bytes, bytes]] = frozenset()
+    """What makes the store refuse posts: keys of drops with their acts, users who block the local one or are blocked."""
+
+
+class RestrictionKeeper:
+    """The restrictions of a node. On the loop; any thread may look at them."""
+
+    def __init__(self, store: CableStore, reads: ReadThread, changed: Callable[[frozenset[str], bool], None]) -> None:
+        """`changed` gets the channels that were dropped, and whether posts that were refused may be welcome now."""
+        self._store = store
+        self._reads = reads
+        self._changed = changed
+        self._read_from: tuple[Decisions | None, ...] = ()
+        """The decisions that the last two readings were made from."""
+        self._is_eased = False
+        self._loop = asyncio.get_running_loop()
+        self._waits: asyncio.TimerHandle | None = None
+        self._not_before_s = 0.0
+        self.now = Restrictions()
+
+    def audience(self, static: bytes | None) -> Audience:
+        """Return what the peer with this static key may get, None for a peer that is not known."""
+        return EVERYONE if static is None else self.now.book.audience(static)
+
+    def are_outdated(self) -> bool:
+        """Tell whether other acts may apply than when the restrictions were read.
+
+        Decisions are there just before the rows that belong to them: the first reading after a change may miss those.
+        """
+        now = self._store.moderation.decisions
+        return self._read_from != (now, now)
+
+    def heard(self, news: Iterable[News]) -> None:
+        """Read them again if acts of moderation are among the news."""
+        acts = [item for item in news if item.subject in _ON_MODERATION]
+        if acts:
+            self._is_eased |= any(self._lets_in(item.post) for item in acts if item.post is not None)
+            self.read_soon()
+
+    def _lets_in(self, post: Post) -> bool:
+        """Tell whether an act may let in what was refused. What it undoes may have come just before it, unseen here."""
+        decisions, act = self._store.moderation.decisions, act_of(post)
+        if decisions is None or act is None or not _undoes(act):
+            return False
+        return act.is_private or decisions.role(act.author, act.channel).has_authority
+
+    def read_soon(self) -> None:
+        """Read them now, or in a while if reading takes long: others must get their turn."""
+        if self._waits is None:
+            self._waits = self._loop.call_at(self._not_before_s, self.read)
+
+    def read(self) -> asyncio.Future[Restrictions]:
+        """Read them now. Requests that are answered after this call are answered by what is read."""
+        if self._waits is not None:
+            self._waits.cancel()
+        self._waits = None
+        future = self._reads.begin(self._read)
+        future.add_done_callback(self._has_read)
+        return future
+
+    def _read(self, reader: Reader) -> Restrictions:
+        """Read the restrictions, in the thread that reads: answers that it reads later keep to them."""
+        began_s = self._loop.time()
+        decisions = self._store.moderation.decisions
+        self._read_from = (*self._read_from[-1:], decisions)
+        before, self.now = self.now, read_restrictions(reader, decisions)
+        now_s = self._loop.time()
+        self._not_before_s = now_s + (now_s - began_s) / _SHARE
+        return before
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._waits is not None:
+            self._waits.cancel()
+
+    def _has_read(self, future: asyncio.Future[Restrictions]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            before, is_eased = future.result(), self._is_eased
+            self._is_eased = False
+            self._changed(self.now.channels - before.channels, is_eased or not before.refused <= self.now.refused)
+
+
+def read_restrictions(reader: Reader, decisions: Decisions | None) -> Restrictions:
+    """Read what moderation forbids a node: the decisions, the drops, and who blocks whom."""
+    pairs = blocks_in_force(_public_blocks(reader))
+    if decisions is None:
+        return Restrictions(BlockBook(pairs))
+    drops = dict(stored_drops(reader))
+    own = {blocked: decisions.blocked_by(blocked, public=True) for _, blocked in pairs}
+    refused = {(key, drop.act) for key, drop in drops.items()}
+    refused |= {(judged.target, b"blocked") for judged in decisions.in_force() if judged.act.type == BLOCK}
+    refused |= {(user, b"blocks us") for user in {by for by, _ in pairs} if decisions.blocks_own_user(user)}
+    return Restrictions(
+        BlockBook(pairs, {user: act.notifies for user, act in own.items() if act is not None}),
+        frozenset(AppliedDrops.of_rows(drops).channels),
+        frozenset(refused),
+    )
+
+
+def _undoes(act: ModerationAct) -> bool:
+    return act.type == UNBLOCK or (act.type == MODERATION and act.what in (Action.UNDROP_POST, Action.UNDROP_CHANNEL))
+
+
+def _public_blocks(reader: Reader) -> Iterator[ModerationAct]:
+    for digest in moderation.blocks(reader):
+        post = reader.post(digest)
+        act = None if post is None else act_of(post)
+        if act is not None:
+            yield act

@@ -1,0 +1,58 @@
+"""The removal of dropped posts while a node runs: a batch at a time, in a thread, between the writes of others."""
+
+from __future__ import annotations
+
+import asyncio
+from logging import Logger
+from typing import Final
+
+from cablestore.errors import StoreClosedError
+from cablestore.store.store import CableStore
+
+
+class _StopError(Exception):
+    """End of a removal because the node stops. The next one goes on where it was."""
+
+
+class Sweeper:
+    """Remover of dropped posts. On the loop, except for `_sweep`."""
+
+    def __init__(self, store: CableStore, log: Logger) -> None:
+        self._store = store
+        self._log: Final = log
+        self._work: asyncio.Future[int] | None = None
+        self._is_stopping = False
+        self._has_failed = False
+
+    def look(self) -> None:
+        """Begin to remove posts if any are dropped. After a failure nothing is tried again: writes fail too."""
+        is_idle = self._work is None and not self._is_stopping and not self._has_failed
+        if is_idle and self._store.moderation.is_sweeping:
+            self._work = asyncio.get_running_loop().run_in_executor(None, self._sweep)
+            self._work.add_done_callback(self._done)
+
+    def _sweep(self) -> int:
+        try:
+            return self._store.moderation.sweep(self._go_on)
+        except _StopError:
+            return 0
+
+    def _go_on(self, _: int) -> None:
+        if self._is_stopping:
+            raise _StopError
+
+    def _done(self, work: asyncio.Future[int]) -> None:
+        self._work = None
+        error = None if work.cancelled() else work.exception()
+        if error is not None and not isinstance(error, StoreClosedError):
+            self._has_failed = True
+            self._log.error("dropped posts cannot be removed", extra={"reason": str(error)})
+
+    def stop(self) -> None:
+        """Remove no more."""
+        self._is_stopping = True
+
+    async def close(self) -> None:
+        """Wait for the batch that is under way."""
+        if self._work is not None:
+            await asyncio.wait({self._work})

@@ -1,0 +1,213 @@
+"""Commands that moderate: what they write, what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from people import ANN, BOB, CYD, raws
+from serving import HERE, Served, cablestore
+
+from cablestore import CableStore, Post
+from cablestore.cli import main
+from cablestore.moderation import Seed, UserRole
+
+Run = Callable[..., tuple[int, str, str]]
+SEED = bytes([UserRole.ADMIN, *ANN.key, UserRole.MOD, *CYD.key])
+
+
+@pytest.fixture
+def posts() -> list[Post]:
+    texts = [BOB.text("default", "buy pills"), ANN.text("default", "hello"), BOB.text("other", "more pills")]
+    return [*texts, BOB.named("bob"), ANN.named("ann"), CYD.text("default", "who is this?")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, posts: list[Post]) -> Path:
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(*posts))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "-s", str(folder)])
+        found = capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return code, found.out, found.err
+
+    return run
+
+
+def told(run: Run, *words: str) -> list[dict[str, Any]]:
+    code, out, err = run(*words, "--json")
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def texts(run: Run, *words: str) -> list[str]:
+    return [line["text"] for line in told(run, "log", *words)]
+
+
+def test_hidden_messages_are_marked_and_say_by_whom_and_why(run: Run, posts: list[Post]) -> None:
+    [dry] = told(run, "hide", "bob", "--reason", "spam", "--dry-run")
+    assert (dry["posts"], dry["dry_run"]) == ([], True)
+    assert texts(run, "default") == ["buy pills", "hello", "who is this?"]
+    [done] = told(run, "hide", "bob", "--reason", "spam")
+    assert done["changes"] == dry["changes"]
+    assert [change["what"] for change in done["changes"]] == ["hidden"]
+    assert len(done["posts"]) == 1
+    assert "[hidden by " in run("log", "default")[1]
+    assert ": spam]" in run("log", "default")[1]
+    [first, *_] = told(run, "log", "default")
+    assert (first["text"], first["hidden_reason"]) == ("", "spam")
+    assert texts(run, "default", "--hidden", "show") == ["buy pills", "hello", "who is this?"]
+    assert texts(run, "default", "--hidden", "omit") == ["hello", "who is this?"]
+    assert texts(run, "default", "--hidden", "omit", "-n", "1", "--oldest") == ["hello"]
+    assert texts(run, "default", "--causal", "--hidden", "omit") == ["hello", "who is this?"]
+    users = {user["name"]: user["marks"] for user in told(run, "users")}
+    assert users["bob"] == ["hidden"]
+    assert users["ann"] == []
+    assert "hidden" in run("users")[1]
+    shown = told(run, "show", posts[0].hash.hex())[0]
+    assert (shown["says"], shown["reason"]) == ("", "spam")
+
+    told(run, "unhide", "bob")
+    assert texts(run, "default") == ["buy pills", "hello", "who is this?"]
+    assert "marks" not in run("users")[1]
+
+
+def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts: list[Post]) -> None:
+    told(run, "hide", posts[0].hash.hex()[:10])
+    assert texts(run, "default", "--hidden", "omit") == ["hello", "who is this?"]
+    told(run, "drop", posts[1].hash.hex(), "--reason", "by mistake")
+    assert texts(run, "default", "--hidden", "omit") == ["who is this?"]
+    dropped = told(run, "show", posts[1].hash.hex())[0]
+    assert (dropped["reason"], dropped["author"]) == ("by mistake", ANN.key.hex())
+    listed = {(act["what"], act["target"]) for act in told(run, "moderation")}
+    assert listed == {("hidden post", posts[0].hash.hex()), ("dropped post", posts[1].hash.hex())}
+    told(run, "undrop", posts[1].hash.hex())
+    assert run("show", posts[1].hash.hex())[0] == 2
+    assert [act["outcome"] for act in told(run, "moderation", "--history")] == ["applies", "undone", "applies"]
+
+
+def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path, posts: list[Post]) -> None:
+    code, out, err = run("drop", "bob")
+    assert (code, "is dropped" in out, "3 posts of this store are removed" in err) == (0, True, True)
+    with CableStore.open(folder) as store:
+        assert [store.post(post.hash) for post in posts if post.author == BOB.key] == [None] * 3
+        [act] = store.local_only()
+        assert (act.type_name, act.is_local_only) == ("block", True)
+    assert [act["private"] for act in told(run, "moderation")] == [True]
+    told(run, "undrop", BOB.key.hex())
+    assert not told(run, "moderation")
+    told(run, "drop", "--channel", "other")
+    assert [channel["channel"] for channel in told(run, "channels")] == ["default"]
+
+
+def test_roles_are_given_in_a_channel_or_everywhere(run: Run) -> None:
+    told(run, "role", "ann", "admin")
+    told(run, "role", CYD.key.hex()[:8], "mod", "--channel", "default")
+    assert [(act["what"], act["channel"]) for act in told(run, "moderation")] == [("admin", ""), ("mod", "default")]
+    assert {u["public_key"]: u["role"] for u in told(run, "users")}[ANN.key.hex()] == "admin"
+    members = {u["public_key"]: u["role"] for u in told(run, "users", "--channel", "default")}
+    assert (members[ANN.key.hex()], members[CYD.key.hex()]) == ("admin", "mod")
+    assert [act["what"] for act in told(run, "moderation", "--channel", "default")] == ["admin", "mod"]
+
+
+def test_blocks_are_undone_as_privately_as_they_were_done(run: Run) -> None:
+    told(run, "block", "bob", "--drop", "--private")
+    assert {act["what"] for act in told(run, "moderation")} == {"blocked and dropped (private)"}
+    code, _, err = run("unblock", BOB.key.hex(), "--undrop")
+    assert (code, "priva" in err) == (2, True)
+    told(run, "unblock", BOB.key.hex(), "--undrop", "--private")
+    told(run, "block", CYD.key.hex(), "--notify")
+    assert [act["what"] for act in told(run, "moderation")] == ["blocked"]
+
+
+@pytest.mark.parametrize("form", ["bytes", "digits", "printed", "given"])
+def test_a_moderation_seed_is_given_and_revoked(run: Run, tmp_path: Path, form: str) -> None:
+    file = tmp_path / "seed"
+    printed = "\n".join(f"{role:x}{key.hex()}" for key, role in Seed.read(SEED, 0).roles)
+    file.write_bytes({"bytes": SEED, "printed": printed.encode() + b"\n"}.get(form, SEED.hex().encode()))
+    told(run, "moderation", "--seed", SEED.hex() if form == "given" else f"@{file}")
+    assert [(row["what"], row["target"]) for row in told(run, "moderation")] == [
+        ("admin (seed)", ANN.key.hex()),
+        ("mod (seed)", CYD.key.hex()),
+    ]
+    assert "ann" in run("moderation")[1]
+    told(run, "moderation", "--revoke-seed")
+    assert not told(run, "moderation")
+    assert run("moderation", "--revoke-seed")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["hide", "nobody"], "no user or post here"),
+        (["hide", ""], "no user or post here"),
+        (["block", "nobody"], "no user here"),
+        (["drop"], "either users or posts"),
+        (["drop", "bob", "--channel", "default"], "either users or posts"),
+        (["role", "bob", "king"], "'king' is not one of"),
+        (["role", "bob", "mod", "--reason", "x" * 129], "129"),
+        (["role", "me", "admin"], "no user here"),
+        (["moderation", "--seed", "zz"], "hex digits"),
+        (["moderation", "--seed", "@nowhere"], "cannot be read from nowhere"),
+        (["moderation", "--seed", SEED.hex(), "--revoke-seed"], "two commands"),
+        (["block", BOB.key.hex(), "--private", "--notify"], "notified"),
+        (["block", *(f"{n:064x}" for n in range(17))], "16"),
+    ],
+)
+def test_what_is_refused_says_why(run: Run, words: list[str], reason: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert reason in err
+
+
+def test_two_users_of_one_name_are_told_apart(run: Run, folder: Path) -> None:
+    with CableStore.open(folder) as store:
+        store.ingest(raws(CYD.named("bob")))
+    code, _, err = run("hide", "bob")
+    assert code == 2
+    assert BOB.key.hex() in err
+    assert CYD.key.hex() in err
+    told(run, "hide", BOB.key.hex()[:12])
+    assert [user["public_key"] for user in told(run, "users") if user["marks"]] == [BOB.key.hex()]
+
+
+def test_commands_work_while_the_store_is_served(folder: Path, tmp_path: Path, serving: Callable[..., Served]) -> None:
+    """The seed that `serve` was given counts once: what was revoked stays revoked."""
+    seed = tmp_path / "seed"
+    seed.write_bytes(SEED)
+
+    def lines(*words: str) -> list[dict[str, Any]]:
+        found = cablestore(*words, "--json", store=folder)
+        assert found.returncode == 0, found.stderr
+        return [json.loads(line) for line in found.stdout.splitlines()]
+
+    def served() -> Served:
+        child = serving(folder, "--listen", HERE, "--moderation-seed", f"@{seed}")
+        assert child.address
+        return child
+
+    child = served()
+    assert {row["what"] for row in lines("moderation")} == {"admin (seed)", "mod (seed)"}
+    lines("hide", "bob", "--reason", "spam")
+    lines("drop", "--channel", "other")
+    lines("role", "ann", "user")
+    assert [line["text"] for line in lines("log", "default")] == ["", "hello", "who is this?"]
+    lines("moderation", "--revoke-seed")
+    assert sorted(row["what"] for row in lines("moderation")) == ["dropped channel", "hidden", "user"]
+    assert child.logged("joined with a moderation seed, which `cablestore moderation --revoke-seed` revokes")
+    assert child.stop() == 0
+    child = served()
+    assert sorted(row["what"] for row in lines("moderation")) == ["dropped channel", "hidden", "user"]
+    assert child.logged("the moderation seed was revoked and is not used")
+    assert child.stop() == 0

@@ -1,0 +1,53 @@
+"""Exports without what moderation hides in public, and imports into a store that dropped a part of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from people import ANN, BOB, CYD, raws
+
+from cablestore import CableStore, Post
+from cablestore.export import Filters, read_manifest
+from cablestore.store.closed import ClosedStore
+
+WITHOUT_HIDDEN = Filters(without_hidden=True)
+
+
+def texts() -> list[Post]:
+    return [person.text("default", "x") for person in (ANN, BOB, CYD)]
+
+
+def exported(folder: Path) -> set[bytes]:
+    with CableStore.in_memory(verify_threads=1) as other:
+        other.import_exports([folder])
+        return {message.hash for message in other.messages("default", hidden="show").messages}
+
+
+def test_hidden_messages_are_left_out_if_that_is_chosen(tmp_path: Path) -> None:
+    """Open or closed. The manifest says so, and what is hidden in private is not left out."""
+    posts = texts()
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(*posts))
+        store.moderation.hide(users=[ANN.key], reason="spam")
+        store.moderation.hide(users=[BOB.key], private=True)
+        manifest = store.export(tmp_path / "open", filters=WITHOUT_HIDDEN)
+        store.export(tmp_path / "all")
+    ClosedStore(tmp_path / "store").export(tmp_path / "closed", filters=WITHOUT_HIDDEN)
+    assert exported(tmp_path / "open") == exported(tmp_path / "closed") == {post.hash for post in posts[1:]}
+    assert exported(tmp_path / "all") == {post.hash for post in posts}
+    assert read_manifest(tmp_path / "open").filters == manifest.filters == WITHOUT_HIDDEN
+    assert b"without_hidden" not in (tmp_path / "all" / "manifest.json").read_bytes()
+
+
+def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
+    posts = texts()
+    with CableStore.in_memory(verify_threads=1) as source:
+        source.ingest(raws(*posts))
+        source.export(tmp_path / "all")
+    with CableStore.in_memory(verify_threads=1) as store:
+        store.ingest(raws(posts[0]))
+        store.moderation.drop(users=[ANN.key])
+        summary = store.import_exports([tmp_path / "all"])
+        assert summary.verdicts["dropped"] == 1
+        assert {message.author for message in store.messages("default").messages} == {BOB.key, CYD.key}
+        assert store.check().is_clean

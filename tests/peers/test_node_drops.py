@@ -1,0 +1,227 @@
+"""Drops over real sockets: what is dropped is not asked for, stored, given, told or passed on, until it is undropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from by_hand import on_loop
+from history import NOW_MS
+from peering import QUICK, Keeper, Raw, hashes_of, memory, network, raw_listener, raw_peer, until
+from people import ANN, CYD
+
+from cablestore import CableStore, Post
+from cablestore.moderation import UserRole
+from cablestore.peers import Address
+from cablestore.protocol.message import (
+    HashResponse,
+    ListRequest,
+    ListResponse,
+    ModerationRequest,
+    PostRequest,
+    PostResponse,
+    StateRequest,
+    TimeRangeRequest,
+)
+
+EVERYTHING = TimeRangeRequest(b"", "default", 0, 2**50, 0)
+
+
+def store_of(name: str, *posts: Post, at_ms: int = NOW_MS) -> CableStore:
+    """Make a store whose clock moves: an act counts for others only after its author got authority."""
+    times = count(at_ms + 1_000)
+    return memory(name, posts=posts, clock=lambda: next(times))
+
+
+def has(store: CableStore, *posts: Post) -> list[bool]:
+    return [store.post(post.hash) is not None for post in posts]
+
+
+def written() -> list[Post]:
+    return [CYD.text("default", "one"), CYD.text("elsewhere", "two"), CYD.named("cyd"), CYD.topic("default", "three")]
+
+
+async def given_to(peer: Raw, posts: Iterable[Post]) -> set[bytes]:
+    """Return the hashes of the posts that a node gives when it is asked for these."""
+    asked = peer.ask(PostRequest(b"", tuple(post.hash for post in posts)))
+    await until(lambda: peer.is_concluded(asked))
+    return hashes_of(raw for m in peer.answers_to(asked) if isinstance(m, PostResponse) for raw in m.posts)
+
+
+async def told_to(peer: Raw, *channels: str) -> set[bytes]:
+    """Return all hashes that a node tells of these channels."""
+    asked = [peer.ask(EVERYTHING._replace(channel=channel)) for channel in channels]
+    asked += [peer.ask(StateRequest(b"", channel, 0)) for channel in channels]
+    await until(lambda: all(map(peer.is_concluded, asked)))
+    return {digest for request_id in asked for digest in peer.hashes(request_id)}
+
+
+async def named_to(peer: Raw) -> set[str]:
+    asked = peer.ask(ListRequest(b"", 0, 0))
+    await until(lambda: peer.is_concluded(asked))
+    return {name for m in peer.answers_to(asked) if isinstance(m, ListResponse) for name in m.channels}
+
+
+@on_loop
+async def test_a_user_is_dropped_and_comes_back() -> None:
+    """Three nodes that all know each other. One drops another, which goes on writing."""
+    stores = one, other, third = store_of("one", ANN.text("default", "x")), store_of("other"), store_of("third")
+    before = [third.text("default", "before"), third.info(name="third"), third.text("elsewhere", "y")]
+    async with network(*stores) as net:
+        await net.ring()
+        await net.are_alike()
+        effect = one.moderation.drop(users=[third.identity.public_key])
+        assert effect.dropped_posts
+        after = [third.text("default", "after"), third.topic("elsewhere", "z")]
+        await until(lambda: all(has(other, *before, *after)))
+        await until(lambda: not one.moderation.is_sweeping)
+        client = await raw_peer(net.addresses[net.nodes[0]])
+        theirs = {post.hash for post in (*before, *after)}
+        assert not await given_to(client, (*before, *after))
+        assert not theirs & await told_to(client, "default", "elsewhere")
+        assert not any(has(one, *before, *after))
+        assert third.identity.public_key not in {user.public_key for user in one.users()}
+
+        one.moderation.undrop(users=[third.identity.public_key])
+        await until(lambda: all(has(one, *before, *after)), lambda: has(one, *before, *after))
+        assert theirs <= await told_to(client, "default", "elsewhere")
+        assert await given_to(client, (*before, *after)) == theirs
+
+
+@on_loop
+async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_for_once() -> None:
+    old, new = written(), [CYD.text("default", "new"), ANN.text("default", "another's")]
+    store = store_of("one", *old)
+    store.moderation.drop(users=[CYD.key])
+    async with raw_listener(Keeper, posts=[*old, *new]) as (address, keepers), network(store) as net:
+        node = net.nodes[0]
+        for _ in range(3):
+            link = await node.connect(address)
+            await until(lambda: all(has(store, new[1])))
+            await until(lambda: not node.sync.fetches.wanted and not node.sync.fetches.storing)
+            link.close("again")
+            await until(lambda: not node.connections)
+        asked = [digest for keeper in keepers for m in keeper.asked(PostRequest) for digest in m.hashes]
+        assert not any(has(store, *old, new[0]))
+        assert asked.count(new[0].hash) == 1
+        assert set(asked) == {post.hash for post in new}
+
+
+@on_loop
+async def test_a_dropped_channel_is_asked_of_nobody_until_it_is_undropped() -> None:
+    posts = written()
+    store = store_of("one", *posts)
+    store.moderation.drop(channel="elsewhere")
+    async with raw_listener(Keeper, posts=posts) as (address, keepers), network(store) as net:
+        await net.nodes[0].connect(address)
+        [keeper] = keepers
+        await until(lambda: [m for m in keeper.asked(TimeRangeRequest) if m.is_live])
+        assert {m.channel for m in keeper.asked(TimeRangeRequest)} == {"default"}
+        assert {m.channel for m in keeper.asked(StateRequest)} == {"default"}
+        client = await raw_peer(net.addresses[net.nodes[0]])
+        assert await named_to(client) == {"default"}
+        assert not await told_to(client, "elsewhere")
+
+        store.moderation.undrop(channel="elsewhere")
+        await until(lambda: all(has(store, *posts)))
+        assert await named_to(client) == {"default", "elsewhere"}
+
+
+@on_loop
+async def test_a_channel_that_is_dropped_while_it_is_followed() -> None:
+    """The live requests for it end. An admin's drop counts for those who regard it as one, and so does its undoing."""
+    one, other = store_of("one", *written(), at_ms=NOW_MS + 1_000_000), store_of("other")
+    async with network(one, other) as net:
+        await net.ring()
+        await net.are_alike()
+        other.moderation.set_role(one.identity.public_key, UserRole.ADMIN)
+        one.moderation.drop(channel="elsewhere", reason="nobody is here")
+        await until(lambda: "elsewhere" not in {channel.name for channel in other.channels()})
+        asked = [request for node in net.nodes for c in node.connections for request in c.session.asked.values()]
+        await until(
+            lambda: not [e for e in asked if getattr(e.request, "channel", "") == "elsewhere" and not e.is_over]
+        )
+        late = CYD.text("elsewhere", "late")
+        other.ingest([late.raw])
+        assert has(other, late) == [False]
+        source = store_of("source", *written(), late)
+        await net.link(await net.add(source), net.nodes[1])
+        one.moderation.undrop(channel="elsewhere")
+        await until(lambda: all(has(one, late)) and all(has(other, late)))
+    source.close()
+
+
+@on_loop
+async def test_nothing_that_is_dropped_is_passed_on() -> None:
+    """A relay asks others for what it does not have, and they have what it dropped."""
+    settings = replace(QUICK, relays=True, channels=frozenset({"nobody writes here"}), list_every_s=600)
+    posts = [*written(), ANN.text("default", "another's"), CYD.text("third", "by cyd")]
+    relay, source = store_of("relay", *posts[:1]), store_of("source", *posts)
+    relay.moderation.drop(users=[CYD.key])
+    relay.ingest([ANN.text("elsewhere", "so that it can be dropped").raw])
+    relay.moderation.drop(channel="elsewhere", private=True)
+    async with network(relay, source, settings=settings) as net:
+        await net.link(*net.nodes)
+        await until(lambda: all(c.session.is_recognised for node in net.nodes for c in node.connections))
+        client = await raw_peer(net.addresses[net.nodes[0]])
+        await named_to(client)
+        asked = client.ask(PostRequest(b"", tuple(post.hash for post in posts), 2))
+        told = client.ask(EVERYTHING._replace(ttl=2))
+        elsewhere = client.ask(EVERYTHING._replace(ttl=2, channel="elsewhere"))
+        names = client.ask(ListRequest(b"", 0, 0, 2))
+        await until(lambda: all(map(client.is_concluded, (asked, told, elsewhere, names))))
+        parts = [m.posts for m in client.answers_to(asked) if isinstance(m, PostResponse)]
+        assert hashes_of(raw for part in parts for raw in part) == {posts[-2].hash}
+        assert posts[0].hash not in client.hashes(told)
+        assert posts[-2].hash in client.hashes(told)
+        assert not client.hashes(elsewhere)
+        lists = [m for m in client.answers_to(names) if isinstance(m, ListResponse)]
+        assert [set(m.channels) for m in lists] == [{"default", "third"}]
+
+
+@pytest.mark.parametrize("over_cable", [True, False])
+@on_loop
+async def test_stores_with_different_drops_reconcile_to_the_end(over_cable: bool) -> None:
+    settings = replace(QUICK, reconciles=True, channels=frozenset({"default"}))
+    posts = [*written(), ANN.text("default", "another's"), ANN.named("ann")]
+    one, other = store_of("one", *posts[:2]), store_of("other", *posts)
+    one.moderation.drop(users=[CYD.key])
+    async with network(one, other, settings=settings) as net:
+        here, there = net.nodes
+        port = net.addresses[there] if over_cable else await there.reconcile_port.listen(Address("127.0.0.1", 0))
+        for _ in range(2):
+            await here.reconcile_once(port, over_cable=over_cable)
+            assert has(one, *posts) == [False] * 4 + [True] * 2
+
+
+@on_loop
+async def test_private_acts_change_no_answer_about_moderation() -> None:
+    """And a private block ends no connection: the peer sees that posts are missing, at most."""
+    acts = [ANN.text("default", "x"), CYD.text("default", "y")]
+    store = store_of("one", *acts)
+    store.moderation.set_role(ANN.key, UserRole.MOD)
+    store.moderation.hide(users=[CYD.key], reason="in public")
+    async with network(store) as net:
+        client = await raw_peer(net.addresses[net.nodes[0]])
+        asked = client.ask(ModerationRequest(b"", ("default",), 1, 0))
+        await until(lambda: client.hashes(asked))
+        before = await moderation_of(client)
+        for act in (store.moderation.block, store.moderation.drop):
+            act(users=[CYD.key], private=True)
+        store.moderation.hide(users=[ANN.key], private=True)
+        store.moderation.drop(posts=[acts[0].hash], private=True)
+        assert await moderation_of(client) == before
+        assert await told_to(client, "default") <= {post.hash for post in acts}
+        store.moderation.hide(users=[ANN.key], reason="also in public")
+        public = [post.hash for post in store.posts_by(store.identity.public_key) if not post.is_local_only]
+        await until(lambda: set(client.hashes(asked)) == set(public))
+        assert not client.is_over
+    assert before < set(public)
+
+
+async def moderation_of(peer: Raw) -> set[bytes]:
+    asked = peer.ask(ModerationRequest(b"", ("default",), 0, 0))
+    await until(lambda: peer.is_concluded(asked))
+    return {digest for m in peer.answers_to(asked) if isinstance(m, HashResponse) for digest in m.hashes}
