@@ -24,11 +24,11 @@ from reindex_tasks import Plan, in_dump, plans, reports_of, rows_of, run_tasks, 
 from s3 import S3Server, environment_of
 from stores import public, scratch_folder, store_of
 
-from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post, limits
+from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post
 from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter, post_record
-from cablestore.files import Location, ObjectFolder, folder_of
+from cablestore.files import Location, ObjectFolder, folder_of, remote
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.runs import cut, read_bucket, write_run
@@ -314,7 +314,7 @@ def test_a_store_that_does_not_answer_is_no_damaged_input(
     """With --skip-corrupt it would be left out."""
     if place.is_local:
         pytest.skip("a disk that fails is damaged")
-    monkeypatch.setattr(limits, "STORAGE_ATTEMPTS", 1)
+    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     inputs = read_sources([export]).inputs
     s3: S3Server = request.getfixturevalue("s3")
     numbers = pa.RecordBatch.from_arrays([pa.array([0], pa.int64())], schema=tasks.NUMBERS)
