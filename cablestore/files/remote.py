@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
@@ -171,7 +172,8 @@ class RemoteFolder(ObjectFolder):
 
     def _open(self) -> tuple[Any, str]:
         if self._connection is None:
-            self._connection = _connected(self._uri)
+            told = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+            self._connection = _connected(self._uri, os.getpid(), told)
         return self._connection
 
     def _send(self, name: str, content: bytes | mmap.mmap) -> None:
@@ -225,8 +227,12 @@ class _Parts(io.RawIOBase):
         return data
 
 
-def _connected(uri: str) -> tuple[Any, str]:
-    """Return pyarrow's file system for a URI, and the path in it."""
+@lru_cache(maxsize=64)
+def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+    """Return pyarrow's file system for a URI, and the path in it.
+
+    A process keeps it: each of thousands of tasks gets its folders pickled and would make requests to find it again.
+    """
     with naming_extras("URIs need", extra="storage"):
         import pyarrow as pa  # noqa: PLC0415 - an extra
         from pyarrow.fs import FileSystem  # noqa: PLC0415 - an extra

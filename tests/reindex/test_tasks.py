@@ -35,7 +35,7 @@ from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks
-from cablestore.reindex.job import Drops, ReindexJob
+from cablestore.reindex.job import Drops, ReindexJob, claim_folder
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.views import CATALOG
 
@@ -351,3 +351,16 @@ def test_a_job_is_told_from_others_by_what_it_is_to_do(export: ObjectFolder, tmp
         assert job.fingerprint() == replace(job, folder=folder_of(tmp_path)).fingerprint()
         prints = {other.fingerprint() for other in others} | {job.fingerprint()}
         assert len(prints) == len(others) + 1
+
+
+def test_a_work_folder_is_empty_or_of_a_job_before(place: ObjectFolder) -> None:
+    """It is emptied and removed in the end, so what is in another folder is not at risk."""
+    other = place.child("other")
+    other.child("below").write("precious", b"kept")
+    with pytest.raises(ReindexError, match="is not a work folder"):
+        claim_folder(other)
+    assert other.child("below").read("precious") == b"kept"
+    work = claim_folder(place.child("work"))
+    work.write("run-000000", b"")
+    assert claim_folder(work) == work
+    assert "run-000000" in work.names()
