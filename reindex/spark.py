@@ -128,12 +128,13 @@ def _open_session() -> Iterator[SparkSession]:
     """Use the session of this process. End it only if it begins here, as under spark-submit."""
     from pyspark.sql import SparkSession, is_remote  # noqa: PLC0415 - as above
 
-    is_theirs = is_remote()
-    if not is_theirs:
-        from pyspark import SparkContext  # noqa: PLC0415 - as above
+    if is_remote():
+        yield SparkSession.active()
+        return
+    from pyspark import SparkContext  # noqa: PLC0415 - as above
 
-        # A program may have a context alone. Public calls tell of sessions, or make a context.
-        is_theirs = SparkContext._active_spark_context is not None  # noqa: SLF001
+    # A program may have a context alone. Public calls tell of sessions, or make a context.
+    is_theirs = SparkContext._active_spark_context is not None  # noqa: SLF001
     builder = SparkSession.builder if is_theirs else SparkSession.builder.appName("cablestore")
     spark = builder.getOrCreate()
     try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cablestore.files.folder import ObjectFolder
-from cablestore.limits import STORAGE_REQUESTS_AT_ONCE
 
 Result = TypeVar("Result")
+
+REQUESTS_AT_ONCE: Final = 8
+"""How many requests to an object store one task makes at once."""
 
 
 def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterable[str]) -> Iterator[Result]:
@@ -17,7 +19,7 @@ def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterabl
     if folder.is_local:
         yield from map(work, names)
         return
-    with ThreadPoolExecutor(STORAGE_REQUESTS_AT_ONCE, "cablestore-storage") as pool:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE, "cablestore-storage") as pool:
         yield from pool.map(work, names)
 
 

@@ -17,16 +17,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
-from cablestore import limits
 from cablestore.errors import LocationError, MissingFileError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.files.folder import ObjectFolder
 from cablestore.files.local import storage_errors, unique_suffix
 
 T = TypeVar("T")
+
+_ATTEMPTS: Final = 4
+"""How often a request is made before it fails. pyarrow's S3 client makes three requests in each."""
+_RETRY_S: Final = 0.5
+"""How long the second attempt waits. The third waits twice as long, and so on."""
+_CONNECT_S: Final = 10
+"""How long connecting to S3 may take."""
+_PART_SIZE_BYTES: Final = 4_194_304
+"""What one request reads of a stream."""
+_WINDOW_SIZE_BYTES: Final = 31_457_280
+"""Bytes of a file that are under way to S3 at once, in memory: three parts of 10 MB."""
 
 _FINAL: Final = re.compile(
     r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|INVALID_BUCKET|SIGNATURE_DOES_NOT|INVALID_CLIENT_TOKEN|EXPIRED_TOKEN"
@@ -121,7 +132,7 @@ class RemoteFolder(ObjectFolder):
         system, root = self._open()
         where = str(self.file(name))
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
-        return io.BufferedReader(_Parts(where, file), limits.STORAGE_PART_SIZE_BYTES)
+        return io.BufferedReader(_Parts(where, file), _PART_SIZE_BYTES)
 
     def open_parts(self, name: str) -> BinaryIO:
         """Open an object. A part is one request, and so is its size."""
@@ -161,7 +172,8 @@ class RemoteFolder(ObjectFolder):
 
     def _open(self) -> tuple[Any, str]:
         if self._connection is None:
-            self._connection = _connected(self._uri)
+            told = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+            self._connection = _connected(self._uri, os.getpid(), told)
         return self._connection
 
     def _send(self, name: str, content: bytes | mmap.mmap) -> None:
@@ -215,8 +227,12 @@ class _Parts(io.RawIOBase):
         return data
 
 
-def _connected(uri: str) -> tuple[Any, str]:
-    """Return pyarrow's file system for a URI, and the path in it."""
+@lru_cache(maxsize=64)
+def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+    """Return pyarrow's file system for a URI, and the path in it.
+
+    A process keeps it: each of thousands of tasks gets its folders pickled and would make requests to find it again.
+    """
     with naming_extras("URIs need", extra="storage"):
         import pyarrow as pa  # noqa: PLC0415 - an extra
         from pyarrow.fs import FileSystem  # noqa: PLC0415 - an extra
@@ -256,14 +272,14 @@ def _s3(uri: str, found: Any) -> Any:
         region=found.region,
         background_writes=True,
         allow_delayed_open=True,
-        connect_timeout=limits.STORAGE_CONNECT_S,
+        connect_timeout=_CONNECT_S,
         **options,
     )
 
 
 def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
     """Write an object. Memory stays bounded on S3; elsewhere a flush could show what is not whole."""
-    window_bytes = limits.STORAGE_WINDOW_SIZE_BYTES if system.type_name == "s3" else max(len(content), 1)
+    window_bytes = _WINDOW_SIZE_BYTES if system.type_name == "s3" else max(len(content), 1)
     view = memoryview(content)
     with system.open_output_stream(path, compression=None) as stream:
         for start in range(0, len(view), window_bytes):
@@ -282,25 +298,27 @@ def _interruptible(work: Callable[[], T]) -> T:
             done.append(work())
         except BaseException as error:  # noqa: BLE001 - raised by the caller
             failed.append(error)
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    ended = threading.Event()  # not `join`, which Python 3.11 takes for the thread's end when it is interrupted
+    threading.Thread(target=run, daemon=True).start()
     try:
-        thread.join()
+        ended.wait()
     except BaseException:
-        _given_up.append(thread)
+        _given_up.append(ended)
         raise
     if failed:
         raise failed[0]
     return done[0]
 
 
-_given_up: Final[list[threading.Thread]] = []
+_given_up: Final[list[threading.Event]] = []
 
 
 def is_request_under_way() -> bool:
     """Tell whether a request that nobody waits for any more is under way. The end of Python would wait for it."""
-    return any(thread.is_alive() for thread in _given_up)
+    return not all(ended.is_set() for ended in _given_up)
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
@@ -308,17 +326,17 @@ def _retried(where: str, work: Callable[[], T]) -> T:
 
     Raises MissingFileError or StorageError.
     """
-    for attempt in range(1, limits.STORAGE_ATTEMPTS + 1):
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _interruptible(work)
         except FileNotFoundError:
             raise MissingFileError(f"{where} is missing") from None
         except OSError as error:
-            if attempt == limits.STORAGE_ATTEMPTS or _FINAL.search(str(error)):
+            if attempt == _ATTEMPTS or _FINAL.search(str(error)):
                 raise StorageError(
                     f"{where}: {_reason(error)}. Check the URI, its credentials in the environment and the network"
                 ) from None
-            time.sleep(limits.STORAGE_RETRY_S * 2 ** (attempt - 1))
+            time.sleep(_RETRY_S * 2 ** (attempt - 1))
     raise AssertionError
 
 

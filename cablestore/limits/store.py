@@ -110,21 +110,3 @@ MAX_LOG_XZ_MEMORY_SIZE_BYTES: Final = 134_217_728
 MAX_LOGS_HELD_SIZE_BYTES: Final = 67_108_864
 """Packed logs of an archive that wait in memory for earlier days, which the archive has after them. If they do not fit,
 the archive is read again."""
-
-STORAGE_ATTEMPTS: Final = 4
-"""How often a request to an object store is made before it fails. pyarrow's S3 client makes three requests in each."""
-
-STORAGE_RETRY_S: Final = 0.5
-"""How long the second attempt waits. The third waits twice as long, and so on."""
-
-STORAGE_PART_SIZE_BYTES: Final = 4_194_304
-"""What one request to an object store reads of a stream."""
-
-STORAGE_WINDOW_SIZE_BYTES: Final = 31_457_280
-"""Bytes of a file that are under way to S3 at once, in memory. They are three parts of 10 MB."""
-
-STORAGE_REQUESTS_AT_ONCE: Final = 8
-"""How many requests to an object store one task makes at once where it reads, or removes, many objects."""
-
-STORAGE_CONNECT_S: Final = 10
-"""How long connecting to S3 may take."""

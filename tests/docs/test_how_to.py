@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from documents import blocks
+from s3 import S3Server
 
 from cablestore import CableStore
 
@@ -34,8 +35,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def follow(page: str, run: Run) -> list[str]:
     """Run each line of a page's blocks for a shell, and return what was printed."""
+    return follow_lines("\n".join(blocks(f"docs/how-to/{page}", "sh")), run)
+
+
+def follow_lines(text: str, run: Run) -> list[str]:
     told = []
-    for line in filter(None, "\n".join(blocks(f"docs/how-to/{page}", "sh")).splitlines()):
+    for line in filter(None, text.splitlines()):
         command, *words = shlex.split(line, comments=True)
         if command == "cp":
             source, target = Path(words[-2]), Path(words[-1])
@@ -63,6 +68,12 @@ def test_what_was_backed_up_is_restored_both_ways(home: Path, run: Run) -> None:
     assert contents("NEW") == before
     assert (home / "cabal-key-copy").read_text() == "ab" * 32
     assert "all is well" in told[-1]
+
+
+def test_an_export_goes_to_an_object_store_and_comes_back(home: Path, run: Run, s3: S3Server) -> None:
+    text = "\n".join(blocks("docs/how-to/back-up.md", "console"))
+    follow_lines(text.replace("$ ", "").replace("s3://BUCKET/", s3.uri("how-to/")), run)
+    assert contents("NEW")[1] == contents("STORE-FOLDER")[1]
 
 
 def test_a_store_moves_with_its_identity_and_merges_with_another(home: Path, run: Run) -> None:

@@ -9,14 +9,14 @@ import pytest
 from faulty_proxy import faulty_proxy
 from s3 import S3Server, environment_of
 
-from cablestore import limits
 from cablestore.errors import MissingFileError
 from cablestore.files import ObjectFolder, folder_of, for_each, remove
+from cablestore.files.many import REQUESTS_AT_ONCE
 
 
 def test_many_files_are_read_and_removed(place: ObjectFolder) -> None:
     assert place.is_empty()
-    names = [f"{number:02d}" for number in range(3 * limits.STORAGE_REQUESTS_AT_ONCE)]
+    names = [f"{number:02d}" for number in range(3 * REQUESTS_AT_ONCE)]
     for name in names:
         place.write(name, name.encode(), sync=False)
     place.child("below").write("kept", b"")

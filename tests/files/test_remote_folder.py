@@ -16,9 +16,8 @@ from faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from s3 import S3Server, environment_of
 from waiting import LIMIT_S
 
-from cablestore import limits
 from cablestore.errors import MissingFileError, StorageError
-from cablestore.files import ObjectFolder, folder_of
+from cablestore.files import ObjectFolder, folder_of, remote
 
 PARTS = b"0123456789abcdef" * 1_600_000
 """Content that S3 takes in three parts."""
@@ -29,7 +28,7 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy
     with faulty_proxy(s3.port) as proxy:
         for name, value in environment_of(proxy.port).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(limits, "STORAGE_RETRY_S", 0.01)
+        monkeypatch.setattr(remote, "_RETRY_S", 0.01)
         yield proxy
 
 

@@ -323,7 +323,8 @@ def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: 
 
 def test_java_that_the_program_started_before_is_used_and_left(tmp_path: Path) -> None:
     """Also if no session is open: PySpark keeps Java, and takes no other."""
-    assert run_child(tmp_path, STOPPED, JAVA_HOME=str(find_java(tmp_path / "java").home)).stdout == "ran\n"
+    java = str(find_java(tmp_path / "java").home)
+    assert run_child(tmp_path, STOPPED, JAVA_HOME=java, PYSPARK_PYTHON=sys.executable).stdout == "ran\n"
 
 
 def test_ctrl_c_is_not_hidden_by_a_call_to_java_that_fails_after_it(tmp_path: Path) -> None:
@@ -349,8 +350,8 @@ def test_a_java_process_that_does_not_start_is_explained(tmp_path: Path) -> None
     assert f"The end of {log}" in told
     assert "object heap" in told
     assert "earlier run" not in told
-    del error
     with warnings.catch_warnings():  # PySpark leaves the pipe to this process open
         warnings.simplefilter("ignore", ResourceWarning)
+        del error
         gc.collect()
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler

@@ -129,7 +129,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Site:
 def template_on_s3(tmp_path_factory: pytest.TempPathFactory, s3_process: S3Server) -> Iterator[Site]:
     """Make one with exports in an object store, which its environment leads to until the end of this file."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_process.environment.items():
+        cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+        for name, value in (s3_process.environment | cache).items():
             patch.setenv(name, value)
         yield Site(tmp_path_factory.mktemp("template"), s3_process)
 

@@ -17,7 +17,7 @@ LOCAL_CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executo
 
 def test_an_export_on_s3_by_a_local_cluster(s3: S3Server, tmp_path: Path) -> None:
     """Nothing of it is on a disk that workers share: exports and work are objects, and these are gone at the end."""
-    posts = conversation(300)
+    posts = conversation(150)
     export_of(posts, s3.uri("export"), segment_size_bytes=20_000)
     store = tmp_path / "store"
     places = (s3.uri("export"), "--out", store, "--work", s3.uri("work"))

@@ -24,18 +24,18 @@ from reindex_tasks import Plan, in_dump, plans, reports_of, rows_of, run_tasks, 
 from s3 import S3Server, environment_of
 from stores import public, scratch_folder, store_of
 
-from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post, limits
+from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post
 from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter, post_record
-from cablestore.files import Location, ObjectFolder, folder_of
+from cablestore.files import Location, ObjectFolder, folder_of, remote
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks
-from cablestore.reindex.job import Drops, ReindexJob
+from cablestore.reindex.job import Drops, ReindexJob, claim_folder
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.views import CATALOG
 
@@ -314,7 +314,7 @@ def test_a_store_that_does_not_answer_is_no_damaged_input(
     """With --skip-corrupt it would be left out."""
     if place.is_local:
         pytest.skip("a disk that fails is damaged")
-    monkeypatch.setattr(limits, "STORAGE_ATTEMPTS", 1)
+    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     inputs = read_sources([export]).inputs
     s3: S3Server = request.getfixturevalue("s3")
     numbers = pa.RecordBatch.from_arrays([pa.array([0], pa.int64())], schema=tasks.NUMBERS)
@@ -351,3 +351,16 @@ def test_a_job_is_told_from_others_by_what_it_is_to_do(export: ObjectFolder, tmp
         assert job.fingerprint() == replace(job, folder=folder_of(tmp_path)).fingerprint()
         prints = {other.fingerprint() for other in others} | {job.fingerprint()}
         assert len(prints) == len(others) + 1
+
+
+def test_a_work_folder_is_empty_or_of_a_job_before(place: ObjectFolder) -> None:
+    """It is emptied and removed in the end, so what is in another folder is not at risk."""
+    other = place.child("other")
+    other.child("below").write("precious", b"kept")
+    with pytest.raises(ReindexError, match="is not a work folder"):
+        claim_folder(other)
+    assert other.child("below").read("precious") == b"kept"
+    work = claim_folder(place.child("work"))
+    work.write("run-000000", b"")
+    assert claim_folder(work) == work
+    assert "run-000000" in work.names()

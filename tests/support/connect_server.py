@@ -61,6 +61,8 @@ def python_without_cablestore(folder: Path) -> Path:
     [packages] = folder.glob("lib/python*/site-packages")
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))  # the .pth files there are not read
     python = folder / "bin" / "python"
-    lacks = subprocess.run([python, "-c", "import msgpack, cablestore"], cwd=folder, capture_output=True, check=False)
+    lacks = subprocess.run(
+        [python, "-E", "-c", "import msgpack, cablestore"], cwd=folder, capture_output=True, check=False
+    )
     assert b"No module named 'cablestore'" in lacks.stderr, lacks.stderr
     return python
