@@ -7,9 +7,9 @@
 
 The rows of the view `moderation` are in the order in which peers ask. These are by author, because only acts of those
 who may have authority count: nobody else's are read when a store is opened. A record has all that a decision needs, so
-no post is read:
+no post is read. Rows by target have that one target alone, so their size does not grow with the other targets:
 
-    author u8[32] | timestamp u64 | number of targets u8 | targets u8[32] each |
+    author u8[32] | timestamp u64 | number of targets u32 | targets u8[32] each |
     msgpack [hash, type, number, channel, reason, whether it is private]
 
 Local-only posts (moderation.md 4.5) have no rows. There are few, and they are read from where they are sealed.
@@ -35,9 +35,9 @@ ACTION_PREFIX: Final = b"!acts!action!"
 BLOCK_PREFIX: Final = b"!acts!block!"
 CONSENT_PREFIX: Final = b"!acts!consent!"
 
-_HEAD: Final = struct.Struct(">32sQB")
+_HEAD: Final = struct.Struct(">32sQI")
 _HEAD_SIZE: Final = _HEAD.size
-_COUNT_AT: Final = _HEAD_SIZE - 1
+_COUNT_AT: Final = _HEAD_SIZE - 4
 _ONE_END: Final = _HEAD_SIZE + HASH_SIZE_BYTES
 """Where the only target of most acts ends."""
 
@@ -55,7 +55,7 @@ def rows(post: Post) -> list[Row]:
     made = [(prefix + post.author_hex + b"!" + post.sort_time, record)]
     if act.type in (BLOCK, UNBLOCK):
         ending = b"!" + post.sort_time + b"!" + post.author_hex
-        made += [(BLOCK_PREFIX + target.hex().encode() + ending, record) for target in act.targets]
+        made += [(BLOCK_PREFIX + target.hex().encode() + ending, record_of(act.on(target))) for target in act.targets]
     return made
 
 
@@ -86,7 +86,7 @@ def targets_in(record: bytes) -> tuple[bytes, ...]:
     """Return the targets of the act in a record. It is fast: an opened store asks for those of every action."""
     if len(record) <= _HEAD_SIZE:
         raise _damaged()
-    count = record[_COUNT_AT]
+    count = int.from_bytes(record[_COUNT_AT:_HEAD_SIZE])
     return (record[_HEAD_SIZE:_ONE_END],) if count == 1 else _targets(record, _HEAD_SIZE + count * HASH_SIZE_BYTES)
 
 

@@ -104,7 +104,7 @@ class KnownActs:
         self.roles[user] = list(held.roles_of(user))
         actions = self.records
         for record in held.actions_of(user):
-            for target in targets_in(record) or (_channel_in(record),):
+            for target in dict.fromkeys(targets_in(record)) or (_channel_in(record),):
                 actions[target] = (*actions.get(target, ()), record)
 
     def is_acted_on(self, target: bytes | str) -> bool:
@@ -135,7 +135,7 @@ class KnownActs:
             self.consents[item.user] = _changed(self.consents[item.user], item, is_added)
             return True
         if self._is_against(item):
-            self.against[item.author] = _changed(self.against.get(item.author, []), item, is_added)
+            self.against[item.author] = _changed(self.against.get(item.author, []), item.on(self.own_key), is_added)
         if item.author not in self.roles:
             return False
         if item.type == ROLE:

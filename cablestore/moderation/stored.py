@@ -21,11 +21,6 @@ class StoredActs:
         self._own = own_key
         self._private: list[ModerationAct] | None = None
 
-    def by_author(self, author: bytes) -> Iterator[ModerationAct]:
-        """Yield the acts of one author, roles first."""
-        yield from self.roles_of(author)
-        yield from map(acts.act_in, self.actions_of(author))
-
     def roles_of(self, author: bytes) -> Iterator[ModerationAct]:
         """Yield each post/role of one author."""
         yield from acts.roles_of(self._reader, author)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import limits
-from cablestore.errors import OutdatedViewError, StoreClosedError
+from cablestore.errors import OutdatedViewError
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export.manifest import Filters, Manifest
@@ -27,20 +27,22 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
-from cablestore.protocol.body import Body, Delete, Info, Join, Leave, Text, Topic
+from cablestore.protocol.body import Body, Delete
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
 from cablestore.store.authoring import Composer, require_deletable
 from cablestore.store.closed import ClosedStore
+from cablestore.store.following import Following
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.judge import Judge
 from cablestore.store.judgement import Judgement
 from cablestore.store.key_file import StoreIdentity
 from cablestore.store.moderator import Moderator
-from cablestore.store.queries import Event, Queries, Snapshot, Stats, stats_of
+from cablestore.store.queries import Snapshot, Stats, stats_of
+from cablestore.store.writing import Writing
 from cablestore.views import CATALOG
 
 
@@ -49,11 +51,11 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Queries):
+class CableStore(Following, Writing):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
-    returns one that does not change.
+    returns one that does not change. `Following` adds those that wait for events, `Writing` one for each common post.
     """
 
     def __init__(
@@ -328,34 +330,6 @@ class CableStore(Queries):
             self._composer.written(posts[-1])
         return posts[-1]
 
-    def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
-        """Write a message of at most 4096 bytes to a channel."""
-        return self.write(Text(channel, text), sync=sync)
-
-    def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
-        """Set a channel's topic; "" clears it."""
-        return self.write(Topic(channel, topic), sync=sync)
-
-    def join(self, channel: str, *, sync: bool = True) -> Post:
-        """Become a member of a channel."""
-        return self.write(Join(channel), sync=sync)
-
-    def leave(self, channel: str, *, sync: bool = True) -> Post:
-        """Leave a channel."""
-        return self.write(Leave(channel), sync=sync)
-
-    def info(
-        self,
-        *,
-        name: str | None = None,
-        accept_role: bool | None = None,
-        others: Mapping[str, bytes] | None = None,
-        sync: bool = True,
-    ) -> Post:
-        """Publish all information on oneself: what is left out returns to its default (wire.md 6.2.4)."""
-        known = Info.of(name=name, accept_role=accept_role)
-        return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
-
     # --- removing without a trace --------------------------------------------------------------
 
     def discard(self, hashes: Iterable[bytes], *, sync: bool = False) -> list[Outcome]:
@@ -391,42 +365,6 @@ class CableStore(Queries):
                 discarded += sum(outcome.verdict is Verdict.DISCARDED for outcome in outcomes)
                 progress(len(batch))
         return discarded
-
-    # --- following -----------------------------------------------------------------------------
-
-    def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
-        """Yield every event after number `after`: stored ones first, then new ones as they happen.
-
-        Remember the number of the last event that you have handled: subscribing after it, also after a restart, neither
-        repeats nor loses an event. Ends when nothing happens for `timeout_s`, or when the store is closed.
-        """
-        while found := self.next_events(after, timeout_s):
-            yield from found
-            after = found[-1].sequence
-
-    def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
-        """Return the events after number `after`. If there is none, wait for the first.
-
-        The list is empty when time is up, or when the store is closed.
-        """
-        try:
-            while True:
-                latest = self.last_sequence
-                found = self.events(after)
-                # The log may end before the latest number if a part of it was lost.
-                if found or not self._engine.wait(max(after, latest), timeout_s):
-                    return found
-        except StoreClosedError:
-            return []
-
-    def wait(self, after: int, timeout_s: float | None = None) -> bool:
-        """Wait for events after number `after`. Returns False when time is up, or when the store is closed."""
-        return self._engine.wait(after, timeout_s)
-
-    @property
-    def last_sequence(self) -> int:
-        """The number of the latest event of the arrival log, 0 before the first."""
-        return self._engine.next_sequence - 1
 
     # --- exports -------------------------------------------------------------------------------
 
