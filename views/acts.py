@@ -87,7 +87,12 @@ def targets_in(record: bytes) -> tuple[bytes, ...]:
     if len(record) <= _HEAD_SIZE:
         raise _damaged()
     count = int.from_bytes(record[_COUNT_AT:_HEAD_SIZE])
-    return (record[_HEAD_SIZE:_ONE_END],) if count == 1 else _targets(record, _HEAD_SIZE + count * HASH_SIZE_BYTES)
+    if count == 1:
+        return (record[_HEAD_SIZE:_ONE_END],)
+    end = _HEAD_SIZE + count * HASH_SIZE_BYTES
+    if end > len(record):
+        raise _damaged()
+    return _targets(record, end)
 
 
 def _targets(record: bytes, end: int) -> tuple[bytes, ...]:

@@ -78,7 +78,7 @@ class PostFields(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AppliedDrops:
-    """AppliedDrops that apply, by user, channel and post."""
+    """Drops that apply, by user, channel and post."""
 
     users: Mapping[bytes, Drop] = field(default_factory=dict)
     channels: Mapping[str, Drop] = field(default_factory=dict)

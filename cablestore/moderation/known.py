@@ -62,7 +62,7 @@ class KnownActs:
         """Records of actions, by each user, post or channel that they are on. As bytes they are read and held at once."""
         self.consents: dict[bytes, list[Consent]] = {}
         self.against: dict[bytes, list[ModerationAct]] = {}
-        """Public blocks on the own user, by author."""
+        """Public blocks on the own user, by author, without their other targets."""
 
     @classmethod
     def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None) -> Self:
@@ -70,7 +70,7 @@ class KnownActs:
         known = cls(own_key, seed)
         for act in held.blocks_on(own_key):
             if not act.is_private and act.author != own_key:
-                known.against.setdefault(act.author, []).append(act)
+                known.against.setdefault(act.author, []).append(act.on(own_key))
         known.follow_roles(held)
         return known
 
