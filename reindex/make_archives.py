@@ -53,8 +53,8 @@ def make_archives(
 
     In a folder with archives it continues as a node does. `identity` is the control node's, `key` the cabal key, None
     for public archives; workers get `key` and never the identity. Workers and the driver must see the exports and
-    `work` under the same paths or URIs. `work` is by default beside the community's folder, and is removed at the end unless
-    `keep_work`. After an interruption the next call continues. Raises ExportError, ArchiveError, ReindexError,
+    `work` under the same paths or URIs. `work` is by default beside the community's folder, and is removed at the end
+    unless `keep_work`. After an interruption the next call continues. Raises ExportError, ArchiveError, ReindexError,
     StorageError.
     """
     sources = read_sources(exports)

@@ -71,7 +71,7 @@ def register(spark: SparkSession) -> None:
 
 
 class CableSource(DataSource):
-    """Data source of exports and archives. Its options are those of `Wanted.of`."""
+    """Data source of exports and archives. Its options are those of `SourceOptions.of`."""
 
     @classmethod
     def name(cls) -> str:
@@ -80,11 +80,11 @@ class CableSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns that the options choose."""
-        return ddl_of(Wanted.of(self.options).columns)
+        return ddl_of(SourceOptions.of(self.options).columns)
 
     def reader(self, schema: StructType) -> CableReader:
         """Return the reader of these columns."""
-        wanted = Wanted.of({**self.options, "columns": ",".join(schema.fieldNames())})
+        wanted = SourceOptions.of({**self.options, "columns": ",".join(schema.fieldNames())})
         pushes = self.options.get("push_filters", "false").lower() == "true"
         return PushingReader(wanted) if pushes else CableReader(wanted)
 
@@ -148,7 +148,7 @@ class Bounds(NamedTuple):
         return is_in_time and (self.types is None or any(TYPE_NAMES[kind] in posts for kind in self.types))
 
 
-class Wanted(NamedTuple):
+class SourceOptions(NamedTuple):
     """What to read: sources, a table, its columns and bounds."""
 
     exports: tuple[Location, ...]
@@ -158,7 +158,7 @@ class Wanted(NamedTuple):
     bounds: Bounds
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Wanted:
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Read the options of a data source. Raises ExportError for those that cannot be.
 
         `path` or `paths` (a JSON list) is what `load` was given. `table` is posts or deletions, `columns` names columns
@@ -210,7 +210,7 @@ _ALL: Final = Bounds()
 class CableReader(DataSourceReader):
     """Reader of one table. It travels to every task, so it holds no list of inputs."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: SourceOptions) -> None:
         self.wanted = wanted
         self.bounds = wanted.bounds
         if wanted.table == "deletions":

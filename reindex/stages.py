@@ -122,9 +122,10 @@ def derive_rows(
     """Derive all rows from the posts and tombstones of exports and archives, as segments in the folder `work`.
 
     The driver and all workers must see `work`, exports and archives under the same paths or URIs. `local` is the folder
-    on this machine for Spark's own files and its log, by default `work`; it is needed if that is a URI. Finished work of an
-    interrupted run of the same job is used again. Raises ExportError or ArchiveError for sources that cannot be used,
-    ReindexError if Spark fails.
+    on this machine for Spark's own files and its log, by default `work`; it is needed if that is a URI. Finished work
+    of an interrupted run of the same job is used again.
+
+    Raises ExportError or ArchiveError for sources that cannot be used, ReindexError if Spark fails.
     """
     sources = read_sources(exports, archives)
     derived = DerivedRows(*claim_work(work, local), sources.dialect)

@@ -42,7 +42,7 @@ from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.settled import found_deletions, found_posts, settle
-from cablestore.reindex.source import PushingReader, Wanted
+from cablestore.reindex.source import PushingReader, SourceOptions
 
 _SEGMENTS = {"segment_size_bytes": 4_000, "run_size_bytes": 10**9}
 
@@ -204,7 +204,7 @@ _TIME, _TYPE = ("timestamp",), ("type",)
 )
 def test_filters_choose_segments(filters: list[Filter], first: int, last: int, manifest: Manifest) -> None:
     """Those with a post of first <= time < last, and Spark keeps all filters."""
-    reader = PushingReader(Wanted.of({"path": str(manifest.folder)}))
+    reader = PushingReader(SourceOptions.of({"path": str(manifest.folder)}))
     assert list(reader.pushFilters(filters)) == filters
     expected = [
         segment.file
@@ -228,4 +228,4 @@ def test_filters_choose_segments(filters: list[Filter], first: int, last: int, m
 )
 def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
     with pytest.raises(ExportError, match=message):
-        Wanted.of(options)
+        SourceOptions.of(options)

@@ -315,7 +315,8 @@ def test_a_store_that_does_not_answer_is_no_damaged_input(
     if place.is_local:
         pytest.skip("a disk that fails is damaged")
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
-    inputs = read_sources([export]).inputs
+    with job_of([export], place.child("job"), ONE) as job:
+        inputs = job.inputs
     s3: S3Server = request.getfixturevalue("s3")
     numbers = pa.RecordBatch.from_arrays([pa.array([0], pa.int64())], schema=tasks.NUMBERS)
     with faulty_proxy(s3.port) as proxy:
@@ -325,6 +326,9 @@ def test_a_store_that_does_not_answer_is_no_damaged_input(
         task = tasks.inspect(pickle.loads(pickle.dumps(inputs)), place.child("job"))
         with pytest.raises(StorageError, match=r"posts-000000\.seg"):
             reports_of(task(iter([numbers])))
+        reading = tasks.read(pickle.loads(pickle.dumps(job)), frozenset(range(job.partitions)))
+        with pytest.raises(StorageError, match=r"posts-000000\.seg"):
+            list(reading(iter([numbers])))
 
 
 def test_an_error_in_a_task_arrives_as_what_it_was() -> None:
