@@ -7,7 +7,7 @@
 
 The rows of the view `moderation` are in the order in which peers ask. These are by author, because only acts of those
 who may have authority count: nobody else's are read when a store is opened. A record has all that a decision needs, so
-no post is read. Rows by target have that one target alone, so their size does not grow with the other targets:
+no post is read:
 
     author u8[32] | timestamp u64 | number of targets u32 | targets u8[32] each |
     msgpack [hash, type, number, channel, reason, whether it is private]
@@ -55,7 +55,7 @@ def rows(post: Post) -> list[Row]:
     made = [(prefix + post.author_hex + b"!" + post.sort_time, record)]
     if act.type in (BLOCK, UNBLOCK):
         ending = b"!" + post.sort_time + b"!" + post.author_hex
-        made += [(BLOCK_PREFIX + target.hex().encode() + ending, record_of(act.on(target))) for target in act.targets]
+        made += [(BLOCK_PREFIX + target.hex().encode() + ending, record) for target in act.targets]
     return made
 
 

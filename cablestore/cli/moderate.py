@@ -139,8 +139,9 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
     """Remove posts from this store, and take them no more.
 
-    These are single ones, all of a user, or a channel. Unlike a deletion it concerns you and those for whom you moderate, and it can be undone. A user is dropped for
-    yourself alone, as with `block --drop --private`. TARGETS are those of `hide`.
+    These are single ones, all of a user, or a channel. Unlike a deletion it concerns you and those for whom you
+    moderate, and it can be undone. A user is dropped for yourself alone, as with `block --drop --private`. TARGETS are
+    those of `hide`.
     """
     _require_one(targets, channel)
     users, posts = full_targets(store, targets)

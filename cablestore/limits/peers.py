@@ -118,7 +118,7 @@ END_TIMEOUT_S: Final = 3.0
 """Seconds that a peer has to read the remaining bytes and to end its side of an encrypted stream (handshake.md 4.4)."""
 
 BLOCK_NOTICE_S: Final = 10.0
-"""Seconds that a peer whom the local user blocks has to fetch the post/block that is to notify it (moderation.md 5.1.4)."""
+"""Seconds that a peer whom the local user blocks has to fetch the post/block that notifies it (moderation.md 5.1.4)."""
 
 DIALECT_WAIT_S: Final = 0.5
 """Seconds during which a peer may send first if our dialect could crash it: an existing client crashes at a message of

@@ -302,7 +302,7 @@ class Decisions:
     def in_force(
         self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
     ) -> Iterator[JudgedAct]:
-        """Yield what takes effect in a context, oldest first: roles, what hides, drops and blocks, and what undoes it."""
+        """Yield what takes effect in a context, oldest first: roles, what hides, drops, blocks, and what undoes it."""
         return (judged for judged in self.history(channel, author_of_post) if judged.outcome is ActOutcome.APPLIES)
 
     def history(

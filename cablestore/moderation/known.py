@@ -59,10 +59,10 @@ class KnownActs:
         self.roles: dict[bytes, list[ModerationAct]] = {}
         """Each post/role, by author. Its keys are all whose acts are known."""
         self.records: dict[bytes | str, tuple[bytes, ...]] = {}
-        """Records of actions, by each user, post or channel that they are on. As bytes they are read and held at once."""
+        """Records of actions, by each user, post or channel that they are on. Bytes are read and held at once."""
         self.consents: dict[bytes, list[Consent]] = {}
         self.against: dict[bytes, list[ModerationAct]] = {}
-        """Public blocks on the own user, by author, without their other targets."""
+        """Public blocks on the own user, by author."""
 
     @classmethod
     def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None) -> Self:
@@ -70,7 +70,7 @@ class KnownActs:
         known = cls(own_key, seed)
         for act in held.blocks_on(own_key):
             if not act.is_private and act.author != own_key:
-                known.against.setdefault(act.author, []).append(act.on(own_key))
+                known.against.setdefault(act.author, []).append(act)
         known.follow_roles(held)
         return known
 
@@ -104,7 +104,7 @@ class KnownActs:
         self.roles[user] = list(held.roles_of(user))
         actions = self.records
         for record in held.actions_of(user):
-            for target in dict.fromkeys(targets_in(record)) or (_channel_in(record),):
+            for target in targets_in(record) or (_channel_in(record),):
                 actions[target] = (*actions.get(target, ()), record)
 
     def is_acted_on(self, target: bytes | str) -> bool:
@@ -135,7 +135,7 @@ class KnownActs:
             self.consents[item.user] = _changed(self.consents[item.user], item, is_added)
             return True
         if self._is_against(item):
-            self.against[item.author] = _changed(self.against.get(item.author, []), item.on(self.own_key), is_added)
+            self.against[item.author] = _changed(self.against.get(item.author, []), item, is_added)
         if item.author not in self.roles:
             return False
         if item.type == ROLE:

@@ -73,10 +73,6 @@ class ModerationAct(NamedTuple):
         """The order of acts: timestamp, then hash."""
         return self.timestamp_ms, self.hash
 
-    def on(self, target: bytes) -> ModerationAct:
-        """Return what the act is for one of its targets."""
-        return self if self.targets == (target,) else self._replace(targets=(target,))
-
     @property
     def role(self) -> UserRole:
         """The role that a post/role gives. Raises ValueError for other types."""

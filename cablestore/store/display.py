@@ -155,7 +155,7 @@ class Display:
         return judgement is None or not judgement.is_sweeping or judgement.dropping(post) is None
 
     def shown(self, post: Post, hidden: Hidden) -> Message | None:
-        """Return a post/text as it is to be shown, None if it is left out."""
+        """Return a post/text as it is shown, None if it is left out."""
         message = self.message(post)
         if message.hidden_by is None:
             return message

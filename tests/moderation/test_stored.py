@@ -123,16 +123,3 @@ def test_a_damaged_record_is_told(record: bytes) -> None:
 def test_damaged_targets_are_told(record: bytes) -> None:
     with pytest.raises(CorruptStoreError, match="rebuild"):
         acts.targets_in(record)
-
-
-def test_the_rows_of_a_block_grow_with_its_targets_in_step(store: CableStore) -> None:
-    """Anybody may block thousands in one post: a row a target that held all targets would take gigabytes."""
-    own = store.identity.public_key
-    targets = (*(number.to_bytes(32) for number in range(1, 1000)), own)
-    block = CYD.post(Block("", PUBLIC, targets, 0, 1))
-    store.ingest([block.raw])
-    assert sum(len(value) for key, value in store.dump() if key.startswith(b"!acts!")) < 10 * len(block.raw)
-    assert_equal(store)
-    act = store.moderation.decisions
-    assert act is not None
-    assert act.blocks_own_user(CYD.key) == decided(store).blocks_own_user(CYD.key) is not None
