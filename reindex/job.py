@@ -35,12 +35,19 @@ def claim_folder(folder: ObjectFolder) -> ObjectFolder:
     Raises ReindexError if the folder holds anything else.
     """
     if not folder.exists(_MARK):
-        if not folder.is_empty():
+        if not folder.is_empty() and not _is_claimed(folder):
             raise ReindexError(
                 f"{folder} is not a work folder of cablestore, and its content would be removed. Name a new folder"
             )
         folder.write(_MARK, b"")
     return folder
+
+
+def _is_claimed(folder: ObjectFolder) -> bool:
+    """Tell whether a process was killed while it wrote the mark, which then has a temporary name."""
+    with suppress(StorageError):  # it is a file
+        return bool(folder.names(f"{_MARK}.*.tmp"))
+    return False
 
 
 def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:

@@ -37,10 +37,10 @@ from cablestore.protocol.post import Post
 _AFTER: Final = b"\xff"
 """Sorts after every record of a place, because types are smaller."""
 _OWN: Final = re.compile(
-    r"((posts|tombstones)-\d{6,}\.seg(\.[0-9a-f]+\.tmp)?|run-\d{6,}(\.tmp)?"
-    r"|(unfinished|arrivals)\.json(\.tmp)?|manifest\.json\.tmp)"
+    r"((posts|tombstones)-\d{6,}\.seg|run-\d{6,}|(unfinished|arrivals)\.json)(\.([0-9a-f]+\.)?tmp)?"
+    r"|manifest\.json\.([0-9a-f]+\.)?tmp"
 )
-"""Names of files in the folder of an unfinished export."""
+"""Names of files in the folder of an unfinished export. Those of a killed one may end in .tmp."""
 
 
 @dataclass(slots=True)
@@ -236,8 +236,8 @@ def _digest(text: str) -> str:
 def _refuse_other(out: ObjectFolder, names: set[str]) -> None:
     if MANIFEST in names:
         raise ExportError(f"{out} is a finished export, which is not overwritten. Choose a new or empty folder")
-    begun = {UNFINISHED, f"{UNFINISHED}.tmp"}
-    foreign = sorted(name for name in names if not _OWN.fullmatch(name)) if names & begun else sorted(names)
+    is_begun = any(name.startswith(UNFINISHED) and _OWN.fullmatch(name) for name in names)
+    foreign = sorted(name for name in names if not (is_begun and _OWN.fullmatch(name)))
     if foreign:
         raise ExportError(f"{out} holds {', '.join(foreign[:3])}. Choose a new or empty folder")
 

@@ -367,4 +367,7 @@ def test_a_work_folder_is_empty_or_of_a_job_before(place: ObjectFolder) -> None:
     work = claim_folder(place.child("work"))
     work.write("run-000000", b"")
     assert claim_folder(work) == work
+    killed = place.child("killed")  # while it wrote its mark
+    killed.write("cablestore-work.0123.tmp", b"")
+    assert claim_folder(killed).exists("cablestore-work")
     assert "run-000000" in work.names()
