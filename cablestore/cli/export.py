@@ -97,7 +97,10 @@ def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
 )
 @json_option
 def verify(folder: ObjectFolder, signatures: bool, as_json: bool) -> int:
-    """Verify every byte of an export, at a path or a URI. Exit status 1 if something is wrong, 2 if the folder is not an export."""
+    """Verify every byte of an export.
+
+    EXPORT is a path or a URI. Exit status 1 if something is wrong, 2 if it is not an export.
+    """
     out = Output(as_json=as_json)
     with out.progress("verifying", None) as progress:
         report = verify_export(folder, signatures=signatures, progress=progress)

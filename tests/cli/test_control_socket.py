@@ -82,6 +82,7 @@ LOG: dict[str, Any] = {
     "until": None,
     "oldest": False,
     "causal": False,
+    "hidden": "mark",
     "follow": False,
     "after": None,
 }
