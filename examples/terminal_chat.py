@@ -67,7 +67,8 @@ async def follow(store: CableStore, channel: str, after: int) -> None:
 
 async def main(name: str, listen: list[str], connect: list[str], key: bytes | None, channel: str = "default") -> None:
     """Open the store of a name, find peers, and obey the lines that are typed until Ctrl-D."""
-    with CableStore.open(name) as store, patch_stdout():
+    prompt = PromptSession[str](f"#{channel} ", erase_when_done=True)
+    with CableStore.open(name) as store, patch_stdout(), prompt.input.raw_mode():
         if not store.last_sequence:
             store.info(name=name)
         async with Node(store, NodeSettings(cabal_key=key, list_every_s=1)) as node:
@@ -75,9 +76,8 @@ async def main(name: str, listen: list[str], connect: list[str], key: bytes | No
                 print("listening on", await node.listen(Address.parse(address)))
             for address in connect:
                 node.keep_connected(Address.parse(address))
-            print(history(store, channel))
             following = asyncio.create_task(follow(store, channel, store.last_sequence))
-            prompt = PromptSession[str](f"#{channel} ", erase_when_done=True)
+            print(history(store, channel))
             while not following.done():
                 try:
                     await asyncio.to_thread(obey, store, channel, await prompt.prompt_async())

@@ -156,7 +156,7 @@ class RoleHistory:
     def _issue(self, act: ModerationAct) -> bool:
         """Replace what the author said of this recipient in this context; apply the act if its author was admin.
 
-        Tell whether this may have lowered the recipient's role.
+        Tell whether this may have lowered the recipient's role, or ended a role that needed nobody's authority any more.
         """
         recipient, slot = act.targets[0], (act.author, act.channel)
         before = self._withdraw(recipient, slot)
@@ -164,6 +164,8 @@ class RoleHistory:
             return before is not None
         self._given[recipient][slot] = act
         self._issued[act.author].add((recipient, slot))
+        if before is not None and before.hash in self._kept:
+            return True
         return act.role is not UserRole.ADMIN and (before is None or before.role is not act.role)
 
     def _withdraw(self, recipient: bytes, slot: _Slot) -> ModerationAct | None:

@@ -36,8 +36,10 @@ def year() -> ModuleType:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     found = tmp_path_factory.mktemp("year")
-    with spark_session(found / "spark"):
-        yield found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(found)  # Spark reads relative paths from where it was started
+        with spark_session(found / "spark"):
+            yield found
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +93,7 @@ def test_pictures_are_what_the_queries_give(
         assert f"../img/{name}" in (ROOT / PAGE).read_text()
 
 
-def test_programs_of_the_page_run(
-    store: CableStore, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(folder)
+def test_programs_of_the_page_run(store: CableStore, capfd: pytest.CaptureFixture[str]) -> None:
     for program in blocks(PAGE):
         exec(compile(program, PAGE, "exec"), {})
     told = capfd.readouterr().out

@@ -70,6 +70,14 @@ def test_4_7_2_what_a_seeded_admin_issued_ends_if_it_stayed_admin_by_the_own_use
     assert decide(*acts, seed=seeded((ALEPH, ADMIN), revoked_at_ms=50)).role(CASHEW) is USER
 
 
+def test_4_7_2_a_role_that_stays_after_the_seed_may_be_given_again_only_by_an_admin_with_other_vouchers() -> None:
+    """Bert's role stays without Aleph's. Given again it is a new role, and then the two vouch for each other alone."""
+    acts = role(ALEPH, BERT, ADMIN, 1), role(BERT, ALEPH, ADMIN, 60), role(ALEPH, BERT, ADMIN, 70)
+    seed = seeded((ALEPH, ADMIN), revoked_at_ms=50)
+    assert [decide(*acts[:2], seed=seed).role(user) for user in (ALEPH, BERT)] == [ADMIN, ADMIN]
+    assert [decide(*acts, seed=seed).role(user) for user in (ALEPH, BERT)] == [USER, USER]
+
+
 def test_4_2_4_a_seeded_user_may_decline() -> None:
     assert decide(says(ALEPH, False, 1), seed=seeded((ALEPH, ADMIN))).role(ALEPH) is USER
 

@@ -42,7 +42,8 @@ L = TypeVar("L", bound=Location)
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[Any]:
-    """Run Spark in this process; jobs in the body find it running and use it."""
+    """Run Spark in this process; jobs in the body find it running and use it. The folder is made."""
+    folder.mkdir(exist_ok=True)
     with session(folder / "scratch", cores=2, log=folder / "spark.log", driver_memory="600m") as spark:
         yield spark
 
