@@ -58,10 +58,10 @@ def s3_process() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(s3_process: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """An S3 server, which the environment of the test leads to. Tests share its bucket, each with its own folders."""
+    """An S3 server with a bucket of the test's own, which the environment of the test leads to."""
     for name, value in (s3_process.environment | {"XDG_CACHE_HOME": str(tmp_path / "cache")}).items():
         monkeypatch.setenv(name, value)
-    return s3_process
+    return s3_process.with_new_bucket()
 
 
 @pytest.fixture(params=["disk", "S3"])

@@ -6,21 +6,30 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final
 
 from folders import SUPPORT
 
-BUCKET: Final = "cable-tests"
 KEY: Final = "test-key"
 SECRET: Final = "test-secret"
+_numbers: Final = count()
 
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """A running server with one bucket."""
+    """A running server, and one bucket of it."""
 
     port: int
+    bucket: str = ""
+
+    def with_new_bucket(self) -> S3Server:
+        """Return the same server with a new, empty bucket."""
+        server = replace(self, bucket=f"cable-tests-{next(_numbers)}")
+        client = server._client()
+        client.create_bucket(Bucket=server.bucket)
+        return server
 
     @property
     def environment(self) -> dict[str, str]:
@@ -28,27 +37,27 @@ class S3Server:
         return environment_of(self.port)
 
     def uri(self, path: str) -> str:
-        return f"s3://{BUCKET}/{path}"
+        return f"s3://{self.bucket}/{path}"
 
     def objects(self, prefix: str = "") -> dict[str, bytes]:
         """Return all objects below a prefix, by what follows it, without those by which pyarrow marks a folder."""
         client = self._client()
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
-        return {key.removeprefix(prefix): client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
+        return {key.removeprefix(prefix): client.get_object(Bucket=self.bucket, Key=key)["Body"].read() for key in keys}
 
     def put(self, key: str, data: bytes) -> None:
         client = self._client()
-        client.put_object(Bucket=BUCKET, Key=key, Body=data)
+        client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def remove(self, key: str) -> None:
         client = self._client()
-        client.delete_object(Bucket=BUCKET, Key=key)
+        client.delete_object(Bucket=self.bucket, Key=key)
 
     def uploads(self) -> list[str]:
         """Return the keys of uploads in parts that are not complete."""
         client = self._client()
-        return [upload["Key"] for upload in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())]
+        return [upload["Key"] for upload in client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ())]
 
     def _client(self) -> Any:
         import boto3
@@ -81,10 +90,7 @@ def s3_server() -> Iterator[S3Server]:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            server = S3Server(int(child.stdout.readline()))
-            client = server._client()
-            client.create_bucket(Bucket=BUCKET)
-            yield server
+            yield S3Server(int(child.stdout.readline())).with_new_bucket()
         finally:
             child.stdin.close()
             child.wait()
