@@ -224,6 +224,29 @@ def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run
     assert len(news["deleted"]) >= 4
 
 
+def test_what_the_store_dropped_stays_away_whatever_exports_have(run: Run, tmp_path: Path) -> None:
+    """The job knows no moderation: posts that exports bring back are removed when the store is opened."""
+    path = tmp_path / "store"
+    store_at(path, POSTS[:600])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "before")
+        store.moderation.drop(users=[BOB.key])
+        store.moderation.sweep()
+        store.export(tmp_path / "own")
+    other = export_of(POSTS[400:], tmp_path / "other")
+    imported = tmp_path / "imported"
+    shutil.copytree(path, imported)
+    with CableStore.open(imported) as store:
+        store.import_exports([tmp_path / "before", other])
+        store.moderation.sweep()
+        expected = store.dump_digest()
+    run("reindex", tmp_path / "own", tmp_path / "before", other, "--out", path)
+    with CableStore.open(path) as store:
+        store.moderation.sweep()
+        assert {post.type_name for post in store.posts_by(BOB.key)} == {"delete"}  # nobody drops deletions
+    assert digest_of(path) == expected
+
+
 def test_dropped_posts_are_gone_as_if_discarded(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
