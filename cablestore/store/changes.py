@@ -128,6 +128,18 @@ class UnreadChanged(NamedTuple):
     channel: str
 
 
+class DraftChanged(NamedTuple):
+    """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
+
+    channel: str
+
+
+class MuteChanged(NamedTuple):
+    """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
+
+    channel: str
+
+
 class LocalChanged(NamedTuple):
     """Value of the user's own (`CableStore.local`) that was put or deleted: its name and key."""
 
@@ -151,6 +163,8 @@ Change = (
     | UserShown
     | ModerationChanged
     | UnreadChanged
+    | DraftChanged
+    | MuteChanged
     | LocalChanged
 )
 

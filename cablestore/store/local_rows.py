@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from cablestore.index.local import JUDGED, SEED, local_key
+from cablestore.index.local import DRAFT, JUDGED, MUTED, SEED, VALUE, local_key
 from cablestore.index.plan import Plan
 from cablestore.protocol.body import INFO, LINKABLE_TYPES, MODERATION_TYPES, TOPIC
-from cablestore.store.changes import Change, ModerationChanged
+from cablestore.protocol.keys import unescape
+from cablestore.store.changes import Change, DraftChanged, LocalChanged, ModerationChanged, MuteChanged
 from cablestore.views import activity, channel_topic, membership, user_info
 
 
-def change_of_local_row(name: bytes, _key: bytes) -> Change | None:
+def change_of_local_row(name: bytes, key: bytes) -> Change | None:
     """Return what a client is told when a local row changes, given its name and the rest of its key; None for nothing.
 
     Only rows that were put with `Plan.set_local(..., noted=True)` come here.
     """
     if name in (SEED, JUDGED):
         return ModerationChanged(None)
+    if name == DRAFT:
+        return DraftChanged(unescape(key))
+    if name == MUTED:
+        return MuteChanged(unescape(key))
+    if name == VALUE:
+        value_name, _, value_key = key.partition(b"!")
+        return LocalChanged(unescape(value_name), unescape(value_key))
     return None
 
 
