@@ -12,12 +12,12 @@ import pytest
 from people import ANN, BOB, CYD, Person, raws
 from screens import Screen, follow
 
-from cablestore import CableStore, Post
+from cablestore import CableStore, Post, limits
 from cablestore.errors import ModerationError
 from cablestore.moderation import UserRole
 
 CHANNELS = ("default", "aside", "third")
-TURNS = 60
+TURNS = 30
 SCREENS = 12
 
 Turn = Callable[[CableStore, random.Random], None]
@@ -110,8 +110,13 @@ def _ann_hides_messages(store: CableStore, chance: random.Random) -> None:
         chance.choice((store.moderation.hide, store.moderation.unhide))(posts=texts[:3], sync=False)
 
 
-@pytest.mark.parametrize("writers", [(_ann_hides_messages,), (_ann_moderates,)], ids=["messages", "all"])
-def test_a_page_and_the_changes_after_it_are_the_present_state(tmp_path: Path, writers: tuple[Turn, ...]) -> None:
+@pytest.mark.parametrize(
+    ("moderate", "read_at_once"), [(_ann_hides_messages, 7), (_ann_moderates, limits.MAX_EVENTS_READ)]
+)
+def test_a_page_and_the_changes_after_it_are_the_present_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moderate: Turn, read_at_once: int
+) -> None:
+    monkeypatch.setattr(limits, "MAX_EVENTS_READ", read_at_once)
     with CableStore.open(tmp_path / "store", identity=ANN.identity) as store:
         store.text("default", "first")
 
@@ -123,7 +128,7 @@ def test_a_page_and_the_changes_after_it_are_the_present_state(tmp_path: Path, w
 
         screens: list[Screen] = []
         with ThreadPoolExecutor() as pool:
-            running = [pool.submit(write, turn) for turn in (_ann_writes, _others_write, _some_is_lost, *writers)]
+            running = [pool.submit(write, turn) for turn in (_ann_writes, _others_write, _some_is_lost, moderate)]
             while not all(each.done() for each in running):
                 if len(screens) < SCREENS:
                     with store.snapshot() as state:
