@@ -15,7 +15,7 @@ from turns import Turn, ann_hides_messages, ann_moderates, ann_writes, others_wr
 from cablestore import CableStore, limits
 from cablestore.errors import ModerationError
 
-TURNS = 30
+TURNS = 20
 SCREENS = 12
 
 
@@ -63,7 +63,7 @@ def test_each_turn_is_told(store: CableStore, moderate: Turn) -> None:
     store.import_identity(ANN.identity)
     with store.snapshot() as state:
         screen = Screen.of(state)
-    for _ in range(5 * TURNS):
+    for _ in range(8 * TURNS):
         with suppress(ModerationError):
             chance.choice((ann_writes, others_write, some_is_lost, moderate))(store, chance)
         follow(screen, store)
