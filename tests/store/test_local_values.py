@@ -60,7 +60,13 @@ def test_bad_values_are_refused_and_nothing_is_lost(store: CableStore) -> None:
         local.put("name", "key", bytes(limits.MAX_LOCAL_VALUE_SIZE_BYTES + 1))
     with pytest.raises(LocalValueError, match="at most"):
         local.set_draft("default", "x" * (limits.MAX_LOCAL_VALUE_SIZE_BYTES + 1))
-    for name, key in (("", "key"), ("n" * 513, ""), ("name", "ä" * 257), ("\udc80", ""), ("name", "\udc80")):
+    for name, key in (
+        ("", "key"),
+        ("n" * (limits.MAX_LOCAL_NAME_SIZE_BYTES + 1), ""),
+        ("name", "ä" * 257),
+        ("\udc80", ""),
+        ("name", "\udc80"),
+    ):
         with pytest.raises(LocalValueError):
             local.put(name, key, b"x")
     for value in (object(), float("nan"), {1, 2}, "\udc80"):
