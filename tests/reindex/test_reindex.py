@@ -379,6 +379,7 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
     with CableStore.open(path) as store:
         add_local_only(store)
         store.export(tmp_path / "export")
+        store.local.set_draft("default", "later")  # concerns no view
         before = dict(store.dump())
         log = store.events(limit=1000)
     catalog = changed_catalog()
@@ -387,6 +388,7 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
     with CableStore.open(path, catalog=catalog) as store:
         assert store.check().is_clean
         after = dict(store.dump())
+        assert store.local.draft("default") == "later"
         assert store.events(limit=1000) == log
         store.rebuild()
         assert dict(store.dump()) == after
