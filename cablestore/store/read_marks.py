@@ -2,8 +2,6 @@
 
     !local!read!<channel>            -> msgpack [<mono-ts> up to which it is read, number of the arrival log then]
     !local!late!<channel>!<mono-ts>  -> hash u8[32] | author u8[32] of a text that came after the marking, dated before it
-    !local!mention!<mono-ts>         -> hash u8[32] | author u8[32] | channel, of a text that names the user
-    !local!mention-in!<channel>!<mono-ts> -> hash u8[32] | author u8[32] of the same text
 
 Unread are the texts after the mark and the late ones, without those of the user and those that moderation hides. There
 is no counter. The texts after a mark are one range of the view `messages`, those of one author in it one range of
@@ -13,27 +11,24 @@ that is dated after the mark. A channel without a mark was never read: its numbe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cablestore import limits
-from cablestore.errors import CorruptStoreError, InvalidPostError
+from cablestore.errors import CorruptStoreError
 from cablestore.index.local import LATE, MENTION_IN, READ, local_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.moderation.decisions import Decisions
 from cablestore.protocol.body import TEXT
-from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape, time_of
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement
 from cablestore.views import author as author_view
 from cablestore.views import channel_state, messages
-
-_PLACE: Final = re.compile(rb"[0-9]{16}\.[0-9a-f]{32}")
 
 
 class ReadMark(NamedTuple):
@@ -58,14 +53,6 @@ def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
             case _:
                 raise CorruptStoreError(f"the read mark of the channel {key!r} is damaged. Mark the channel again")
     return found
-
-
-def place_of(cursor: str) -> bytes:
-    """Return the <mono-ts> in a message's cursor. Raises InvalidPostError."""
-    place = cursor.encode("ascii", "replace")
-    if not _PLACE.fullmatch(place):
-        raise InvalidPostError(f"{cursor!r} is not the cursor of a message: pass `Message.cursor`")
-    return place
 
 
 def named_value(post: Post) -> bytes:
@@ -140,9 +127,15 @@ class Unread:
             if latest > after and (channels is None or channel in channels):
                 rows = self._by(user, channel, after)
                 found |= {place for place, digest in rows if self._is_hidden(digest, user, channel, place)}
-        for digest in self._decisions.hidden_posts().get(channel, ()):
+        posts = self._decisions.hidden_posts()
+        for digest in (*posts.get(channel, ()), *posts.get("", ())):
             post = self._reader.post(digest)
-            if post is not None and post.type == TEXT and post.channel_key == escape(channel) and post.sort_time > after:
+            if (
+                post is not None
+                and post.type == TEXT
+                and post.channel_key == escape(channel)
+                and post.sort_time > after
+            ):
                 found |= {post.sort_time} if self._is_hidden(digest, post.author, channel, post.sort_time) else set()
         return found
 
@@ -167,6 +160,3 @@ class Unread:
         start = prefix + after + b"~" if after else prefix
         for key, digest in self._reader.scan(start, after_prefix(prefix)):
             yield key[len(prefix) :], digest
-
-
-_NAMED_SIZE_BYTES: Final = HASH_SIZE_BYTES + KEY_SIZE_BYTES
