@@ -3,7 +3,8 @@
     !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
     !arrival!next                                       -> the number of the next entry, in decimal digits
 
-Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys.
+Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys. `cablestore.index.notes`
+says what the entries of local changes mean; numbers of such entries that newer ones replaced are missing.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from cablestore.protocol.keys import after_prefix
 PREFIX: Final = b"!arrival!"
 LOG_PREFIX: Final = b"!arrival!log!"
 NEXT_KEY: Final = b"!arrival!next"
-_ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
+ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
 class EventKind(IntEnum):
-    """Kind of event: what happened to a post."""
+    """Kind of event: what happened to a post, or LOCAL for a change that follows from no post."""
 
     ACCEPTED = 1
     DELETED = 2
     DISCARDED = 3
+    LOCAL = 4
 
 
 class Arrival(NamedTuple):
-    """Entry of the log."""
+    """Entry of the log. `hash` is that of the post, or of the key of a local row."""
 
     sequence: int
     kind: EventKind
@@ -42,7 +44,7 @@ class Arrival(NamedTuple):
 
 def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
     """Return the row of a batch's entries."""
-    return _key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
+    return log_key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
 
 
 def next_sequence(reader: Reader) -> int:
@@ -54,18 +56,23 @@ def next_sequence(reader: Reader) -> int:
 def entries(reader: Reader, after: int) -> Iterator[Arrival]:
     """Yield the entries with numbers greater than `after`, in order."""
     after = max(after, 0)
-    begun = next(reader.scan(LOG_PREFIX, _key(after + 1), reverse=True), None)
-    start = _key(after + 1) if begun is None else begun[0]
+    begun = next(reader.scan(LOG_PREFIX, log_key(after + 1), reverse=True), None)
+    start = log_key(after + 1) if begun is None else begun[0]
     for row in reader.scan(start, after_prefix(LOG_PREFIX)):
         yield from (entry for entry in entries_of(row) if entry.sequence > after)
+
+
+def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
+    """Yield the entries of posts: those of local changes are left out."""
+    return (entry for entry in entries(reader, after) if entry.kind is not EventKind.LOCAL)
 
 
 def entries_of(row: Row) -> list[Arrival]:
     """Return the entries of one row. Raises CorruptStoreError."""
     first, value = span_of(row)[0], row[1]
     return [
-        Arrival(first + index, EventKind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
-        for index, at in enumerate(range(0, len(value), _ENTRY_SIZE_BYTES))
+        Arrival(first + index, EventKind(value[at]), value[at + 1 : at + ENTRY_SIZE_BYTES])
+        for index, at in enumerate(range(0, len(value), ENTRY_SIZE_BYTES))
     ]
 
 
@@ -76,16 +83,17 @@ def span_of(row: Row) -> tuple[int, int]:
     if (
         not digits.isdigit()
         or not value
-        or len(value) % _ENTRY_SIZE_BYTES
-        or not set(value[::_ENTRY_SIZE_BYTES]) <= _KINDS
+        or len(value) % ENTRY_SIZE_BYTES
+        or not set(value[::ENTRY_SIZE_BYTES]) <= _KINDS
     ):
         raise CorruptStoreError(
             f"the row {key!r} of the arrival log does not hold valid entries. Run `cablestore rebuild`"
         )
-    return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
+    return int(digits), int(digits) + len(value) // ENTRY_SIZE_BYTES
 
 
-def _key(sequence: int) -> bytes:
+def log_key(sequence: int) -> bytes:
+    """Return the key of the row whose first entry has this number."""
     return LOG_PREFIX + b"%016d" % sequence
 
 

@@ -70,6 +70,13 @@ UNSEEN: Final = b"unseen"
 """Number of the arrival log after which texts came by a reindexing: they are looked at when the store is opened."""
 
 
+NOTED: Final = b"noted"
+"""Keys of local rows that changed, by what the arrival log has of them (`cablestore.index.notes`)."""
+
+TOUCHED: Final = b"touched"
+"""Keys of rows that discarded posts changed, by numbers of the arrival log (`cablestore.index.notes`)."""
+
+
 def local_key(name: bytes, key: bytes = b"") -> bytes:
     """Return the key of a local row. Without `key`, return the prefix of all keys of this name."""
     return PREFIX + name + b"!" + key

@@ -50,6 +50,10 @@ STATE_POSTS_KEPT: Final = 3
 MAX_EVENTS_READ: Final = 1_000
 """Events of the arrival log that one call returns, posts included."""
 
+MAX_THINGS_CHANGED: Final = 8_192
+"""Messages, users, topics and names that one read of changes tells. A read ends after the entry of the log that brings
+it there; one act of moderation may name 8,000 more."""
+
 MAX_PAGE_MESSAGES: Final = 1_000
 """Messages that one page holds in memory; its cursor leads to the next page."""
 
