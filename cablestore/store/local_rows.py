@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from cablestore.index.local import JUDGED, SEED, local_key
+from cablestore.index.local import JUDGED, READ, SEED, local_key
 from cablestore.index.plan import Plan
 from cablestore.protocol.body import INFO, LINKABLE_TYPES, MODERATION_TYPES, TOPIC
-from cablestore.store.changes import Change, ModerationChanged
+from cablestore.protocol.keys import unescape
+from cablestore.store.changes import Change, ModerationChanged, UnreadChanged
 from cablestore.views import activity, channel_topic, membership, user_info
 
 
-def change_of_local_row(name: bytes, _key: bytes) -> Change | None:
+def change_of_local_row(name: bytes, key: bytes) -> Change | None:
     """Return what a client is told when a local row changes, given its name and the rest of its key; None for nothing.
 
     Only rows that were put with `Plan.set_local(..., noted=True)` come here.
     """
     if name in (SEED, JUDGED):
         return ModerationChanged(None)
+    if name == READ:
+        return UnreadChanged(unescape(key))
     return None
 
 

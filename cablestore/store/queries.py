@@ -244,8 +244,8 @@ class Queries(ABC):
                 if message is not None:
                     found.append(message)
                 if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return Page(found, at.decode())
-            return Page(found, None)
+                    return Page(found, at.decode(), cursor_of(reader))
+            return Page(found, None, cursor_of(reader))
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
         """Yield the channels of which a user is a member, without the reserved ones."""
