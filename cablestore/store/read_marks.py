@@ -28,7 +28,7 @@ from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape,
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement
 from cablestore.views import author as author_view
-from cablestore.views import channel_state, messages
+from cablestore.views import channel_state, membership, messages
 
 
 class ReadMark(NamedTuple):
@@ -99,7 +99,8 @@ class Unread:
         """Count the texts after a place that are not left out, up to `most`."""
         prefix = messages.PREFIX + key + b"!"
         size = len(prefix) + SORT_TIME_SIZE_BYTES  # the row of a deletion has a longer key
-        rows = self._reader.scan(prefix + place + b"~" if place else prefix, after_prefix(prefix))
+        start = prefix + place + b"~" if place else prefix
+        rows = self._reader.scan(start, after_prefix(prefix), at_once=most + len(left_out))
         found = (1 for row in rows if len(row[0]) == size and row[0][-SORT_TIME_SIZE_BYTES:] not in left_out)
         return sum(islice(found, most))
 
@@ -120,7 +121,8 @@ class Unread:
 
     def _left_out(self, channel: str, after: bytes) -> set[bytes]:
         """Return the <mono-ts> of the texts after a place that are the user's own or hidden."""
-        found = set() if self._own_key is None else {place for place, _ in self._by(self._own_key, channel, after)}
+        own = () if self._own_key is None else self._by(self._own_key, channel, after)
+        found = {place for place, _ in own}
         if self._decisions is None:
             return found
         for user, latest, channels in self._hidden_users:
@@ -155,6 +157,9 @@ class Unread:
 
     def _by(self, author: bytes, channel: str, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (<mono-ts>, hash) of an author's texts in a channel after a place."""
+        latest_ms = membership.latest_ms(self._reader, channel, author)
+        if latest_ms is None or (after and latest_ms < time_of(after)):
+            return
         group = escape(channel) + b"!" + author.hex().encode()
         prefix = b"%b%b!%d!" % (channel_state.MEMBER_PREFIX, group, TEXT)
         start = prefix + after + b"~" if after else prefix
