@@ -82,7 +82,9 @@ def measure_reads(folder: Path, number: int) -> None:
             hidden = authors(PEOPLE)[:HIDDEN]
             found = (message for channel in snapshot.channels() for message in snapshot.messages(channel.name, 1000)[0])
             keys = {each.public_key for each in hidden}
-            shown = sum(message.author not in keys for message in found if message.timestamp_ms >= START_MS + 1000 * number)
+            shown = sum(
+                message.author not in keys for message in found if message.timestamp_ms >= START_MS + 1000 * number
+            )
         tell("a page of 50", f"{1000 * median(lambda: store.messages('channel-0'), 9 * ROUNDS):.2f} ms", "")
         tell("a page of 50 mentions", f"{1000 * median(store.mentions, ROUNDS):.2f} ms", "")
         names = iter([channel.name for channel in store.channels()] * ROUNDS)
