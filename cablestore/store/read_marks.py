@@ -107,8 +107,9 @@ class Unread:
         start = prefix + place + b"~" if place else prefix
         rows = self._reader.scan(start, after_prefix(prefix), at_once=most + len(left_out))
         places = (row[0][-SORT_TIME_SIZE_BYTES:] for row in rows if len(row[0]) == size)
-        if left_out or self._hidden_texts:
-            places = (at for at in places if at not in left_out and not self._is_hidden_text(channel, at))
+        hidden = self._hidden_texts
+        if left_out or hidden:
+            places = (at for at in places if at not in left_out and not (at in hidden and self._hides(channel, at)))
         return sum(1 for _ in islice(places, most))
 
     def _late(self, channel: str) -> Iterator[bytes]:
@@ -175,9 +176,8 @@ class Unread:
     def _hidden_often(self) -> list[_HiddenUser]:
         return self._hidden_since[1]
 
-    def _is_hidden_text(self, channel: str, place: bytes) -> bool:
-        found = self._hidden_texts.get(place)
-        return found is not None and self._is_hidden(*found, channel, place)
+    def _hides(self, channel: str, place: bytes) -> bool:
+        return self._is_hidden(*self._hidden_texts[place], channel, place)
 
     def _is_hidden(self, digest: bytes, author: bytes, channel: str, place: bytes) -> bool:
         decisions = self._decisions
