@@ -47,7 +47,7 @@ class ChangesCursorError(CableStoreError, ValueError):
 
 
 class LocalValueError(CableStoreError, ValueError):
-    """A local value is too large, there are too many, or its name or key is not allowed."""
+    """A value of the user's own is too large or not JSON, or its name or key is not allowed."""
 
 
 class IdentityError(CableStoreError):

@@ -22,7 +22,7 @@ from cablestore.protocol.keys import after_prefix
 PREFIX: Final = b"!arrival!"
 LOG_PREFIX: Final = b"!arrival!log!"
 NEXT_KEY: Final = b"!arrival!next"
-ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
+_ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
 class EventKind(IntEnum):
@@ -44,7 +44,7 @@ class Arrival(NamedTuple):
 
 def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
     """Return the row of a batch's entries."""
-    return log_key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
+    return _key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
 
 
 def next_sequence(reader: Reader) -> int:
@@ -56,8 +56,8 @@ def next_sequence(reader: Reader) -> int:
 def entries(reader: Reader, after: int) -> Iterator[Arrival]:
     """Yield the entries with numbers greater than `after`, in order."""
     after = max(after, 0)
-    begun = next(reader.scan(LOG_PREFIX, log_key(after + 1), reverse=True), None)
-    start = log_key(after + 1) if begun is None else begun[0]
+    begun = next(reader.scan(LOG_PREFIX, _key(after + 1), reverse=True), None)
+    start = _key(after + 1) if begun is None else begun[0]
     for row in reader.scan(start, after_prefix(LOG_PREFIX)):
         yield from (entry for entry in entries_of(row) if entry.sequence > after)
 
@@ -71,8 +71,8 @@ def entries_of(row: Row) -> list[Arrival]:
     """Return the entries of one row. Raises CorruptStoreError."""
     first, value = span_of(row)[0], row[1]
     return [
-        Arrival(first + index, EventKind(value[at]), value[at + 1 : at + ENTRY_SIZE_BYTES])
-        for index, at in enumerate(range(0, len(value), ENTRY_SIZE_BYTES))
+        Arrival(first + index, EventKind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
+        for index, at in enumerate(range(0, len(value), _ENTRY_SIZE_BYTES))
     ]
 
 
@@ -83,17 +83,16 @@ def span_of(row: Row) -> tuple[int, int]:
     if (
         not digits.isdigit()
         or not value
-        or len(value) % ENTRY_SIZE_BYTES
-        or not set(value[::ENTRY_SIZE_BYTES]) <= _KINDS
+        or len(value) % _ENTRY_SIZE_BYTES
+        or not set(value[::_ENTRY_SIZE_BYTES]) <= _KINDS
     ):
         raise CorruptStoreError(
             f"the row {key!r} of the arrival log does not hold valid entries. Run `cablestore rebuild`"
         )
-    return int(digits), int(digits) + len(value) // ENTRY_SIZE_BYTES
+    return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
 
 
-def log_key(sequence: int) -> bytes:
-    """Return the key of the row whose first entry has this number."""
+def _key(sequence: int) -> bytes:
     return LOG_PREFIX + b"%016d" % sequence
 
 

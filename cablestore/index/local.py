@@ -69,6 +69,15 @@ MENTION_SEARCH: Final = b"mention-search"
 UNSEEN: Final = b"unseen"
 """Number of the arrival log after which texts came by a reindexing: they are looked at when the store is opened."""
 
+VALUE: Final = b"value"
+"""Values of the store's user, under names that its clients choose: name and key, both escaped -> bytes."""
+
+DRAFT: Final = b"draft"
+"""Drafts of the store's user: channel -> text in UTF-8."""
+
+MUTED: Final = b"muted"
+"""Channels that the store's user muted: channel -> empty."""
+
 NOTED: Final = b"noted"
 """Keys of local rows that changed, by what the arrival log has of them (`cablestore.index.notes`)."""
 

@@ -19,7 +19,7 @@ from typing import Final
 import blake3
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.arrival_log import ENTRY_SIZE_BYTES, log_key
+from cablestore.index.arrival_log import EventKind, log_row
 from cablestore.index.database import Row
 from cablestore.index.local import NOTED, TOUCHED, local_key
 from cablestore.index.packing import pack, unpack
@@ -42,12 +42,14 @@ def note_rows(
     `get` reads the state before the write.
     """
     for number, key in enumerate(keys, sequence):
-        noted = local_key(NOTED, note_hash(key).hex().encode())
+        digest = note_hash(key)
+        noted = local_key(NOTED, digest.hex().encode())
         known = get(noted)
         if known is not None:
-            earlier = log_key(int.from_bytes(known[:_NUMBER_SIZE_BYTES]))
-            if len(get(earlier) or b"") == ENTRY_SIZE_BYTES:
-                yield earlier, None
+            earlier = int.from_bytes(known[:_NUMBER_SIZE_BYTES])
+            alone, value = log_row(earlier, [(EventKind.LOCAL, digest)])
+            if get(alone) == value:
+                yield alone, None
         yield noted, number.to_bytes(_NUMBER_SIZE_BYTES) + key
 
 
