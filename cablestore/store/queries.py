@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, NamedTuple, Self
 
@@ -215,15 +215,15 @@ class Queries(ABC):
         for name, counts in activity.channels(reader):
             if (name in RESERVED_CHANNELS and not with_reserved) or display.is_dropped(name):
                 continue
-            yield Channel(
-                name,
-                display.topic(name),
-                display.member_count(name),
-                _by_name(counts),
-                unread.texts(name, counts[TEXT]),
-                unread.mentions(name),
-                display.last_message(name) if counts[TEXT] else None,
-            )
+            channel = Channel(name, display.topic(name), display.member_count(name), _by_name(counts))
+            if counts[TEXT]:
+                channel = replace(
+                    channel,
+                    unread=unread.texts(name, counts[TEXT]),
+                    mentions=unread.mentions(name),
+                    last_message=display.last_message(name),
+                )
+            yield channel
 
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.

@@ -12,6 +12,7 @@ came, and nothing is written for a text that is dated after the mark. A channel 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from typing import Final, NamedTuple
@@ -49,15 +50,20 @@ def encode_mark(mark: ReadMark) -> bytes:
 
 
 def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
-    """Return the marks by channel, as keys have it. Raises CorruptStoreError."""
+    """Return the marks by channel, as keys have it. A damaged one is left out: its channel must be marked again."""
     found = {}
     for key, value in reader.local_rows(READ):
-        match unpack(value):
+        match unpacked(value):
             case [bytes() as place, int() as sequence]:
                 found[key] = ReadMark(place, sequence)
-            case _:
-                raise CorruptStoreError(f"the read mark of the channel {key!r} is damaged. Mark the channel again")
     return found
+
+
+def unpacked(value: bytes | None) -> object:
+    """Return what a local row has, None if it is missing or damaged."""
+    with suppress(CorruptStoreError):
+        return None if value is None else unpack(value)
+    return None
 
 
 def named_value(post: Post) -> bytes:

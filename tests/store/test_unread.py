@@ -27,7 +27,7 @@ from cablestore import (
     limits,
 )
 from cablestore.errors import CursorError
-from cablestore.index.local import LATE, MENTION, MENTION_IN, UNSEEN, local_key
+from cablestore.index.local import LATE, MENTION, MENTION_IN, MENTION_SEARCH, MENTIONING, READ, UNSEEN, local_key
 from cablestore.index.takeover import take_over
 from cablestore.moderation import Action
 from cablestore.store.changes import UnreadChanged
@@ -188,6 +188,22 @@ def test_what_a_takeover_adds_is_looked_at_when_the_store_opens(tmp_path: Path) 
         assert [message.hash for message in again.mentions().messages] == [later.hash]
         with again.snapshot() as snapshot:
             assert snapshot.reader.local(UNSEEN, b"") is None
+
+
+def test_damaged_rows_of_the_user_are_as_if_they_were_missing(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.ingest(raws(written(Info.of(name="ann"), 0, 0), written(Text("a", "ann"), 1, 5)))
+        store.mark_read("a")
+        with store._engine.transaction() as transaction:
+            plan = transaction.plan()
+            for name, key in ((READ, b"a"), (MENTIONING, b""), (MENTION_SEARCH, b"")):
+                plan.set_local(name, key, b"\xc1")
+            transaction.commit(plan.finish(), sync=False)
+    with opened(tmp_path) as store:
+        assert [channel.unread for channel in store.channels()] == [1]
+        assert len(store.mentions().messages) == 1
+        store.mark_read("a")
+        assert [(channel.unread, channel.mentions) for channel in store.channels()] == [(0, 0)]
 
 
 def test_numbers_are_exact_up_to_999(tmp_path: Path) -> None:
