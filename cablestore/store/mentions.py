@@ -60,7 +60,7 @@ class Naming:
     def stored(cls, reader: Reader) -> Self | None:
         """Return that by which the mentions in a store were found, None if they are not looked for, or it is damaged."""
         match unpacked(reader.local(MENTIONING, b"")):
-            case [bytes() as own_key, [*names]] if all(map(_is_name, names)):
+            case [bytes() as own_key, list() as names] if all(map(_is_name, names)):
                 return cls.of(own_key, [(name[0], name[1]) for name in names])
         return None
 
