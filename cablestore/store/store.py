@@ -27,11 +27,13 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
-from cablestore.protocol.body import Body, Delete
+from cablestore.protocol.body import Body, Delete, Info
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
+from cablestore.store.attending import Attending
+from cablestore.store.attention import Attention
 from cablestore.store.authoring import Composer, require_deletable
 from cablestore.store.closed import ClosedStore
 from cablestore.store.following import Following
@@ -44,7 +46,7 @@ from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Snapshot, Stats, stats_of
 from cablestore.store.writing import Writing
-from cablestore.views import CATALOG
+from cablestore.views import CATALOG, user_info
 
 
 def system_clock_ms() -> int:
@@ -52,11 +54,12 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Following, Writing):
+class CableStore(Attending, Following, Writing):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
-    returns one that does not change. `Following` adds those that wait for events, `Writing` one for each common post.
+    returns one that does not change. `Following` adds those that wait for events, `Attending` what the user has read,
+    `Writing` a method for each common post.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class CableStore(Following, Writing):
         self._verifier = SignatureVerifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._identity.known)
         self._composer = Composer(self._identity, clock)
-        self._judge = Judge(engine, store_identity, is_active=moderated)
+        self._identity.known()
+        self._attention = Attention(engine, store_identity)
+        self._judge = Judge(engine, store_identity, self._attention, is_active=moderated)
         self.moderation: Final = Moderator(engine, self._judge, self._composer, clock)
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local: Final = LocalValues(engine)
@@ -333,6 +338,13 @@ class CableStore(Following, Writing):
             self._composer.written(posts[-1])
         return posts[-1]
 
+    def _edit_info(self, edit: Callable[[Info], Info], *, sync: bool) -> Post | None:
+        with self._engine.transaction() as transaction:
+            known = user_info.latest(transaction.reader, self.identity.public_key)
+            before = known[0] if known else Info(())
+            edited = edit(before)
+            return None if edited == before else self.write(edited, sync=sync)
+
     # --- removing without a trace --------------------------------------------------------------
 
     def discard(self, hashes: Iterable[bytes], *, sync: bool = False) -> list[Outcome]:
@@ -449,7 +461,7 @@ class CableStore(Following, Writing):
         Its decisions on moderation are those of that state, or newer ones.
         """
         state, reader = self._engine.snapshot()
-        return Snapshot(state, reader, self._judge.judgement)
+        return Snapshot(state, reader, self._judge.judgement, self._identity.known_key)
 
     @contextmanager
     def _reading(self) -> Iterator[Reader]:

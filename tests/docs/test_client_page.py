@@ -23,7 +23,7 @@ def test_programs_of_the_client_page_run(
     for program in blocks(PAGE):
         exec(compile(program, PAGE, "exec"), names)
     names["store"].close()  # type: ignore[attr-defined]
-    assert capfd.readouterr().out == "['hello']\nI wanted to ['default'] [80, 24]\n"
+    assert capfd.readouterr().out == "['hello']\ndefault 0 0 hello\n[]\nI wanted to ['default'] [80, 24]\n"
 
 
 def test_the_table_has_each_type_of_change() -> None:
