@@ -7,11 +7,13 @@
     listener    one port: listen, connect, stay connected          answering   the answers to one peer
     sync        what a node asks of its peers                      fetch       how it gets the posts that they offer
     relay       forwarding of legacy requests                      live, news  what live requests get
+    invitation  what somebody needs to join, on one line
     reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable
 """
 
+from cablestore.peers.invitation import Invitation
 from cablestore.peers.node import Node
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.settings import Address, NodeSettings
 
-__all__ = ["Address", "Node", "NodeSettings", "ReconcileReport", "SyncReport"]
+__all__ = ["Address", "Invitation", "Node", "NodeSettings", "ReconcileReport", "SyncReport"]
