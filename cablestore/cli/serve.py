@@ -329,7 +329,9 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
     invitation = invited(chosen)
     addresses = (address,) if address is not None else () if invitation is None else invitation.peers
     if not addresses:
-        raise click.UsageError("Missing argument 'HOST:PORT'." + ("" if invitation is None else " It names no peer."))
+        raise click.UsageError(
+            "Missing argument 'HOST:PORT'." if invitation is None else "the invitation names no peer: add HOST:PORT"
+        )
     settings = settings_of(chosen)
     with open_store(path, create=create) as store:
         if invitation is not None and invitation.seed and join_with_seed(store, invitation.seed.hex()):

@@ -143,7 +143,7 @@ def test_serve_takes_key_peers_and_seed_of_an_invitation(
         (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "another one than that of the invitation"),
         (["serve", "--invitation", "PEERLESS"], "no address is given"),
         (["serve", "--invitation", "NONE"], "an invitation begins with cable:"),
-        (["sync", "--invitation", "PEERLESS"], "Missing argument 'HOST:PORT'. It names no peer"),
+        (["sync", "--invitation", "PEERLESS"], "the invitation names no peer: add HOST:PORT"),
         (["sync"], "Missing argument 'HOST:PORT'"),
         (["sync", "--invitation", "NONE"], "an invitation begins with cable:"),
         (["reconcile", "peer.example", "--invitation", "NONE"], "an invitation begins with cable:"),
