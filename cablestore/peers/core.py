@@ -15,6 +15,7 @@ from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.inspecting import InspectionThread
 from cablestore.peers.intake import PostIntake
+from cablestore.peers.link import ITSELF
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.live import LiveRequests
 from cablestore.peers.metrics import Metrics, NodeLoad
@@ -213,6 +214,11 @@ class NodeCore:
     def established(self, connection: Connection) -> None:
         """Start to exchange messages with a peer."""
         self.log.info("connected", extra={"peer": connection.name, "dialed": connection.is_ours})
+        other_end = next((known for known in self.connections if known.ends == connection.ends[::-1]), None)
+        if other_end is not None and all(connection.ends):
+            connection.close(ITSELF)
+            other_end.close(ITSELF)
+            return
         if self._feed.has_skipped:
             self._feed.has_skipped = False
             self.context.restrictions.read()

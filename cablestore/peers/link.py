@@ -6,7 +6,7 @@ import asyncio
 import socket
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from cablestore import limits
 from cablestore.errors import DecodeError, HandshakeError, ReconcileError
@@ -18,6 +18,7 @@ from cablestore.protocol.secure_channel import SecureChannel
 from cablestore.store.store import system_clock_ms
 
 BLOCKED: Final = "the local user blocks the peer"
+ITSELF: Final = "it is this node itself"
 """Why a connection ends."""
 
 
@@ -35,6 +36,8 @@ class PeerLink(asyncio.Protocol, ABC):
         self.number: Final = context.watchers.next_number()
         self.is_in_step: bool | None = None
         """As `Peer.is_in_step`."""
+        self.ends: tuple[Any, Any] = (None, None)
+        """Addresses of the socket here and of the one there."""
         self._address = dialed or Address("?", 0)
         self._since_ms = 0
         self.is_ours: Final = dialed is not None
@@ -91,6 +94,7 @@ class PeerLink(asyncio.Protocol, ABC):
         if address:
             self.host = address[0]
             found = Address(address[0], address[1])
+            self.ends = (transport.get_extra_info("sockname"), address)
             self.name, self._address = str(found), self.dialed or found
             _keep_alive(transport.get_extra_info("socket"))
         refusal = self._admit()

@@ -24,6 +24,7 @@ from cablestore.peers import (
     PeerInStep,
     PeerLost,
 )
+from cablestore.peers.link import ITSELF
 from cablestore.peers.peer_events import PeerWatchers
 from cablestore.protocol.crypto import exchange_public_key
 from cablestore.store.store import system_clock_ms
@@ -53,12 +54,19 @@ async def followed(node: Node, log: list[PeerEvent]) -> dict[int, Peer]:
     return peers
 
 
+def sizes_agree(one: Node, other: Node) -> bool:
+    """Tell whether each of two peers received all that the other one sent. It is so between two reconciliations."""
+    [here], [there] = one.peers(), other.peers()
+    to, back = (here.sent_size_bytes, there.received_size_bytes), (there.sent_size_bytes, here.received_size_bytes)
+    return to[0] == to[1] > 0 and back[0] == back[1] > 0
+
+
 @pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["open", "encrypted"])
 def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> None:
     async def scenario() -> None:
         began_ms = system_clock_ms()
         stores = [memory("one"), memory("two", posts=[ANN.text("default", "x")])]
-        async with network(*stores, settings=replace(IN_STEP, cabal_key=key)) as net:
+        async with network(*stores, settings=replace(IN_STEP, cabal_key=key, reconcile_every_s=300)) as net:
             one, two = net.nodes
             assert one.peers() == two.peers() == []
             log: list[PeerEvent] = []
@@ -74,8 +82,7 @@ def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> No
             assert began_ms <= came.since_ms <= system_clock_ms()
             static = [exchange_public_key(store.identity.public_key) if key else None for store in stores]
             assert [went.key, came.key] == static
-            await until(lambda: one.peers()[0].received_size_bytes == two.peers()[0].sent_size_bytes > 0)
-            assert two.peers()[0].received_size_bytes == one.peers()[0].sent_size_bytes > 0
+            await until(lambda: sizes_agree(one, two))
             link.close("cut by the test")
             await until(lambda: one.peers() == two.peers() == [])
             again = await net.link(two, one)
@@ -129,6 +136,26 @@ def test_a_reconciliation_that_breaks_off_is_out_of_step_until_one_succeeds() ->
             assert steps[0] is False
             assert True in steps
             assert all(before is not after for before, after in pairwise(steps))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["open", "encrypted"])
+def test_a_node_does_not_stay_connected_to_itself(key: bytes | None) -> None:
+    """An invitation names the peer of the one who made it."""
+
+    async def scenario() -> None:
+        settings = replace(IN_STEP, cabal_key=key)
+        async with network(memory("one"), memory("two"), settings=settings) as net:
+            one, two = net.nodes
+            one.keep_connected(net.addresses[two])
+            await until(lambda: [peer.is_in_step for peer in one.peers()] == [True])
+            tasks = len(one._core._tasks)
+            one.keep_connected(net.addresses[one])
+            assert len(one._core._tasks) == tasks + 1
+            await until(lambda: net.log.reasons() == [ITSELF, ITSELF])
+            await until(lambda: len(one._core._tasks) == tasks)  # it is not tried again
+            assert [peer.address for peer in one.peers()] == [net.addresses[two]]
 
     run(scenario())
 
