@@ -47,7 +47,7 @@ cabal_key_option = click.option(
     type=cabal_key_hex,
     envvar="CABLESTORE_CABAL_KEY",
     metavar="@FILE|HEX",
-    help="Key of encrypted archives.",
+    help="Key of encrypted archives. Use a file: every user of the machine can see the command line.",
 )
 
 

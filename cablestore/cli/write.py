@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from cablestore import limits
 from cablestore.cli.channel_argument import channel_argument
 from cablestore.cli.options import common_options, full_hash, json_option, with_store
 from cablestore.cli.output import Output, safe
@@ -163,8 +164,8 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
 @with_store
 def name(store: CableStore, out: Output, name: str) -> None:
     """Change your name to NAME."""
-    if not name:
-        raise click.UsageError("the user name has 0 code points, allowed are 1 to 32")
+    if not name:  # for the store that would remove it
+        raise click.UsageError(f"the user name has 0 code points, allowed are 1 to {limits.MAX_USER_NAME_CODEPOINTS}")
     post = store.set_name(name) or _own_info(store)
     _tell(out, post, f"you are {safe(name)}")
 

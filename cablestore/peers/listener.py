@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers.context import PeerContext
-from cablestore.peers.link import PeerLink
+from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.settings import Address
 
 _BACKLOG: Final = 1024
@@ -85,7 +85,10 @@ class PeerListener(Generic[L]):
         return link
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. After a failure, try again after longer and longer pauses."""
+        """Stay connected to a peer. After a failure, try again after longer and longer pauses.
+
+        Not to this node itself, as far as no translation of addresses hides that.
+        """
         self._context.run(self._keep_reconnecting(address))
 
     async def _keep_reconnecting(self, address: Address) -> None:
@@ -93,7 +96,10 @@ class PeerListener(Generic[L]):
         while True:
             began_s = loop.time()
             try:
-                await self._keep(await self.connect(address))
+                link = await self.connect(address)
+                await self._keep(link)
+                if link.closed.done() and link.closed.result() == ITSELF:
+                    return
             except NodeError as error:
                 fields = {"peer": str(address), "reason": str(error), "again_in_s": pause_s}
                 self._context.log.info("no connection", extra=fields)

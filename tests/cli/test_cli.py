@@ -118,8 +118,10 @@ def test_a_new_name_keeps_what_else_was_said(run: Run, tmp_path: Path) -> None:
     run("init")
     with CableStore.open(tmp_path / "store") as store:
         store.info(name="old", accept_role=False, others={"colour": b"green"})
-    run("name", "new")
+    first, again = (lines(run("name", "new", "--json"))[0] for _ in range(2))
+    assert first == again  # nothing is written where nothing changes
     with CableStore.open(tmp_path / "store") as store:
+        assert store.stats().posts == {"info": 2}
         info = store.user(store.identity.public_key).info
         assert (info.name, info.accepts_role, dict(info.pairs)["colour"]) == ("new", False, b"green")
 
@@ -164,6 +166,7 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["post", "", "text"], "has 0 code points"),
         (["topic", "default", "x" * 513], "allowed are 0 to 512"),
         (["name", "x" * 33], "allowed are 1 to 32"),
+        (["name", ""], "has 0 code points, allowed are 1 to 32"),
         (["log", "default", "-n", "0"], "0 is not in the range"),
         (["log", "default", "--since", "tomorrow"], "is not a time"),
         (["log", "default", "--since", "99999999999y"], "is not a time"),
