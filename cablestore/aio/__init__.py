@@ -1,0 +1,8 @@
+"""Store for programs of asyncio: the methods of `CableStore`, awaitable. No call keeps the event loop waiting."""
+
+from cablestore.aio.items import Items
+from cablestore.aio.moderator import AsyncModerator
+from cablestore.aio.queries import AsyncSnapshot
+from cablestore.aio.store import AsyncCableStore
+
+__all__ = ["AsyncCableStore", "AsyncModerator", "AsyncSnapshot", "Items"]
