@@ -64,7 +64,7 @@ class Threads:
         All this is done also if the caller is cancelled.
         """
         if self._closing is None:
-            self._closing = closing = Future()
+            self._closing = closing = Future[None]()
             closing.set_running_or_notify_cancel()  # from here on, cancelling the caller does not cancel it
             threading.Thread(target=self._close, args=(close_store, closing), name="cablestore-aio-close").start()
         await asyncio.wrap_future(self._closing)
