@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -47,7 +48,7 @@ async def reads(blocking: CableStore, hashes: list[bytes], times: int) -> None:
     def some() -> bytes:
         return rng.choice(hashes)
 
-    for what, in_place, awaited, count in (
+    kinds: list[tuple[str, Callable[[], object], Callable[[AsyncCableStore], Awaitable[object]], int]] = [
         ("a post", lambda: blocking.post(some()), lambda store: store.post(some()), times),
         (
             "a page of 50",
@@ -55,13 +56,14 @@ async def reads(blocking: CableStore, hashes: list[bytes], times: int) -> None:
             lambda store: store.messages("channel-0"),
             max(times // 20, 1),
         ),
-    ):
+    ]
+    for what, in_place, awaited, count in kinds:
         alone_us = direct_us(in_place, count)
         tell(f"{what}: direct", f"{alone_us:.0f} us", "")
         for threads in (1, 2, 4):
             store = AsyncCableStore(blocking, read_threads=threads)
-            one_us = await awaited_us(lambda: awaited(store), count)
-            many_us = await awaited_us(lambda: awaited(store), count, TASKS)
+            one_us = await awaited_us(partial(awaited, store), count)
+            many_us = await awaited_us(partial(awaited, store), count, TASKS)
             value = f"{one_us:.0f} us, {many_us:.0f} us each"
             tell(f"{what}: awaited, and by {TASKS} tasks; threads: {threads}", value, "")
     store = AsyncCableStore(blocking)
@@ -73,7 +75,11 @@ async def reads(blocking: CableStore, hashes: list[bytes], times: int) -> None:
     for _ in range(taken):
         await anext(items)
     awaited_s = time.perf_counter() - started
-    tell("a row of an iterator: direct, awaited", f"{direct_s / taken * 1e6:.1f} us, {awaited_s / taken * 1e6:.1f} us", "")
+    tell(
+        "a row of an iterator: direct, awaited",
+        f"{direct_s / taken * 1e6:.1f} us, {awaited_s / taken * 1e6:.1f} us",
+        "",
+    )
 
 
 async def writes(blocking: CableStore, times: int) -> None:

@@ -8,7 +8,7 @@ from cablestore.aio.arrivals import Arrivals
 from cablestore.aio.calls import Twin, on_reader, on_worker, on_writer
 from cablestore.aio.items import Feed
 from cablestore.aio.threads import Threads
-from cablestore.store.changes import Change
+from cablestore.store.differences import Difference
 from cablestore.store.moderator import Moderator
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ class AsyncModerator(Twin):
         """The present place: `since` tells what changes after it."""
         return self._blocking.place
 
-    def follow(self, timeout_s: float | None = None) -> Feed[Change, Place]:
+    def follow(self, timeout_s: float | None = None) -> Feed[Difference, Place]:
         """Yield each change of a role or of what is hidden, dropped or blocked, from now on: see `Moderator.follow`."""
 
-        async def after(place: Place) -> tuple[list[Change], Place] | None:
+        async def after(place: Place) -> tuple[list[Difference], Place] | None:
             if place.judgement is None or not await self._arrivals.wait(place.sequence, timeout_s):
                 return None
             return await self.since(place)

@@ -1,4 +1,4 @@
-"""Changes between two judgements: roles, and what is hidden, dropped and blocked."""
+"""Differences between two judgements: roles, and what is hidden, dropped and blocked."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _Context = tuple[str, bytes, str | None]
 _State = tuple[UserRole | bool, ModerationAct | Seed | None]
 
 
-class Change(NamedTuple):
-    """Change of one thing: `what` is role, hidden, dropped or blocked.
+class Difference(NamedTuple):
+    """Difference in one thing: `what` is role, hidden, dropped or blocked.
 
     `target` is the 32 bytes of a user or a post, b"" for a channel; `channel` the context, None for the whole cabal.
     `before` and `after` are a UserRole or a bool. `by` is the act or the seed that it follows from, None if nothing
@@ -39,9 +39,9 @@ class _Targets(NamedTuple):
     channels: set[str]
 
 
-def changes(
+def differences(
     before: Judgement, after: Judgement, reader: Reader, acts: Iterable[ModerationAct] | None = None
-) -> Iterator[Change]:
+) -> Iterator[Difference]:
     """Yield what differs between two judgements of one store, or what of it is on the targets of some acts alone.
 
     `reader` finds the authors of posts. If roles differ, all that anybody acted on is compared, which takes time.
@@ -56,7 +56,7 @@ def changes(
     for key, (value, _) in _states(before, targets, reader):
         new, by = now[key]
         if new != value:
-            yield Change(*key, value, new, by)
+            yield Difference(*key, value, new, by)
 
 
 def _targets(acts: Iterable[ModerationAct], seeds: Iterable[Seed]) -> _Targets:
