@@ -86,9 +86,9 @@ async def writes(blocking: CableStore, times: int) -> None:
     """Measure single writes."""
     store = AsyncCableStore(blocking)
     for sync in (False, True):
-        direct = direct_us(lambda: blocking.text("bench", "text", sync=sync), times)
-        one = await awaited_us(lambda: store.text("bench", "text", sync=sync), times)
-        many = await awaited_us(lambda: store.text("bench", "text", sync=sync), times, TASKS)
+        direct = direct_us(partial(blocking.text, "bench", "text", sync=sync), times)
+        one = await awaited_us(partial(store.text, "bench", "text", sync=sync), times)
+        many = await awaited_us(partial(store.text, "bench", "text", sync=sync), times, TASKS)
         what = f"a text written, {'on the disk' if sync else 'not synced'}"
         tell(f"{what}: direct, awaited, by {TASKS} tasks", f"{direct:.0f}, {one:.0f}, {many:.0f} us", "")
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cablestore.aio.arrivals import Arrivals
 from cablestore.aio.calls import Twin, on_reader, on_worker, on_writer
 from cablestore.aio.items import Feed
 from cablestore.aio.threads import Threads
+from cablestore.moderation import Decisions, Seed
 from cablestore.store.differences import Difference
+from cablestore.store.judgement import Place
 from cablestore.store.moderator import Moderator
-
-if TYPE_CHECKING:
-    from cablestore.moderation import Decisions, Seed
-    from cablestore.store.judgement import Place
 
 
 class AsyncModerator(Twin):
