@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 from cablestore.aio.calls import Twin, each_on_reader, on_reader, on_worker
 from cablestore.errors import StoreClosedError
@@ -34,6 +35,11 @@ class AsyncQueries(Twin):
     events = on_reader(Queries.events)
     dump = each_on_reader(Queries.dump)
     dump_digest = on_worker(Queries.dump_digest)
+
+    @property
+    def cursor(self) -> Coroutine[Any, Any, str]:
+        """The cursor of the changes that follow this state, to be awaited."""
+        return self._threads.read(lambda: self._blocking.cursor)
 
 
 class AsyncSnapshot(AsyncQueries):

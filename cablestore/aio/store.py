@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, ParamSpec, Self
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from cablestore import limits
 from cablestore.aio.arrivals import Arrivals
 from cablestore.aio.calls import Opening, each_on_writer, on_reader, on_worker, on_writer, without_store
 from cablestore.aio.items import Feed
+from cablestore.aio.local_values import AsyncLocalValues
 from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads
@@ -20,10 +21,12 @@ from cablestore.errors import StoreClosedError
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
+from cablestore.store.changes import Change, Changes
 from cablestore.store.queries import Event
 from cablestore.store.store import CableStore
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _opening(function: Callable[P, CableStore]) -> Callable[P, Opening[AsyncCableStore]]:
@@ -74,6 +77,8 @@ class AsyncCableStore(AsyncQueries):
         self._arrivals = Arrivals(store)
         self.moderation: Final = AsyncModerator(store.moderation, self._threads, self._arrivals)
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
+        self.local: Final = AsyncLocalValues(store.local, self._threads)
+        """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
 
     open = staticmethod(_opening(CableStore.open))
     in_memory = staticmethod(_opening(CableStore.in_memory))
@@ -144,11 +149,7 @@ class AsyncCableStore(AsyncQueries):
     async def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
         """Return the events after number `after`. If there is none, wait for the first: see `CableStore.next_events`."""
         try:
-            while True:
-                latest = self.last_sequence
-                found = await self.events(after)
-                if found or not await self.wait(max(after, latest), timeout_s):
-                    return found
+            return await self._first(partial(self.events, after), len, timeout_s)
         except StoreClosedError:
             return []
 
@@ -160,6 +161,49 @@ class AsyncCableStore(AsyncQueries):
             return (found, found[-1].sequence) if found else None
 
         return Feed(after, later)
+
+    async def next_changes(self, after: str, channel: str | None = None, *, timeout_s: float | None = None) -> Changes:
+        """Return what changed after a cursor, and the cursor that follows. If nothing did, wait for the first change.
+
+        See `CableStore.next_changes`.
+        """
+
+        async def read() -> Changes:
+            nonlocal after
+            found = await self._threads.read(partial(self._blocking.next_changes, after, channel, timeout_s=0))
+            after = found.cursor
+            return found
+
+        return await self._first(read, lambda found: len(found.changes), timeout_s)
+
+    def changes(
+        self, channel: str | None = None, after: str | None = None, *, timeout_s: float | None = None
+    ) -> Feed[Change, str | None]:
+        """Yield what a client draws again: what changed after a cursor, and then what changes.
+
+        See `CableStore.changes`.
+        """
+
+        async def later(after: str | None) -> tuple[list[Change], str] | None:
+            try:
+                if after is None:
+                    return [], await self.cursor
+                found = await self.next_changes(after, channel, timeout_s=timeout_s)
+            except StoreClosedError:
+                return None
+            return found if found.changes else None
+
+        return Feed(after, later)
+
+    async def _first(self, read: Callable[[], Awaitable[T]], count: Callable[[T], int], timeout_s: float | None) -> T:
+        """Return what is read as soon as it has something, or what there is when time is up or the store is closed."""
+        loop = asyncio.get_running_loop()
+        end = None if timeout_s is None else loop.time() + timeout_s
+        while True:
+            latest = self.last_sequence
+            found = await read()
+            if count(found) or not await self.wait(latest, None if end is None else end - loop.time()):
+                return found
 
     # --- writing -------------------------------------------------------------------------------
 

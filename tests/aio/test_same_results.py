@@ -31,10 +31,13 @@ READS: list[Call] = [
     ("messages", (CHANNELS[0], 1), {"cursor": "0"}),
     ("causal_messages", (CHANNELS[0], 0), {}),
     ("subscribe", (), {"timeout_s": 0}),
+    ("changes", (), {"timeout_s": 0}),
+    *((name, (), {}) for name in ("local.drafts", "local.muted")),
+    ("local.items", ("name",), {}),
 ]  # fmt: skip
 
 
-drafts = st.tuples(st.integers(0, 19), st.integers(0, 2), st.integers(0, 2), st.lists(st.integers(0, 15), max_size=6))
+drafts = st.tuples(st.integers(0, 23), st.integers(0, 2), st.integers(0, 2), st.lists(st.integers(0, 15), max_size=6))
 """Which call, and what its arguments are made of: a channel, a user, and posts."""
 
 
@@ -64,6 +67,10 @@ def call_of(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Call:
         ("moderation.sweep", (), {}),
         ("rebuild", (), {}),
         ("compact", (), {}),
+        ("local.put", ("name", channel, word.encode()), {}),
+        ("local.delete", ("name", channel), {}),
+        ("local.set_draft", (channel, word), {"sync": True}),
+        ("local.mute", (channel,), {}),
     ]
     return made[kind]
 

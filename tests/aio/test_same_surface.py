@@ -11,17 +11,24 @@ import pytest
 from people import ANN
 
 from cablestore import CableStore, Channel, Event, Identity, Page, Post, Snapshot
-from cablestore.aio import AsyncCableStore, AsyncModerator, AsyncSnapshot
+from cablestore.aio import AsyncCableStore, AsyncLocalValues, AsyncModerator, AsyncSnapshot
 from cablestore.aio.calls import Opening
 from cablestore.aio.items import Feed, Items
+from cablestore.store.changes import Change
+from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 
-PAIRS = [(CableStore, AsyncCableStore), (Snapshot, AsyncSnapshot), (Moderator, AsyncModerator)]
+PAIRS = [
+    (CableStore, AsyncCableStore),
+    (Snapshot, AsyncSnapshot),
+    (Moderator, AsyncModerator),
+    (LocalValues, AsyncLocalValues),
+]
 OPENING = {"open", "in_memory", "snapshot"}
 """What they return is awaited, or used in an `async with`."""
 NO_WAIT = {"watch"}
 """They neither read nor wait."""
-AWAITED_PROPERTIES = {"identity"}
+AWAITED_PROPERTIES = {"identity", "cursor"}
 METHODS = [
     pytest.param(blocking, twin, name, id=f"{blocking.__name__}.{name}")
     for blocking, twin in PAIRS
@@ -100,6 +107,8 @@ def test_type_checkers_know_its_types() -> None:
             assert_type(store.channels(with_reserved=True), Items[Channel])
             assert_type(store.subscribe(), Feed[Event, int])
             assert_type(await store.identity, Identity)
+            assert_type(store.changes("c"), Feed[Change, str | None])
+            assert_type(await store.local.get("name"), bytes | None)
             async with store.snapshot() as snapshot:
                 assert_type(await snapshot.messages("c"), Page)
             with pytest.raises(TypeError):

@@ -1,0 +1,181 @@
+"""Changes: what a chat client draws again. Each says what is, so applying one twice does no harm."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cablestore.store.display import Message, User
+
+
+class MessageAdded(NamedTuple):
+    """Message that arrived and is displayed."""
+
+    message: Message
+
+    @property
+    def channel(self) -> str:
+        """The channel of the message."""
+        return self.message.channel
+
+
+class MessageDeleted(NamedTuple):
+    """Message that is no longer here: deleted by its author, dropped, or discarded to save space.
+
+    `channel` is None if nothing says what the hash was: a discarded post leaves no trace. It may not be a message then.
+    """
+
+    hash: bytes
+    channel: str | None
+
+
+class MessageHidden(NamedTuple):
+    """Message that is here and must not be displayed. It has no text; `message.hidden_by` says why."""
+
+    message: Message
+
+    @property
+    def channel(self) -> str:
+        """The channel of the message."""
+        return self.message.channel
+
+
+class MessageShown(NamedTuple):
+    """Message on which an act of moderation is, and which is displayed."""
+
+    message: Message
+
+    @property
+    def channel(self) -> str:
+        """The channel of the message."""
+        return self.message.channel
+
+
+class TopicChanged(NamedTuple):
+    """Topic of a channel, "" if it has none."""
+
+    channel: str
+    topic: str
+
+
+class NameChanged(NamedTuple):
+    """User who said something of itself. Its name is also that of its earlier messages."""
+
+    user: User
+
+
+class Joined(NamedTuple):
+    """Member of a channel."""
+
+    channel: str
+    user: User
+
+
+class Left(NamedTuple):
+    """User who is not a member of a channel."""
+
+    channel: str
+    user: User
+
+
+class ChannelAdded(NamedTuple):
+    """Channel that is there. A client that does not show it yet reads its page."""
+
+    channel: str
+
+
+class ChannelRemoved(NamedTuple):
+    """Channel that is not there: its posts are all gone, or it is dropped."""
+
+    channel: str
+
+
+class RoleChanged(NamedTuple):
+    """User to whom a role was given or from whom it was taken, as it is in a channel, or with None in the cabal."""
+
+    user: User
+    channel: str | None
+
+
+class UserHidden(NamedTuple):
+    """User on whom an act of moderation is and who is hidden or dropped, in a channel or with None in the cabal.
+
+    Read again the messages of the user, and the members.
+    """
+
+    user: User
+    channel: str | None
+
+
+class UserShown(NamedTuple):
+    """User on whom an act of moderation is and who is neither hidden nor dropped. `user.blocked_by` may be set.
+
+    Read again the messages of the user, and the members.
+    """
+
+    user: User
+    channel: str | None
+
+
+class ModerationChanged(NamedTuple):
+    """Who may moderate may have changed, and with it all roles and what is hidden: read again what is on the screen."""
+
+    channel: str | None
+
+
+class UnreadChanged(NamedTuple):
+    """Channel whose number of unread messages may have changed."""
+
+    channel: str
+
+
+class DraftChanged(NamedTuple):
+    """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
+
+    channel: str
+
+
+class MuteChanged(NamedTuple):
+    """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
+
+    channel: str
+
+
+class LocalChanged(NamedTuple):
+    """Value of the user's own (`CableStore.local`) that was put or deleted: its name and key."""
+
+    name: str
+    key: str
+
+
+Change = (
+    MessageAdded
+    | MessageDeleted
+    | MessageHidden
+    | MessageShown
+    | TopicChanged
+    | NameChanged
+    | Joined
+    | Left
+    | ChannelAdded
+    | ChannelRemoved
+    | RoleChanged
+    | UserHidden
+    | UserShown
+    | ModerationChanged
+    | UnreadChanged
+    | DraftChanged
+    | MuteChanged
+    | LocalChanged
+)
+
+
+class Changes(NamedTuple):
+    """Changes of one read, and the cursor from which the next one continues."""
+
+    changes: list[Change]
+    cursor: str
+
+
+def is_of(change: Change, channel: str) -> bool:
+    """Tell whether a change concerns a channel, or the whole cabal."""
+    return getattr(change, "channel", None) in (None, channel)
