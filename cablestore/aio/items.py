@@ -57,14 +57,15 @@ class Items(AsyncIterator[T]):
         with self._lock:
             if self._taken or self._is_over:
                 return  # they were taken for a caller that was cancelled
+            count = 0
             try:
                 source = self._source = self._source or self._iterate()
-                found = list(islice(source, self._next_count))
-            except Exception as error:  # noqa: BLE001 - it is raised by the next `anext`
+                for count, item in enumerate(islice(source, self._next_count), 1):  # noqa: B007 - counted for below
+                    self._taken.append(item)
+            except Exception as error:  # noqa: BLE001 - it is raised by the `anext` that comes to it
                 self._error, self._is_over = error, True
                 return
-            self._taken.extend(found)
-            self._is_over = len(found) < self._next_count
+            self._is_over = count < self._next_count
             self._next_count = min(self._next_count * 4, self._at_once)
 
 

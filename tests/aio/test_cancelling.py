@@ -121,7 +121,8 @@ def test_a_client_that_looks_with_a_time_limit_hears_every_change() -> None:
     async def use() -> None:
         async with AsyncCableStore.in_memory() as store:
             await store.join("c")
-            changes, heard = store.changes("c"), []
+            changes = store.changes("c")
+            heard: list[str] = []
             with suppress(TimeoutError):
                 await asyncio.wait_for(anext(changes), 0.05)
 
