@@ -166,6 +166,29 @@ def test_a_store_whose_opening_is_cancelled_does_not_stay_open(tmp_path: Path, d
     wait_until(is_free)
 
 
+def test_closing_that_is_cancelled_is_carried_out(tmp_path: Path) -> None:
+    clock = HeldClock()
+
+    async def use() -> None:
+        store = await AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock)
+        writing = asyncio.create_task(store.text("c", "begun"))
+        await until(clock.has_begun.is_set)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not store.is_closed, "the write is not over"
+        clock.may_go.set()
+        assert (await writing).hash
+        await store.close()
+        assert store.is_closed
+
+    asyncio.run(use())
+    with CableStore.open(tmp_path) as store:
+        assert texts(store) == ["begun"]
+
+
 async def _opened(path: Path) -> AsyncCableStore:
     return await AsyncCableStore.open(path)
 
