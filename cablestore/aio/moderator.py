@@ -6,6 +6,7 @@ from cablestore.aio.arrivals import Arrivals
 from cablestore.aio.calls import Twin, on_reader, on_worker, on_writer
 from cablestore.aio.items import Feed
 from cablestore.aio.threads import Threads
+from cablestore.errors import StoreClosedError
 from cablestore.moderation import Decisions, Seed
 from cablestore.store.differences import Difference
 from cablestore.store.judgement import Place
@@ -64,6 +65,9 @@ class AsyncModerator(Twin):
         async def after(place: Place) -> tuple[list[Difference], Place] | None:
             if place.judgement is None or not await self._arrivals.wait(place.sequence, timeout_s):
                 return None
-            return await self.since(place)
+            try:
+                return await self.since(place)
+            except StoreClosedError:
+                return None
 
         return Feed(self.place, after)
