@@ -107,8 +107,34 @@ def moderation_table() -> str:
     return "\n".join(["| rule | what holds | in |", "|---|---|---|", *(row for _, row in sorted(rules))])
 
 
+THREADS = {
+    "reader": "reads that are over soon, 2 at a time: one that waits for the disk does not hold up the other",
+    "writer": "writes, in the order in which they are awaited: a store takes one at a time",
+    "worker": "long work, one after the other: it keeps no other call waiting",
+}
+
+
+def threads_table() -> str:
+    """One row a thread of the store for asyncio: the methods that run there, and why."""
+    found: dict[str, list[str]] = {thread: [] for thread in THREADS}
+    for path in sorted((DOCS.parent / "cablestore" / "aio").glob("*.py")):
+        for kind in (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)):
+            prefix = {"AsyncModerator": "moderation.", "AsyncLocalValues": "local."}.get(kind.name, "")
+            for node in kind.body:
+                made_by = getattr(getattr(getattr(node, "value", None), "func", None), "id", "")
+                thread = made_by.rpartition("on_")[2]
+                if thread in found and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    found[thread].append(f"`{prefix}{node.targets[0].id}`")
+    found["reader"] += ["`cursor`", "`snapshot`"]
+    found["writer"] += ["`identity`", "`ingest`"]
+    lines = ["| thread | calls | why |", "|---|---|---|"]
+    lines += [f"| {thread} | {', '.join(sorted(names))} | {THREADS[thread]} |" for thread, names in found.items()]
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "moderation": moderation_table,
+    "threads of asyncio": threads_table,
     "views": views_table,
     "limits": limits_table,
     "requests": request_diagrams,

@@ -13,6 +13,7 @@ from waiting import LIMIT_S
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 SCRIPTS: dict[str, tuple[str, ...]] = {
+    "aio.py": (),
     "answering.py": (),
     "archive.py": (),
     "channels.py": (),

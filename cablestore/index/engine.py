@@ -85,6 +85,7 @@ class Engine:
         """Guards which database is the present one."""
         self._arrived = threading.Condition()
         self._is_open = True
+        self._watchers: tuple[Callable[[], None], ...] = ()
         self.recent = RecentRows()
         self._live: Source | None = None
         """The state that the writer reads."""
@@ -182,6 +183,8 @@ class Engine:
             if changes.next_sequence is not None:
                 self.next_sequence = changes.next_sequence
             self._arrived.notify_all()
+        for call in self._watchers:
+            call()
 
     def wait(self, after: int, timeout_s: float | None) -> bool:
         """Wait until the arrival log is longer than `after`. Returns False when time is up or the store is closed."""
@@ -189,6 +192,22 @@ class Engine:
             if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, and Ctrl-C may come just then
                 self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after each write, in the thread that wrote, and at the end. Returns what ends this."""
+
+        def unwatch() -> None:
+            with self._arrived:
+                self._watchers = tuple(each for each in self._watchers if each is not call)
+
+        with self._arrived:
+            self._watchers += (call,)
+        return unwatch
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the engine is closed, or waits for the writer to close."""
+        return not self._is_open
 
     def compact(self) -> None:
         """Rewrite the database in the least space."""
@@ -226,6 +245,8 @@ class Engine:
         with self._arrived:
             self._is_open = False
             self._arrived.notify_all()
+        for call in self._watchers:
+            call()
         with self.writing:
             self._database.close()
             if self.folder is not None:

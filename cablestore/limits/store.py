@@ -50,6 +50,13 @@ STATE_POSTS_KEPT: Final = 3
 MAX_EVENTS_READ: Final = 1_000
 """Events of the arrival log that one call returns, posts included."""
 
+READ_THREADS: Final = 2
+"""Threads in which a store for asyncio reads. With two, a slow read does not keep others waiting; more are no faster,
+because they share Python's lock."""
+
+MAX_ITEMS_AHEAD: Final = 256
+"""Items that a thread takes at once for an async iterator. Handing them over costs as much as reading a few of them."""
+
 MAX_THINGS_CHANGED: Final = 8_192
 """Messages, users, topics and names that one read of changes tells. A read ends after the entry of the log that brings
 it there; one act of moderation may name 8,000 more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cablestore.errors import StoreClosedError
 from cablestore.index.engine import Engine
@@ -87,6 +87,19 @@ class Following(Queries):
     def wait(self, after: int, timeout_s: float | None = None) -> bool:
         """Wait for events after number `after`. Returns False when time is up, or when the store is closed."""
         return self._engine.wait(after, timeout_s)
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after each write and when the store is closed. Returns the function that ends this.
+
+        It is called in the thread that wrote, which goes on when it returns: it must be short and must not raise. An
+        event loop is woken so, and no thread waits.
+        """
+        return self._engine.watch(call)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the store is closed."""
+        return self._engine.is_closed
 
     @property
     def last_sequence(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.drops import CHANNEL, KEPT_TYPES, POST, USER, Drop, channel_key, dropped_post, post_key, user_key
@@ -122,6 +123,13 @@ class Judgement:
     def drop_keys(self) -> set[bytes]:
         """Return the keys of all drops that there are or may be."""
         return drop_keys_of(self.decisions.acts()) | self.drops.keys()
+
+
+class Place(NamedTuple):
+    """A place between two writes: the decisions there, None in a store without moderation, and the latest event."""
+
+    judgement: Judgement | None
+    sequence: int
 
 
 def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:

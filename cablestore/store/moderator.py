@@ -40,7 +40,7 @@ from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
 from cablestore.store.differences import Difference, differences
 from cablestore.store.judge import Judge
-from cablestore.store.judgement import HeldHere
+from cablestore.store.judgement import HeldHere, Place
 from cablestore.views import activity
 from cablestore.views import author as author_view
 from cablestore.views.acts import act_in
@@ -318,15 +318,25 @@ class Moderator:
 
         Ends when nothing happens for `timeout_s`, or when the store is closed.
         """
-        seen, after = self._judge.judgement, self._engine.next_sequence - 1
-        while seen is not None and self._engine.wait(after, timeout_s):
-            after = self._engine.next_sequence - 1
-            state, reader = self._engine.snapshot()
-            with state:
-                judgement = self._judge.judgement or seen
-                found = [] if judgement is seen else list(differences(seen, judgement, reader))
-            seen = judgement
+        place = self.place
+        while place.judgement is not None and self._engine.wait(place.sequence, timeout_s):
+            found, place = self.since(place)
             yield from found
+
+    @property
+    def place(self) -> Place:
+        """The present place: `since` tells what changes after it."""
+        return Place(self._judge.judgement, self._engine.next_sequence - 1)
+
+    def since(self, place: Place) -> tuple[list[Difference], Place]:
+        """Return what `follow` yields for the writes since an earlier place, and the present one."""
+        sequence = self._engine.next_sequence - 1
+        state, reader = self._engine.snapshot()
+        with state:
+            before, after = place.judgement, self._judge.judgement or place.judgement
+            if before is None or after is None or after is before:
+                return [], Place(after, sequence)
+            return list(differences(before, after, reader)), Place(after, sequence)
 
     # --- how -----------------------------------------------------------------------------------
 

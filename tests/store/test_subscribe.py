@@ -92,6 +92,20 @@ def test_a_subscriber_can_give_up(store: CableStore) -> None:
     assert list(store.subscribe(timeout_s=0.05)) == []
 
 
+def test_a_watcher_is_called_after_each_write_and_at_the_end(tmp_path: Path) -> None:
+    told: list[tuple[int, bool]] = []
+    also_told: list[int] = []
+    with CableStore.open(tmp_path) as store:
+        store.watch(lambda: told.append((store.last_sequence, store.is_closed)))
+        unwatch = store.watch(lambda: also_told.append(store.last_sequence))
+        store.join("default")
+        store.text("default", "text")
+        unwatch()
+        store.text("default", "another")
+    assert told == [(1, False), (2, False), (3, False), (3, True)]
+    assert also_told == [1, 2]
+
+
 def test_more_events_than_one_read_holds(store: CableStore) -> None:
     number = limits.MAX_EVENTS_READ + 10
     store.ingest(raws(*(ANN.text("default", str(i)) for i in range(number))), verify=False)

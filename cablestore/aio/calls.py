@@ -1,0 +1,127 @@
+"""Twins: how a method of a blocking object becomes one that is awaited, with the same parameters and types.
+
+A twin class names each method and the thread in which it runs:
+
+    class AsyncQueries(Twin):
+        messages = on_reader(Queries.messages)
+        channels = each_on_reader(Queries.channels)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from cablestore.aio.items import Items
+from cablestore.aio.threads import Threads, alone
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Twin:
+    """Base of the twins: a blocking object, and the threads in which its methods run."""
+
+    def __init__(self, blocking: Any, threads: Threads) -> None:
+        self._blocking = blocking
+        self._threads = threads
+
+
+Method = Callable[Concatenate[Any, P], T]
+"""A method of a blocking object."""
+Awaited = Callable[Concatenate[Twin, P], Coroutine[Any, Any, T]]
+"""Its twin."""
+Iterated = Callable[Concatenate[Twin, P], Items[T]]
+"""The twin of a method that yields."""
+
+
+def on_reader(method: Method[P, T]) -> Awaited[P, T]:
+    """Make the twin of a method that reads and is over soon."""
+
+    @wraps(method)
+    async def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._threads.read(_bound(self, method, *args, **kwargs))
+
+    return call
+
+
+def on_writer(method: Method[P, T]) -> Awaited[P, T]:
+    """Make the twin of a method that writes and is over soon."""
+
+    @wraps(method)
+    async def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._threads.write(_bound(self, method, *args, **kwargs))
+
+    return call
+
+
+def on_worker(method: Method[P, T]) -> Awaited[P, T]:
+    """Make the twin of a method that may take long."""
+
+    @wraps(method)
+    async def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._threads.work(getattr(self._blocking, method.__name__), *args, **kwargs)
+
+    return call
+
+
+def each_on_reader(method: Method[P, Iterator[T]]) -> Iterated[P, T]:
+    """Make the twin of a method that yields what it reads: a thread takes many items at a time."""
+
+    @wraps(method)
+    def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
+        return Items(self._threads.read, _bound(self, method, *args, **kwargs))
+
+    return call
+
+
+def each_on_writer(method: Method[P, Iterator[T]]) -> Iterated[P, T]:
+    """Make the twin of a method that writes each time before it yields: a thread takes one item at a time."""
+
+    @wraps(method)
+    def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
+        return Items(self._threads.write, _bound(self, method, *args, **kwargs), 1)
+
+    return call
+
+
+def without_store(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Make the twin of a function that needs no open store."""
+
+    @wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await alone(function, *args, **kwargs)
+
+    return call
+
+
+def _bound(self: Twin, method: Callable[..., T], /, *args: Any, **kwargs: Any) -> Callable[[], T]:
+    return partial(getattr(self._blocking, method.__name__), *args, **kwargs)
+
+
+class Closing(Protocol):
+    """Something that is closed at the end."""
+
+    async def close(self) -> None:
+        """Close it."""
+
+
+ClosingT = TypeVar("ClosingT", bound=Closing)
+
+
+class Opening(Generic[ClosingT]):
+    """Coming store or snapshot: `await` it, or use it in an `async with`, which closes it."""
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, ClosingT]]) -> None:
+        self._begin = begin
+
+    def __await__(self) -> Generator[Any, Any, ClosingT]:
+        return self._begin().__await__()
+
+    async def __aenter__(self) -> ClosingT:
+        self._opened = await self._begin()
+        return self._opened
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._opened.close()

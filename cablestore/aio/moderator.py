@@ -1,0 +1,73 @@
+"""Moderation for asyncio: the acts of a store's user, and what applies."""
+
+from __future__ import annotations
+
+from cablestore.aio.arrivals import Arrivals
+from cablestore.aio.calls import Twin, on_reader, on_worker, on_writer
+from cablestore.aio.items import Feed
+from cablestore.aio.threads import Threads
+from cablestore.errors import StoreClosedError
+from cablestore.moderation import Decisions, Seed
+from cablestore.store.differences import Difference
+from cablestore.store.judgement import Place
+from cablestore.store.moderator import Moderator
+
+
+class AsyncModerator(Twin):
+    """Acts of moderation, and what applies. Use `AsyncCableStore.moderation`; the methods are those of `Moderator`."""
+
+    _blocking: Moderator
+
+    def __init__(self, blocking: Moderator, threads: Threads, arrivals: Arrivals) -> None:
+        """Use `AsyncCableStore.moderation`."""
+        super().__init__(blocking, threads)
+        self._arrivals = arrivals
+
+    set_role = on_writer(Moderator.set_role)
+    hide = on_writer(Moderator.hide)
+    unhide = on_writer(Moderator.unhide)
+    drop = on_writer(Moderator.drop)
+    undrop = on_writer(Moderator.undrop)
+    block = on_writer(Moderator.block)
+    unblock = on_writer(Moderator.unblock)
+    join_with_seed = on_writer(Moderator.join_with_seed)
+    revoke_seed = on_writer(Moderator.revoke_seed)
+    sweep = on_worker(Moderator.sweep)
+
+    in_force = on_reader(Moderator.in_force)
+    history = on_reader(Moderator.history)
+    contexts = on_reader(Moderator.contexts)
+    since = on_reader(Moderator.since)
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether posts that are dropped must still be removed."""
+        return self._blocking.is_sweeping
+
+    @property
+    def decisions(self) -> Decisions | None:
+        """What applies now, with all its questions; it does not change. None if the store is not moderated."""
+        return self._blocking.decisions
+
+    @property
+    def seed(self) -> Seed | None:
+        """The moderation seed that the store joined with, revoked or not; None if it joined without one."""
+        return self._blocking.seed
+
+    @property
+    def place(self) -> Place:
+        """The present place: `since` tells what changes after it."""
+        return self._blocking.place
+
+    def follow(self, timeout_s: float | None = None) -> Feed[Difference, Place]:
+        """Yield each change of a role or of what is hidden, dropped or blocked, from now on: see `Moderator.follow`."""
+
+        async def after(place: Place) -> tuple[list[Difference], Place] | None:
+            if place.judgement is None or not await self._arrivals.wait(place.sequence, timeout_s):
+                return None
+            try:
+                return await self.since(place)
+            except StoreClosedError:
+                return None
+
+        return Feed(self.place, after)

@@ -1,0 +1,64 @@
+"""Read methods of a store for asyncio, and one state of it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Self
+
+from cablestore.aio.calls import Twin, each_on_reader, on_reader, on_worker
+from cablestore.errors import StoreClosedError
+from cablestore.store.queries import Queries, Snapshot
+
+
+class AsyncQueries(Twin):
+    """Read methods of a store. Their parameters, results and errors are those of `Queries`."""
+
+    post = on_reader(Queries.post)
+    hashes_starting = on_reader(Queries.hashes_starting)
+    deletion = on_reader(Queries.deletion)
+    resolve = on_reader(Queries.resolve)
+    messages = on_reader(Queries.messages)
+    causal_messages = on_reader(Queries.causal_messages)
+    channels = each_on_reader(Queries.channels)
+    joined_channels = each_on_reader(Queries.joined_channels)
+    members = each_on_reader(Queries.members)
+    users = each_on_reader(Queries.users)
+    user = on_reader(Queries.user)
+    topic_of = on_reader(Queries.topic_of)
+    posts_by = each_on_reader(Queries.posts_by)
+    local_only = each_on_reader(Queries.local_only)
+    heads = on_reader(Queries.heads)
+    missing = each_on_reader(Queries.missing)
+    links = on_reader(Queries.links)
+    linking = on_reader(Queries.linking)
+    events = on_reader(Queries.events)
+    dump = each_on_reader(Queries.dump)
+    dump_digest = on_worker(Queries.dump_digest)
+
+    @property
+    def cursor(self) -> Coroutine[Any, Any, str]:
+        """The cursor of the changes that follow this state, to be awaited."""
+        return self._threads.read(lambda: self._blocking.cursor)
+
+
+class AsyncSnapshot(AsyncQueries):
+    """One state of a store, which later writes do not change. Close it, or use it in an `async with`."""
+
+    _blocking: Snapshot
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @property
+    def blocking(self) -> Snapshot:
+        """The snapshot whose calls block, for functions that take its `reader`. Call them in a thread."""
+        return self._blocking
+
+    async def close(self) -> None:
+        """Release the state; reads after this raise StoreClosedError."""
+        with suppress(StoreClosedError):  # the store was closed, which released the state
+            await self._threads.read(self._blocking.close)

@@ -1,0 +1,249 @@
+"""The store for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Final, ParamSpec, Self, TypeVar
+
+from cablestore import limits
+from cablestore.aio.arrivals import Arrivals
+from cablestore.aio.calls import Opening, each_on_writer, on_reader, on_worker, on_writer, without_store
+from cablestore.aio.items import Feed
+from cablestore.aio.local_values import AsyncLocalValues
+from cablestore.aio.moderator import AsyncModerator
+from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
+from cablestore.aio.threads import Threads
+from cablestore.errors import StoreClosedError
+from cablestore.index.verdict import Outcome
+from cablestore.protocol.crypto import Identity
+from cablestore.protocol.dialect import Dialect
+from cablestore.store.changes import Change, Changes
+from cablestore.store.queries import Event
+from cablestore.store.store import CableStore
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _opening(function: Callable[P, CableStore]) -> Callable[P, Opening[AsyncCableStore]]:
+    """Make the twin of a function that opens a store."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Opening[AsyncCableStore]:
+        return Opening(partial(_open, partial(function, *args, **kwargs)))
+
+    return call
+
+
+async def _open(function: Callable[[], CableStore]) -> AsyncCableStore:
+    """Open a store in a thread. If the caller is cancelled, what was opened is closed."""
+    threads = Threads()
+    work = threads.begin(function)
+    try:
+        return AsyncCableStore(await asyncio.wrap_future(work.future))
+    except asyncio.CancelledError as error:
+        work.stop(error)
+        work.future.add_done_callback(_close_unused)
+        raise
+    finally:
+        threads.leave()
+
+
+def _close_unused(opened: Future[CableStore]) -> None:
+    if not opened.cancelled() and opened.exception() is None:
+        opened.result().close()
+
+
+class AsyncCableStore(AsyncQueries):
+    """Open store for programs of asyncio: the methods of `CableStore`, awaitable, with the same parameters and results.
+
+    What a method of `CableStore` yields is an async iterator here. Properties are the same, except for `identity`, which
+    is awaited. The calls run in threads, which `cablestore.aio.threads` describes. Several tasks, and several event
+    loops, may use a store.
+
+    If a call is cancelled, the store is as if it had been made, or as if not: a write that has begun ends, one that
+    has not is dropped. Tasks that wait take no thread.
+    """
+
+    _blocking: CableStore
+
+    def __init__(self, store: CableStore, *, read_threads: int = limits.READ_THREADS) -> None:
+        """Use an open store, which `close` then closes. `open` opens one."""
+        super().__init__(store, Threads(read_threads))
+        self._arrivals = Arrivals(store)
+        self.moderation: Final = AsyncModerator(store.moderation, self._threads, self._arrivals)
+        """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
+        self.local: Final = AsyncLocalValues(store.local, self._threads)
+        """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
+
+    open = staticmethod(_opening(CableStore.open))
+    in_memory = staticmethod(_opening(CableStore.in_memory))
+    rebuild_closed = staticmethod(without_store(CableStore.rebuild_closed))
+    check_closed = staticmethod(without_store(CableStore.check_closed))
+    export_closed = staticmethod(without_store(CableStore.export_closed))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish the writes that wait, and close the store. Iterators and snapshots that are still open end."""
+        await self._threads.close(self._close)
+
+    def _close(self) -> None:
+        self._blocking.close()
+        self._arrivals.end()
+
+    # --- without a thread ----------------------------------------------------------------------
+
+    @property
+    def blocking(self) -> CableStore:
+        """The store whose calls block, for what takes one, such as a `Node`."""
+        return self._blocking
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect that the store was made for."""
+        return self._blocking.dialect
+
+    @property
+    def path(self) -> Path | None:
+        """The store's folder, None for a store in memory."""
+        return self._blocking.path
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the store is closed."""
+        return self._blocking.is_closed
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the latest event of the arrival log, 0 before the first."""
+        return self._blocking.last_sequence
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after each write and when the store is closed: see `CableStore.watch`."""
+        return self._blocking.watch(call)
+
+    # --- the identity --------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Coroutine[Any, Any, Identity]:
+        """The identity that signs own posts, to be awaited: its key file may have to be read or made."""
+        return self._threads.write(lambda: self._blocking.identity)
+
+    import_identity = on_writer(CableStore.import_identity)
+
+    # --- following -----------------------------------------------------------------------------
+
+    async def wait(self, after: int, timeout_s: float | None = None) -> bool:
+        """Wait for events after number `after`. Returns False when time is up, or when the store is closed."""
+        return await self._arrivals.wait(after, timeout_s)
+
+    async def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
+        """Return the events after number `after`. If there is none, wait for the first: see `CableStore.next_events`."""
+        try:
+            return await self._first(partial(self.events, after), len, timeout_s)
+        except StoreClosedError:
+            return []
+
+    def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Feed[Event, int]:
+        """Yield every event after number `after`: stored ones first, then new ones. See `CableStore.subscribe`."""
+
+        async def later(after: int) -> tuple[list[Event], int] | None:
+            found = await self.next_events(after, timeout_s)
+            return (found, found[-1].sequence) if found else None
+
+        return Feed(after, later)
+
+    async def next_changes(self, after: str, channel: str | None = None, *, timeout_s: float | None = None) -> Changes:
+        """Return what changed after a cursor, and the cursor that follows. If nothing did, wait for the first change.
+
+        See `CableStore.next_changes`.
+        """
+
+        async def read() -> Changes:
+            nonlocal after
+            found = await self._threads.read(partial(self._blocking.next_changes, after, channel, timeout_s=0))
+            after = found.cursor
+            return found
+
+        return await self._first(read, lambda found: len(found.changes), timeout_s)
+
+    def changes(
+        self, channel: str | None = None, after: str | None = None, *, timeout_s: float | None = None
+    ) -> Feed[Change, str | None]:
+        """Yield what a client draws again: what changed after a cursor, and then what changes.
+
+        See `CableStore.changes`.
+        """
+
+        async def later(after: str | None) -> tuple[list[Change], str] | None:
+            try:
+                if after is None:
+                    return [], await self.cursor
+                found = await self.next_changes(after, channel, timeout_s=timeout_s)
+            except StoreClosedError:
+                return None
+            return found if found.changes else None
+
+        return Feed(after, later)
+
+    async def _first(self, read: Callable[[], Awaitable[T]], count: Callable[[T], int], timeout_s: float | None) -> T:
+        """Return what is read as soon as it has something, or what there is when time is up or the store is closed."""
+        loop = asyncio.get_running_loop()
+        end = None if timeout_s is None else loop.time() + timeout_s
+        while True:
+            latest = self.last_sequence
+            found = await read()
+            if count(found) or not await self.wait(latest, None if end is None else end - loop.time()):
+                return found
+
+    # --- writing -------------------------------------------------------------------------------
+
+    write = on_writer(CableStore.write)
+    text = on_writer(CableStore.text)
+    topic = on_writer(CableStore.topic)
+    join = on_writer(CableStore.join)
+    leave = on_writer(CableStore.leave)
+    info = on_writer(CableStore.info)
+    delete = on_writer(CableStore.delete)
+    discard = on_writer(CableStore.discard)
+
+    ingest_batches = each_on_writer(CableStore.ingest_batches)
+
+    async def ingest(
+        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
+    ) -> list[Outcome]:
+        """Store posts that came from peers: see `CableStore.ingest`. Other writes may come between its batches."""
+        batches = self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)
+        return [outcome async for outcomes in batches for outcome in outcomes]
+
+    appraise = on_reader(CableStore.appraise)
+    admit = on_reader(CableStore.admit)
+    replace = on_writer(CableStore.replace)
+    lay_skeletons = on_writer(CableStore.lay_skeletons)
+
+    # --- long work, and what else there is -----------------------------------------------------
+
+    prune = on_worker(CableStore.prune)
+    export = on_worker(CableStore.export)
+    import_exports = on_worker(CableStore.import_exports)
+    check = on_worker(CableStore.check)
+    rebuild = on_worker(CableStore.rebuild)
+    compact = on_worker(CableStore.compact)
+    stats = on_reader(CableStore.stats)
+
+    def snapshot(self) -> Opening[AsyncSnapshot]:
+        """Return a snapshot of the present state, for reads that belong together: `async with store.snapshot() as s`."""
+
+        async def begin() -> AsyncSnapshot:
+            return AsyncSnapshot(await self._threads.read(self._blocking.snapshot), self._threads)
+
+        return Opening(begin)

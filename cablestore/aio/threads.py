@@ -1,0 +1,129 @@
+"""The threads of a store for asyncio: few, whatever the number of calls, and none that waits for something to happen."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from cablestore import limits
+from cablestore.errors import StoreClosedError
+from cablestore.index.batches import Progress, no_progress
+
+T = TypeVar("T")
+
+
+class Threads:
+    """Threads in which blocking calls run: some that read, one that writes, one for long work. Each starts when needed.
+
+    A caller that is cancelled gets its CancelledError at once. A call that has not begun is dropped then; one that has
+    begun ends in its thread.
+    """
+
+    def __init__(self, readers: int = limits.READ_THREADS) -> None:
+        self._reader: Final = ThreadPoolExecutor(readers, "cablestore-aio-read")
+        self._writer: Final = ThreadPoolExecutor(1, "cablestore-aio-write")
+        self._worker: Final = ThreadPoolExecutor(1, "cablestore-aio-work")
+        self._works: set[Work[Any]] = set()
+        self._closing: Future[None] | None = None
+
+    async def read(self, call: Callable[[], T]) -> T:
+        """Return what a short call that reads returns."""
+        return await asyncio.wrap_future(_submit(self._reader, call))
+
+    async def write(self, call: Callable[[], T]) -> T:
+        """Return what a short call that writes returns. Such calls run in order."""
+        return await asyncio.wrap_future(_submit(self._writer, call))
+
+    async def work(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Return what a long call returns, after those before it. Its `progress` is called on the loop.
+
+        If the caller is cancelled, the call ends where it next tells its progress.
+        """
+        work = self.begin(function, *args, **kwargs)
+        try:
+            return await asyncio.wrap_future(work.future)
+        finally:
+            work.stop(asyncio.CancelledError())
+
+    def begin(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Work[T]:
+        """Begin a long call."""
+        work = Work(self._worker, function, *args, **kwargs)
+        self._works.add(work)
+        work.future.add_done_callback(lambda _: self._works.discard(work))
+        return work
+
+    async def close(self, close_store: Callable[[], None]) -> None:
+        """Finish the writes that wait, stop long work, call `close_store`, end the threads.
+
+        All this is done also if the caller is cancelled.
+        """
+        if self._closing is None:
+            self._closing = closing = Future[None]()
+            closing.set_running_or_notify_cancel()  # from here on, cancelling the caller does not cancel it
+            threading.Thread(target=self._close, args=(close_store, closing), name="cablestore-aio-close").start()
+        await asyncio.wrap_future(self._closing)
+
+    def _close(self, close_store: Callable[[], None], closing: Future[None]) -> None:
+        try:
+            for work in tuple(self._works):
+                work.stop(StoreClosedError("the store was closed before this ended"))
+            self._writer.shutdown()
+            close_store()
+            self._reader.shutdown()
+            self._worker.shutdown()
+        except BaseException as error:  # noqa: BLE001 - it is raised where closing is awaited
+            closing.set_exception(error)
+        else:
+            closing.set_result(None)
+
+    def leave(self) -> None:
+        """End each thread when its calls have ended, without waiting."""
+        for executor in (self._reader, self._writer, self._worker):
+            executor.shutdown(wait=False)
+
+
+class Work(Generic[T]):
+    """A long call in a thread, which can be stopped where it tells its progress."""
+
+    def __init__(self, executor: ThreadPoolExecutor, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> None:
+        signature = inspect.signature(function)
+        given = signature.bind(*args, **kwargs)
+        self._loop = asyncio.get_running_loop()
+        self._told: Progress = given.arguments.get("progress", no_progress)
+        self._reason: BaseException | None = None
+        if "progress" in signature.parameters:
+            given.arguments["progress"] = self._progress
+        self.future: Final = _submit(executor, partial(function, *given.args, **given.kwargs))
+
+    def stop(self, reason: BaseException) -> None:
+        """Let the call raise this where it next tells its progress, or drop it if it has not begun."""
+        self._reason = reason
+
+    def _progress(self, count: int) -> None:
+        if self._reason is not None:
+            raise self._reason
+        if self._told is not no_progress:
+            with suppress(RuntimeError):  # the loop was closed: nobody wants to know
+                self._loop.call_soon_threadsafe(self._told, count)
+
+
+async def alone(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """Return what a long call returns for which no store is open."""
+    threads = Threads()
+    try:
+        return await threads.work(function, *args, **kwargs)
+    finally:
+        threads.leave()
+
+
+def _submit(executor: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
+    try:
+        return executor.submit(call)
+    except RuntimeError:
+        raise StoreClosedError("the store is closed") from None

@@ -1,0 +1,225 @@
+"""Cancelled calls: a write that has begun ends, no item is lost, long work stops and can go on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from people import ANN, raws
+from waiting import LIMIT_S, wait_until
+
+from cablestore import CableStore
+from cablestore.aio import AsyncCableStore
+from cablestore.errors import StoreLockedError
+from cablestore.store.changes import MessageAdded
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not is_so():  # noqa: ASYNC110 - what happens in other threads is looked at
+            await asyncio.sleep(0.001)
+
+
+class HeldClock:
+    """Clock that a writer reads when it has begun, and that keeps it there while `may_go` is not set."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_go = threading.Event(), threading.Event()
+
+    def __call__(self) -> int:
+        self.has_begun.set()
+        assert self.may_go.wait(LIMIT_S)
+        return time.time_ns() // 1_000_000
+
+
+def texts(store: CableStore) -> list[str]:
+    return [message.text for message in store.messages("c", 1000, newest_first=False).messages]
+
+
+def test_a_write_that_has_begun_ends_and_one_that_waits_is_dropped(tmp_path: Path) -> None:
+    clock = HeldClock()
+
+    async def use() -> None:
+        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock) as store:
+            begun = asyncio.create_task(store.text("c", "begun"))
+            await until(clock.has_begun.is_set)
+            waiting = asyncio.create_task(store.text("c", "waiting"))
+            await asyncio.sleep(0)
+            for task in (begun, waiting):
+                task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await begun
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            clock.may_go.set()
+            await store.text("c", "after")
+
+    asyncio.run(use())
+    with CableStore.open(tmp_path) as store:
+        assert texts(store) == ["begun", "after"]
+        assert store.check().is_clean
+
+
+def test_writes_cancelled_at_any_time_are_made_as_a_whole_or_not(tmp_path: Path, rng: random.Random) -> None:
+    done: set[str] = set()
+
+    async def write(store: AsyncCableStore, number: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rng.choice([0, 0.001, 0.01, LIMIT_S])):
+                await store.text("c", f"text {number}", sync=False)
+                done.add(f"text {number}")
+
+    async def use() -> None:
+        async with AsyncCableStore.open(tmp_path) as store:
+            for start in range(0, 60, 20):
+                await asyncio.gather(*(write(store, start + number) for number in range(20)))
+
+    asyncio.run(use())
+    with CableStore.open(tmp_path) as store:
+        stored = texts(store)
+        assert done <= set(stored)
+        assert len(stored) == len(set(stored))
+        assert store.check().is_clean
+        assert store.last_sequence == len(stored) + bool(stored)
+
+
+async def cancelled_at_times(wanted: Callable[[], Awaitable[object]], rng: random.Random) -> object:
+    """Return what is awaited in the end, after some cancelled tries."""
+    while True:
+        task = asyncio.ensure_future(wanted())
+        if rng.random() < 0.5:
+            return await task
+        await asyncio.sleep(rng.choice([0, 0, 0.001]))
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            return await task
+
+
+def test_cancelled_steps_of_iterators_lose_nothing(rng: random.Random) -> None:
+    async def use() -> None:
+        async with AsyncCableStore.in_memory() as store:
+            await store.ingest(raws(*(ANN.text("c", str(number)) for number in range(300))))
+            posts, found = store.posts_by(ANN.key), []
+            with suppress(StopAsyncIteration):
+                while True:
+                    found.append(await cancelled_at_times(lambda: anext(posts), rng))
+            assert found == list(store.blocking.posts_by(ANN.key))
+            events = store.subscribe()
+            heard = [await cancelled_at_times(lambda: anext(events), rng) for _ in range(300)]
+            assert heard == store.blocking.events()
+
+    asyncio.run(use())
+
+
+def test_a_client_that_looks_with_a_time_limit_hears_every_change() -> None:
+    async def use() -> None:
+        async with AsyncCableStore.in_memory() as store:
+            await store.join("c")
+            changes = store.changes("c")
+            heard: list[str] = []
+            with suppress(TimeoutError):
+                await asyncio.wait_for(anext(changes), 0.05)
+
+            async def write() -> None:
+                for number in range(20):
+                    await store.text("c", str(number))
+                    await asyncio.sleep(0.002)
+
+            writing = asyncio.create_task(write())
+            async with asyncio.timeout(LIMIT_S):
+                while len(heard) < 20:
+                    with suppress(TimeoutError):
+                        change = await asyncio.wait_for(anext(changes), 0.003)
+                        if isinstance(change, MessageAdded):
+                            heard.append(change.message.text)
+            await writing
+            assert heard == [str(number) for number in range(20)]
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("delay_s", [None, 0, 0.002, 0.01, 0.03])
+def test_a_store_whose_opening_is_cancelled_does_not_stay_open(tmp_path: Path, delay_s: float | None) -> None:
+    async def use() -> None:
+        opening = asyncio.create_task(_opened(tmp_path))
+        if delay_s is not None:
+            await asyncio.sleep(delay_s)
+        opening.cancel()
+        with suppress(asyncio.CancelledError):
+            await (await opening).close()
+
+    asyncio.run(use())
+
+    def is_free() -> bool:
+        try:
+            CableStore.open(tmp_path).close()
+        except StoreLockedError:
+            return False
+        return True
+
+    wait_until(is_free)
+
+
+def test_closing_that_is_cancelled_is_carried_out(tmp_path: Path) -> None:
+    clock = HeldClock()
+
+    async def use() -> None:
+        store = await AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock)
+        writing = asyncio.create_task(store.text("c", "begun"))
+        await until(clock.has_begun.is_set)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not store.is_closed, "the write is not over"
+        clock.may_go.set()
+        assert (await writing).hash
+        await store.close()
+        assert store.is_closed
+
+    asyncio.run(use())
+    with CableStore.open(tmp_path) as store:
+        assert texts(store) == ["begun"]
+
+
+async def _opened(path: Path) -> AsyncCableStore:
+    return await AsyncCableStore.open(path)
+
+
+def test_long_work_that_is_cancelled_ends_and_goes_on_later(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with AsyncCableStore.open(tmp_path / "store") as store:
+            await store.ingest(raws(*(ANN.text("c", str(number)) for number in range(5_000))), verify=False)
+            told: list[int] = []
+            loop_thread, threads = threading.get_ident(), set()
+
+            def tell(count: int) -> None:
+                told.append(count)
+                threads.add(threading.get_ident())
+
+            rebuilding = asyncio.create_task(store.rebuild(progress=tell))
+            await until(lambda: told or rebuilding.done())
+            rebuilding.cancel()
+            with suppress(asyncio.CancelledError):
+                await rebuilding
+            assert threads == {loop_thread}, "progress is told on the loop"
+            assert len((await store.messages("c")).messages) == 50
+
+            told.clear()
+            exporting = asyncio.create_task(store.export(tmp_path / "export", progress=tell))
+            await until(lambda: told or exporting.done())
+            exporting.cancel()
+            with suppress(asyncio.CancelledError):
+                await exporting
+            manifest = await store.export(tmp_path / "export", progress=tell)
+            assert manifest.posts == {"text": 5_000}
+            assert (await store.check()).is_clean
+
+    asyncio.run(use())

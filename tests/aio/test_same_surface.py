@@ -1,0 +1,118 @@
+"""The store for asyncio has the methods of the blocking one: names, parameters, results."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, assert_type, get_origin, get_type_hints
+
+import pytest
+from people import ANN
+
+from cablestore import CableStore, Channel, Event, Identity, Page, Post, Snapshot
+from cablestore.aio import AsyncCableStore, AsyncLocalValues, AsyncModerator, AsyncSnapshot
+from cablestore.aio.calls import Opening
+from cablestore.aio.items import Feed, Items
+from cablestore.store.changes import Change
+from cablestore.store.local_values import LocalValues
+from cablestore.store.moderator import Moderator
+
+PAIRS = [
+    (CableStore, AsyncCableStore),
+    (Snapshot, AsyncSnapshot),
+    (Moderator, AsyncModerator),
+    (LocalValues, AsyncLocalValues),
+]
+OPENING = {"open", "in_memory", "snapshot"}
+"""What they return is awaited, or used in an `async with`."""
+NO_WAIT = {"watch"}
+"""They neither read nor wait."""
+AWAITED_PROPERTIES = {"identity", "cursor"}
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("blocking", "twin"), PAIRS)
+def test_it_has_the_same_names(blocking: type, twin: type) -> None:
+    lacking = sorted(public(blocking) - public(twin))
+    assert not lacking, f"add to {twin.__name__}: " + "".join(
+        f"\n    {name} = on_reader({blocking.__name__}.{name})  # or another of cablestore.aio.calls"
+        for name in lacking
+    )
+    assert public(twin) - public(blocking) - {"blocking"} == set()
+
+
+def test_it_has_the_same_attributes() -> None:
+    async def look() -> set[str]:
+        async with AsyncCableStore.in_memory() as store:
+            return {name for name in vars(store) if not name.startswith("_")}
+
+    with CableStore.in_memory() as store:
+        assert asyncio.run(look()) == {name for name in vars(store) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("blocking", "twin"), PAIRS)
+def test_it_has_the_same_parameters_and_returns_the_same(blocking: type, twin: type) -> None:
+    for name in sorted(public(blocking)):
+        compare(blocking, twin, name)
+
+
+def compare(blocking: type, twin: type, name: str) -> None:
+    known, ours = inspect.getattr_static(blocking, name), inspect.getattr_static(twin, name)
+    if isinstance(known, property):
+        assert isinstance(ours, property)
+        if name not in AWAITED_PROPERTIES:
+            assert get_type_hints(known.fget)["return"] == get_type_hints(ours.fget)["return"]
+        return
+    method, ours = getattr(blocking, name), getattr(twin, name)
+    assert ours.__name__ == name
+    wrapped = getattr(ours, "__wrapped__", None)
+    assert (name, parameters(ours)) == (name, parameters(method))
+    hints, our_hints = get_type_hints(method), get_type_hints(inspect.unwrap(ours))
+    result, our_result = hints.pop("return"), our_hints.pop("return")
+    assert our_hints == hints
+    if wrapped is not None:
+        assert wrapped.__name__ == name, "the twin of another method"
+    if name in OPENING:
+        assert wrapped is not None or get_origin(our_result) is Opening
+    elif get_origin(result) is Iterator:
+        assert not inspect.iscoroutinefunction(ours)
+        assert wrapped is not None or issubclass(get_origin(our_result), AsyncIterator)
+        assert wrapped is not None or our_result.__args__[0] == result.__args__[0]
+    else:
+        assert inspect.iscoroutinefunction(ours) is (name not in NO_WAIT)
+        assert our_result == result
+    assert ours.__doc__
+
+
+def parameters(method: Any) -> list[tuple[str, object, object]]:
+    found = inspect.signature(method).parameters.values()
+    return [(each.name, each.kind, each.default) for each in found if each.name != "self"]
+
+
+def test_type_checkers_know_its_types() -> None:
+    """The assertions are for the type checker, which lint runs."""
+
+    async def use() -> None:
+        opening = AsyncCableStore.in_memory(identity=ANN.identity)
+        assert_type(opening, Opening[AsyncCableStore])
+        async with opening as store:
+            assert_type(store, AsyncCableStore)
+            assert_type(await store.text("c", "text", sync=False), Post)
+            assert_type(await store.messages("c", 10, newest_first=False), Page)
+            assert_type(store.channels(with_reserved=True), Items[Channel])
+            assert_type(store.subscribe(), Feed[Event, int])
+            assert_type(await store.identity, Identity)
+            assert_type(store.changes("c"), Feed[Change, str | None])
+            assert_type(await store.local.get("name"), bytes | None)
+            async with store.snapshot() as snapshot:
+                assert_type(await snapshot.messages("c"), Page)
+            with pytest.raises(TypeError):
+                await store.text("c")  # type: ignore[call-arg]
+            with pytest.raises(TypeError):
+                await store.messages("c", newest=True)  # type: ignore[call-arg]
+
+    asyncio.run(use())

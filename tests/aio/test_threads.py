@@ -1,0 +1,96 @@
+"""Few threads, whatever the number of calls, and few items ahead."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from people import ANN, raws
+from waiting import LIMIT_S
+
+from cablestore import CableStore, limits
+from cablestore.aio import AsyncCableStore, Items
+from cablestore.aio.threads import Threads
+
+
+def test_at_most_read_threads_threads_read_and_one_writes() -> None:
+    """Calls wait in their threads until all threads that may start are there."""
+    names: set[str] = set()
+    all_there = threading.Event()
+
+    def hold() -> None:
+        names.add(threading.current_thread().name)
+        if len(names) == limits.READ_THREADS + 1:
+            all_there.set()
+        assert all_there.wait(LIMIT_S)
+
+    async def use() -> None:
+        threads = Threads()
+        await asyncio.gather(*(threads.read(hold) for _ in range(50)), *(threads.write(hold) for _ in range(50)))
+        await threads.close(lambda: None)
+
+    asyncio.run(use())
+    assert len(names) == limits.READ_THREADS + 1
+
+
+def test_an_iterator_takes_at_most_max_items_ahead() -> None:
+    taken, steps = count(), []
+
+    def endless() -> Iterator[int]:
+        yield from taken
+
+    async def run(take: Callable[[], None]) -> None:
+        before = next(taken)
+        take()
+        steps.append(next(taken) - before - 1)
+
+    async def use() -> None:
+        items = Items(run, endless)
+        for _ in range(4 * limits.MAX_ITEMS_AHEAD):
+            await anext(items)
+        await items.aclose()
+        assert [each async for each in items] == []
+
+    asyncio.run(use())
+    assert max(steps) == limits.MAX_ITEMS_AHEAD
+    assert sorted(steps) == steps
+
+
+def test_an_iterator_yields_what_came_before_an_error() -> None:
+    def damaged() -> Iterator[int]:
+        yield from range(30)
+        raise ValueError("a damaged row")
+
+    async def run(take: Callable[[], None]) -> None:
+        take()
+
+    async def use() -> tuple[list[int], str]:
+        found: list[int] = []
+        try:
+            async for each in Items(run, damaged):
+                found.append(each)  # noqa: PERF401 - a comprehension would lose them
+        except ValueError as error:
+            return found, str(error)
+        return found, ""
+
+    assert asyncio.run(use()) == (list(range(30)), "a damaged row")
+
+
+def test_posts_from_an_iterable_that_raises_are_stored_up_to_there() -> None:
+    def some() -> Iterator[bytes]:
+        yield from raws(*(ANN.text("c", str(number)) for number in range(5)))
+        raise ValueError("no more")
+
+    async def use(store: CableStore) -> str:
+        opened = AsyncCableStore(store)
+        try:
+            await opened.ingest(some(), batch_posts=2)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    with CableStore.in_memory() as store:
+        assert asyncio.run(use(store)) == "no more"
+        assert store.last_sequence in {2, 4}
