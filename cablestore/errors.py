@@ -34,6 +34,10 @@ class InvalidPostError(CableStoreError, ValueError):
     """A post to be written breaks a limit of the protocol."""
 
 
+class SearchError(CableStoreError, ValueError):
+    """A search has no word, is too long, or goes on with a cursor that is none."""
+
+
 class ModerationError(CableStoreError, ValueError):
     """A seed is malformed, or an act of moderation is one that the protocol forbids."""
 
