@@ -36,7 +36,7 @@ from cablestore.search.query import Term, matches, terms_of
 from cablestore.search.words import words_of
 
 if TYPE_CHECKING:
-    from cablestore.search.table import State, Table
+    from cablestore.search.table import IndexState, IndexTable
 
 _POSTS_READ: Final = 5_000
 """Posts or entries of the log that one step reads: about a tenth of a second, and 5 MB."""
@@ -96,19 +96,19 @@ class SearchIndex:
         self._snapshot = snapshot
         self._source = source
         self._lock = threading.Lock()
-        self._table: Table | None = None
+        self._table: IndexTable | None = None
         self._is_open = True
 
     @contextmanager
-    def _locked(self) -> Iterator[Table]:
+    def _locked(self) -> Iterator[IndexTable]:
         """Take the lock and open the file if it is not open. A damaged file is thrown away."""
         with naming_extras("search needs"):
-            from cablestore.search.table import DamagedIndexError, Table  # noqa: PLC0415 - an extra brings apsw
+            from cablestore.search.table import DamagedIndexError, IndexTable  # noqa: PLC0415 - an extra brings apsw
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store is closed")
             if self._table is None:
-                self._table = Table(self._folder)
+                self._table = IndexTable(self._folder)
             try:
                 yield self._table
             except DamagedIndexError:
@@ -179,7 +179,7 @@ class SearchIndex:
             left += max(1, round(posts * (1 - int((known.read_to or "0").ljust(8, "0")[:8], 16) / 2**32)))
         return left
 
-    def _read_posts(self, reader: Reader, known: State, read_to: str) -> int:
+    def _read_posts(self, reader: Reader, known: IndexState, read_to: str) -> int:
         start = DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX
         rows = list(islice(reader.scan(start, after_prefix(DATA_PREFIX)), _POSTS_READ))
         hashes = [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for key, _ in rows]
@@ -188,7 +188,7 @@ class SearchIndex:
         self._write(known, known._replace(read_to=None if is_last else hashes[-1].hex()), docs, [])
         return len(rows)
 
-    def _read_log(self, reader: Reader, known: State) -> int:
+    def _read_log(self, reader: Reader, known: IndexState) -> int:
         entries = list(islice(arrival_log.entries(reader, known.position), _POSTS_READ))
         docs, removed = list[Document | None](), list[bytes]()
         for digest in dict.fromkeys(entry.hash for entry in entries if entry.kind in _OF_POSTS):
@@ -202,7 +202,9 @@ class SearchIndex:
         self._write(known, known._replace(position=position, mark=_mark(reader, position)), docs, removed)
         return len(entries)
 
-    def _write(self, known: State, following: State, docs: list[Document | None], removed: list[bytes]) -> None:
+    def _write(
+        self, known: IndexState, following: IndexState, docs: list[Document | None], removed: list[bytes]
+    ) -> None:
         with self._locked() as table:
             if table.state() == known:
                 table.update(following, [doc for doc in docs if doc is not None], removed)

@@ -1,4 +1,4 @@
-"""Table of the index: one SQLite database with FTS5, its schema and statements. It knows nothing of a store.
+"""IndexTable of the index: one SQLite database with FTS5, its schema and statements. It knows nothing of a store.
 
     docs(id, hash)       a text: the beginning of its post's hash, as a signed number
     words(text, place)   FTS5 over the same ids, without a copy of the text. `place` has two words, of the channel and of
@@ -47,7 +47,7 @@ class DamagedIndexError(CableStoreError):
     """The file is damaged: the index must be made again."""
 
 
-class State(NamedTuple):
+class IndexState(NamedTuple):
     """What the index has read of a store.
 
     `source` names the store and its database. `read_to` is the last hash, in hex, up to which posts were read in order
@@ -60,7 +60,7 @@ class State(NamedTuple):
     read_to: str | None
 
 
-class Table:
+class IndexTable:
     """The open database of an index. It is for one thread at a time."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -111,12 +111,12 @@ class Table:
 
     # --- what is read of the store -------------------------------------------------------------
 
-    def state(self) -> State:
+    def state(self) -> IndexState:
         """Return what the index has read."""
         with _errors():
-            return State(*self._ask("SELECT source, position, mark, read_to FROM state")[0])
+            return IndexState(*self._ask("SELECT source, position, mark, read_to FROM state")[0])
 
-    def update(self, state: State, docs: Iterable[Document], removed: Iterable[bytes]) -> None:
+    def update(self, state: IndexState, docs: Iterable[Document], removed: Iterable[bytes]) -> None:
         """Add and remove texts, by their hashes, and say what is read then, in one transaction."""
         with _errors(), self._connection:
             self._remove(removed)

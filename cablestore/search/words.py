@@ -1,7 +1,7 @@
 """Words: how a text is prepared before FTS5 cuts it into words, and where each word is in the text as it was written.
 
-Texts and queries are prepared in the same way. Forms of a character that look alike become one (NFKC), and so does case
-(full case folding). FTS5's tokenizer then removes accents. Chinese, Japanese and Korean have no spaces that help, so
+Texts and queries are prepared in the same way. Forms of a character that mean the same become one (NFKC), case is folded,
+and accents and points are removed: FTS5's tokenizer removes those of Latin letters alone. Chinese, Japanese and Korean have no spaces that help, so
 each of their characters is a word, and what a person enters is found as a phrase of such words.
 """
 
@@ -24,9 +24,13 @@ _ALONE: Final = re.compile(
     "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff"  # Bopomofo, Jamo, further Katakana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
     "\ua960-\ua97f\uac00-\ud7ff"  # Hangul
+    "\U0001f000-\U0001faff"  # emoji: FTS5 takes those that it does not know for letters
     "\U0001aff0-\U0001b16f"  # further Kana
     "\U00020000-\U0003ffff"  # further Han
     "]"
+)
+_ACCENTS: Final = re.compile(
+    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670]"  # also Hebrew, Arabic
 )
 _SINGLE: Final = re.compile("(?s:.)[\u1160-\u11ff\uff9e\uff9f]*")
 """A character, and those after it that NFKC joins to it although they are no marks."""
@@ -48,7 +52,8 @@ def prepared(text: str) -> str:
     """Return a text as FTS5's tokenizer gets it."""
     if text.isascii():
         return text
-    return _ALONE.sub(r" \g<0> ", unicodedata.normalize("NFKC", text).casefold())
+    folded = unicodedata.normalize("NFKD", text).casefold()
+    return _ALONE.sub(r" \g<0> ", unicodedata.normalize("NFKC", _ACCENTS.sub("", folded)))
 
 
 def words_of(text: str, tokenize: Tokenize) -> list[Word]:
