@@ -34,9 +34,10 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "scale.py": (),
     "sds.py": (),
     "sds_simulator.py": ("--participants", "5", "--messages", "10", "--seconds", "10"),
+    "search.py": (),
     "torrent.py": (),
 }
-NEEDS = {"torrent.py": "libtorrent", "content.py": "aiohttp", "reindex.py": "pyspark"}
+NEEDS = {"torrent.py": "libtorrent", "content.py": "aiohttp", "reindex.py": "pyspark", "search.py": "apsw"}
 
 
 def test_every_benchmark_is_tried() -> None:

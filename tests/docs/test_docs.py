@@ -27,6 +27,7 @@ TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, tex
     [
         "README.md",
         "docs/how-to/asyncio.md",
+        "docs/how-to/search.md",
         "docs/how-to/write-a-view.md",
         "docs/how-to/serve.md",
         "docs/explanation/SDS.md",
