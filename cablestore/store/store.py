@@ -206,6 +206,11 @@ class CableStore(Following, Writing):
         self._judge.follow_identity()
         return identity
 
+    @property
+    def known_identity(self) -> Identity | None:
+        """The same, but None if there is none yet: no key file is made."""
+        return self._identity.known()
+
     def import_identity(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError if the store has another one."""
         self._identity.become(identity)
