@@ -72,7 +72,7 @@ def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(r
         with CableStore.open(released / "store", catalog=WITHOUT_ACTS) as store:
             assert found_in(store).items() <= expected.items()
             assert store.dump_digest() == expected["dump"]
-    with CableStore.open(released / "store", rebuild_outdated=True) as store:
+    with CableStore.open(released / "store", upgrade=True) as store:
         found = found_in(store)
         if "local" in expected:
             with store.snapshot() as snapshot:
