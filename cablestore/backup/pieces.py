@@ -68,7 +68,7 @@ class PieceWriter:
         self,
         kind: PieceKind,
         rows: Iterable[Row],
-        usual_size_bytes: int = limits.BACKUP_ROWS_SIZE_BYTES,
+        usual_size_bytes: int,
         items_of: Callable[[list[Row]], list[Any]] = as_rows,
     ) -> list[Piece]:
         """Write rows, given in order of keys, as pieces of this kind."""

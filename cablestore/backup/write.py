@@ -126,7 +126,7 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
     if last is not None and last.store_id != source.header.store_id:
         raise BackupError(f"{place} is the backup of another store. Choose a new or empty folder")
     writer = PieceWriter(place, present, again=full)
-    rows = writer.add("rows", _other_rows(source.reader))
+    rows = writer.add("rows", _other_rows(source.reader), limits.BACKUP_ROWS_SIZE_BYTES)
     if last is not None and not all(piece.file in present for piece in last.pieces):
         full = True  # a file of the last backup was lost
     posts = None if full or last is None else _posts_since(source.reader, last, place, writer, progress)
@@ -139,7 +139,7 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
     arrivals = [] if is_full or last is None else [*last.of("arrivals")]
     arrivals += writer.add("arrivals", _log_rows(source.reader, after), limits.BACKUP_POSTS_SIZE_BYTES)
     with _causal_logs(source.path) as log_rows:
-        logs = writer.add("causal-logs", log_rows)
+        logs = writer.add("causal-logs", log_rows, limits.BACKUP_ROWS_SIZE_BYTES)
     through = arrival_log.next_sequence(source.reader) - 1
     manifest = BackupManifest(
         dialect=source.reader.dialect,
