@@ -13,10 +13,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from cablestore.backup.causal_logs import make_causal_logs
 from cablestore.backup.manifest import KEY_FILE, BackupManifest, claimed, read_backup, read_posts, read_rows
 from cablestore.errors import BackupError, CorruptBackupError, IdentityError, StoreLockedError
 from cablestore.files import Location, ObjectFolder, folder_of, lock, sign_lock, storage_errors, sync_folder
@@ -34,7 +34,6 @@ from cablestore.index.rebuild import RebuildReport
 from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.keys import after_prefix
-from cablestore.sds.log import CausalLog
 from cablestore.store.key_file import load_identity, save_identity, unseal_of
 from cablestore.views import CATALOG
 
@@ -78,6 +77,7 @@ def restore(
     backup is damaged, IdentityError if the key is missing or another one, StorageError if reading or writing fails.
     """
     source, target = folder_of(folder), Path(path).absolute()
+    _refuse_full(target)
     with claimed(source):
         manifest = read_backup(source)
         known = _key_of(source, manifest, identity)
@@ -91,8 +91,7 @@ def restore(
                 save_identity(known, work / IDENTITY_FILE)
             skipped = PRIVATE_PREFIX if without_sealed else None
             report = _build(source, manifest, work, catalog, skipped, processes, progress)
-            if manifest.of("causal-logs"):
-                CausalLog.make(work, chain.from_iterable(_rows(source, manifest, "causal-logs", None)))
+            make_causal_logs(work, _rows(source, manifest, "causal-logs", None))
             _move_out(work, target)
     return RestoreReport(
         posts=manifest.items("posts"),

@@ -8,13 +8,14 @@ pieces that changed are written. From time to time all posts are written again, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from cablestore import limits
+from cablestore.backup.causal_logs import causal_log_rows
 from cablestore.backup.manifest import (
     KEY_FILE,
     MANIFEST,
@@ -32,13 +33,12 @@ from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.database import Row
-from cablestore.index.folder import CAUSAL_LOGS, Header, peek
+from cablestore.index.folder import Header, peek
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.keys import after_prefix
-from cablestore.sds.log import CausalLog
 from cablestore.store.closed import locked_folder, open_reader
 from cablestore.store.key_file import StoreIdentity, load_identity, save_identity
 from cablestore.store.store import CableStore
@@ -138,7 +138,7 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
     after = 0 if is_full or last is None else last.through
     arrivals = [] if is_full or last is None else [*last.of("arrivals")]
     arrivals += writer.add("arrivals", _log_rows(source.reader, after), limits.BACKUP_POSTS_SIZE_BYTES)
-    with _causal_logs(source.path) as log_rows:
+    with causal_log_rows(source.path) as log_rows:
         logs = writer.add("causal-logs", log_rows, limits.BACKUP_ROWS_SIZE_BYTES)
     through = arrival_log.next_sequence(source.reader) - 1
     manifest = BackupManifest(
@@ -265,17 +265,6 @@ def _log_rows(reader: Reader, after: int) -> Iterator[Row]:
     """Yield the rows of the arrival log with entries after this number. A row of earlier ones comes only as a whole."""
     start = arrival_log.LOG_PREFIX + b"%016d" % (after + 1)
     yield from reader.scan(start, after_prefix(arrival_log.LOG_PREFIX))
-
-
-@contextmanager
-def _causal_logs(path: Path) -> Iterator[Iterable[Row]]:
-    """Yield the rows of the causal logs of a store."""
-    opened = CausalLog.open_here(path)
-    if opened is None and not (path / CAUSAL_LOGS).is_dir():
-        yield ()
-        return
-    with CausalLog.open(path, create=False) if opened is None else nullcontext(opened) as log, log.rows() as rows:
-        yield rows
 
 
 def _put_key(source: _Source, place: ObjectFolder, known: str | None) -> str | None:
