@@ -125,36 +125,37 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
     last = read_backup(place) if MANIFEST in present else None
     if last is not None and last.store_id != source.header.store_id:
         raise BackupError(f"{place} is the backup of another store. Choose a new or empty folder")
-    writer = PieceWriter(place, present, again=full)
-    rows = writer.add("rows", _other_rows(source.reader), limits.BACKUP_ROWS_SIZE_BYTES)
-    if last is not None and not all(piece.file in present for piece in last.pieces):
-        full = True  # a file of the last backup was lost
-    posts = None if full or last is None else _posts_since(source.reader, last, place, writer, progress)
-    if posts is not None and not _agrees(source.reader, posts):
-        posts = None
-    is_full = posts is None
-    if posts is None or last is None:
-        posts = _all_posts(source.reader, writer, progress)
-    after = 0 if is_full or last is None else last.through
-    arrivals = [] if is_full or last is None else [*last.of("arrivals")]
-    arrivals += writer.add("arrivals", _log_rows(source.reader, after), limits.BACKUP_POSTS_SIZE_BYTES)
+    reader, writer = source.reader, PieceWriter(place, present, again=full)
+    rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
+    # The backup to which this one adds what is new; None if all posts are written.
+    base = None if full or last is None or not _is_there(last, present) else last
+    posts = None if base is None else _posts_since(reader, base, place, writer, progress)
+    if posts is None:
+        base, posts = None, _all_posts(reader, writer, progress)
+    arrivals = () if base is None else base.of("arrivals")
+    new = _log_rows(reader, 0 if base is None else base.through)
     with causal_log_rows(source.path) as log_rows:
         logs = writer.add("causal-logs", log_rows, limits.BACKUP_ROWS_SIZE_BYTES)
-    through = arrival_log.next_sequence(source.reader) - 1
+    through = arrival_log.next_sequence(reader) - 1
     manifest = BackupManifest(
-        dialect=source.reader.dialect,
+        dialect=reader.dialect,
         store_id=source.header.store_id,
         generation=source.header.generation,
         through=through,
-        last_entry=_entry(source.reader, through),
-        since_full=0 if is_full or last is None else last.since_full + 1,
-        full_size_bytes=sum(p.size_bytes for p in posts) if is_full or last is None else last.full_size_bytes,
-        sealed=sum(1 for _ in source.reader.prefix(PRIVATE_PREFIX)),
+        last_entry=_entry(reader, through),
+        since_full=0 if base is None else base.since_full + 1,
+        full_size_bytes=sum(p.size_bytes for p in posts) if base is None else base.full_size_bytes,
+        sealed=sum(1 for _ in reader.prefix(PRIVATE_PREFIX)),
         key=_put_key(source, place, None if last is None else last.key),
-        pieces=(*posts, *arrivals, *rows, *logs),
+        pieces=(*posts, *arrivals, *writer.add("arrivals", new, limits.BACKUP_POSTS_SIZE_BYTES), *rows, *logs),
     )
     place.write(MANIFEST, manifest.encode())
-    return _finished(place, manifest, writer, is_full=is_full)
+    return _finished(place, manifest, writer, is_full=base is None)
+
+
+def _is_there(last: BackupManifest, present: list[str]) -> bool:
+    """Tell whether all files of the last backup are there."""
+    return {piece.file for piece in last.pieces} <= set(present)
 
 
 def _finished(place: ObjectFolder, manifest: BackupManifest, writer: PieceWriter, *, is_full: bool) -> BackupReport:
@@ -196,7 +197,10 @@ def _counted(rows: Iterable[Row], progress: Progress) -> Iterator[Row]:
 def _posts_since(
     reader: Reader, last: BackupManifest, place: ObjectFolder, writer: PieceWriter, progress: Progress
 ) -> list[Piece] | None:
-    """Return the pieces of posts that are kept, changed and new; None if all posts must be written."""
+    """Return the pieces of posts that are kept, changed and new; None if they are not all that the store has.
+
+    Then all posts must be written.
+    """
     if not _continues(reader, last):
         return None
     touched: set[bytes] = set()
@@ -208,7 +212,8 @@ def _posts_since(
     pieces = list(chain.from_iterable(_without(gone, piece, place, writer) for piece in last.of("posts")))
     keys = (data_key(digest.hex().encode()) for digest in sorted(touched))
     found = ((key, raw) for key in keys if (raw := reader.get(key)) is not None)
-    return pieces + writer.add("posts", _counted(found, progress), limits.BACKUP_POSTS_SIZE_BYTES, as_posts)
+    pieces += writer.add("posts", _counted(found, progress), limits.BACKUP_POSTS_SIZE_BYTES, as_posts)
+    return pieces if _agrees(reader, pieces) else None
 
 
 def _continues(reader: Reader, last: BackupManifest) -> bool:
