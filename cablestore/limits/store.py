@@ -72,7 +72,7 @@ SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
 MAX_SEGMENT_BLOCK_SIZE_BYTES: Final = 67_108_864
 """The largest block that is read. Writers stay far below; a damaged or hostile file is refused."""
 
-BACKUP_POSTS_SIZE_BYTES: Final = 4_194_304
+BACKUP_POSTS_SIZE_BYTES: Final = 1_048_576
 """About the size of one piece of posts in a backup. A post that is deleted later costs writing one such piece again."""
 
 BACKUP_ROWS_SIZE_BYTES: Final = 262_144
