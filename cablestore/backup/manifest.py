@@ -240,8 +240,9 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
 
 
 def refuse_other(folder: ObjectFolder) -> None:
-    """Raise BackupError if a folder holds anything that is not of a backup."""
-    foreign = [name for name in sorted({*folder.names(), *folder.folders()}) if not _OWN.fullmatch(name)]
+    """Raise BackupError if a folder holds anything that is not of a backup, or nothing but somebody's key file."""
+    names = sorted({*folder.names(), *folder.folders()})
+    foreign = names if names == [KEY_FILE] else [name for name in names if not _OWN.fullmatch(name)]
     if foreign:
         raise BackupError(f"{folder} is not a backup: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
 

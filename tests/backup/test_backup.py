@@ -302,9 +302,12 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
         store.text("default", "x")
         store.export(tmp_path / "export")
         (tmp_path / "file").touch()
-        for folder in ("export", "store", "file"):
+        (tmp_path / "keys").mkdir()
+        (tmp_path / "keys" / "identity").write_text("a key that is nowhere else")
+        for folder in ("export", "store", "file", "keys"):
             with pytest.raises(BackupError, match=r"Choose a new or empty folder"):
                 backup(store, tmp_path / folder)
+        assert (tmp_path / "keys" / "identity").read_text() == "a key that is nowhere else"
         with pytest.raises(BackupError, match="there is no backup"):
             verify_backup(tmp_path / "nothing")
         assert not (tmp_path / "nothing").exists()

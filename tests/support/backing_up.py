@@ -11,7 +11,8 @@ from cablestore import CableStore, Dialect, Identity
 from cablestore.backup import read_backup, restore, verify_backup
 from cablestore.backup.manifest import read_posts
 from cablestore.files import folder_of
-from cablestore.index.reader import DATA_PREFIX
+from cablestore.index.arrival_log import NEXT_KEY
+from cablestore.index.reader import DATA_PREFIX, Reader
 from cablestore.protocol.crypto import post_hash
 from cablestore.store.closed import locked_folder, open_reader
 
@@ -26,9 +27,14 @@ def rows_of(store: CableStore | Path) -> Rows:
     """Return all rows of a store, open or not: views, local rows, arrival log, sizes."""
     if isinstance(store, CableStore):
         with store.snapshot() as snapshot:
-            return list(snapshot.reader.scan(b"", b"\xff"))
+            return _all_in(snapshot.reader)
     with locked_folder(store) as folder, open_reader(folder, folder.header.generation) as (_, reader):
-        return list(reader.scan(b"", b"\xff"))
+        return _all_in(reader)
+
+
+def _all_in(reader: Reader) -> Rows:
+    """Return all rows. Where nothing arrived, a rebuild writes that the next number is 1, and a new store does not."""
+    return [row for row in reader.scan(b"", b"\xff") if row != (NEXT_KEY, b"1")]
 
 
 def hashes_in(folder: Path) -> list[bytes]:
