@@ -128,6 +128,14 @@ class CorruptExportError(ExportError):
     """A file of an export, or of a reindexing in progress, is damaged or missing."""
 
 
+class BackupError(CableStoreError):
+    """A backup cannot be made or restored: its folder is in use or holds anything else, or the target is not empty."""
+
+
+class CorruptBackupError(BackupError):
+    """A file of a backup is damaged or missing."""
+
+
 class ReindexError(CableStoreError):
     """A reindexing job fails: Java is missing, workers do not see its folder, or rows do not agree."""
 

@@ -23,6 +23,7 @@ from cablestore.cli.stores import open_to_read
 from cablestore.cli.terminal import Console
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.extras import naming_extras
+from cablestore.files import ObjectFolder
 from cablestore.store.store import CableStore
 
 _HEIGHT: Final = 25
@@ -114,7 +115,9 @@ def forward(
 
 
 def _plain(value: Any) -> Param:
-    """Return a parameter as a JSON value."""
+    """Return a parameter as a JSON value. The other process may have another working folder."""
+    if isinstance(value, ObjectFolder):
+        return str(value.path.absolute()) if value.is_local else value.full_uri
     return str(value) if isinstance(value, Path) else cast(Param, value)
 
 

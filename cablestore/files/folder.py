@@ -34,6 +34,11 @@ class ObjectFolder(ABC):
         """The path or URI, as messages show it. It has no credentials."""
 
     @property
+    def full_uri(self) -> str:
+        """The path or URI with its options, from which `folder_of` makes this folder again."""
+        return self.uri
+
+    @property
     def is_local(self) -> bool:
         """Whether it is on a disk of this machine, so that it has a `path`."""
         return False

@@ -76,6 +76,11 @@ class RemoteFolder(ObjectFolder):
         """Its URI, without options."""
         return urlunsplit(urlsplit(self._uri)._replace(query=""))
 
+    @property
+    def full_uri(self) -> str:
+        """Its URI, with options."""
+        return self._uri
+
     def opened(self) -> RemoteFolder:
         """Return this folder with an open connection. Raises LocationError if there can be none."""
         self._open()

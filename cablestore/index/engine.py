@@ -282,9 +282,14 @@ def read_meta(database: Database, folder: Folder) -> bytes:
     return value
 
 
-def build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
-    """Build the next generation, and make it the live one. `build` gets its path and a folder for temporary files."""
-    name = folder.begin()
+def build_generation(
+    folder: Folder, build: Callable[[Path, Path], RebuildReport], name: str | None = None
+) -> RebuildReport:
+    """Build the next generation, and make it the live one. `build` gets its path and a folder for temporary files.
+
+    `name` is the generation's name, by default the next one.
+    """
+    name = folder.begin(name)
     try:
         with folder.scratch() as scratch:
             report = build(folder.path / name, scratch)

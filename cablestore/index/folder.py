@@ -12,6 +12,7 @@
     sds/                causal logs and their lock: `cablestore.sds.log`
     search.sqlite       full-text index, and search.sqlite-wal while it is open; both can be removed: `cablestore.search`
     scratch-*/          temporary files of a rebuild or a check
+    RESTORING/          a store that is restored from a backup; without STORE beside it, nothing here is opened
     damaged-000001/     a LevelDB that could not be read completely, kept when it was rebuilt
 
 STORE is replaced by rename, so at any time the store has one complete database, the old or the new. A new store gets
@@ -43,8 +44,12 @@ FORMAT: Final = 1
 """Version of the format of the folder and everything in it: docs/reference/FORMAT.md."""
 
 _STORE: Final = "STORE"
+HEADER_FILE: Final = _STORE
 _BEFORE_RENAME: Final = ".new"
 _LOCK: Final = "lock"
+LOCK_FILE: Final = _LOCK
+RESTORING: Final = "RESTORING"
+"""Folder in which a restore makes a store, before it moves the store out of it, STORE last."""
 IDENTITY_FILE: Final = "identity"
 _GENERATION: Final = "generation-"
 _DAMAGED: Final = "damaged-"
@@ -156,7 +161,7 @@ class Folder:
         """Write the process id into the lock, and remove what interrupted work left and marked."""
         assert self._lock is not None  # noqa: S101 - it is open
         files.sign_lock(self._lock)
-        for scratch in self.path.glob(f"{_SCRATCH}*"):
+        for scratch in (*self.path.glob(f"{_SCRATCH}*"), self.path / RESTORING):
             shutil.rmtree(scratch, ignore_errors=True)
         named = {self.header.generation, *self.header.kept}
         for name in _names(self.path):
@@ -179,12 +184,12 @@ class Folder:
         named = set() if self.is_new else {self.header.generation, *self.header.kept}
         return list(_in_order({*_names(self.path), *named}))
 
-    def begin(self) -> str:
+    def begin(self, name: str | None = None) -> str:
         """Make an empty folder for a new generation, marked as unfinished, and return its name.
 
-        Opening the store removes it, unless `activate` was called before.
+        Opening the store removes it, unless `activate` was called before. The name is the next one, or the given one.
         """
-        name = _next_name(self.path, self.generations)
+        name = name or _next_name(self.path, self.generations)
         draft = self.path / f"{_SCRATCH}{name}"
         with storage_errors(f"{self.path / name} cannot be made"):
             draft.mkdir()
@@ -290,6 +295,7 @@ def peek(path: Path) -> Header | None:
         if not path.is_dir():
             return None
         if not (path / _STORE).exists():
+            _refuse_half_restored(path)
             _refuse_lost_header(path)
             return None
         return _whole_header(path)
@@ -308,6 +314,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
                     "a store cannot be changed"
                 )
             return header
+        _refuse_half_restored(path)
         _refuse_lost_header(path)
         # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
         foreign = sorted(entry.name for entry in path.iterdir() if not _is_own(entry.name))
@@ -342,6 +349,15 @@ def _problem_of(database: Path) -> str:
     if not holds_database(database):
         return "holds no database"
     return "is unfinished" if _mark_of(database) == _UNFINISHED else ""
+
+
+def _refuse_half_restored(path: Path) -> None:
+    """Raise NotAStoreError if a restore into a folder has not ended."""
+    if (path / RESTORING).exists():
+        raise NotAStoreError(
+            f"{path} is not a store yet: a restore into it is under way, or was interrupted. Run `cablestore restore` "
+            "again"
+        )
 
 
 def _refuse_lost_header(path: Path) -> None:

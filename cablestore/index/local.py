@@ -3,8 +3,9 @@
     !local!<name>!<key> -> value
 
 Each use has a name, defined below with the meaning of its keys and values. A row is written in the same write as what
-it belongs to (`Plan.set_local`). A rebuild, a reindexing and `generations --back-to` carry it over. It is not in any
-view, in a dump by which stores are compared, in an export, in an answer to a peer or in a set that is reconciled.
+it belongs to (`Plan.set_local`). A rebuild, a reindexing, `generations --back-to` and backups carry it over. It is not
+in any view, in a dump by which stores are compared, in an export, in an answer to a peer or in a set that is
+reconciled.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
     if outdated:
         raise OutdatedViewError(
             f"views of {where} were built by another version: {', '.join(outdated)}. Run `cablestore rebuild` to build "
-            "them again from the posts"
+            "them again from the posts; a program opens the store with upgrade=True"
         )
 
 

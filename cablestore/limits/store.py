@@ -106,6 +106,19 @@ SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
 MAX_SEGMENT_BLOCK_SIZE_BYTES: Final = 67_108_864
 """The largest block that is read. Writers stay far below; a damaged or hostile file is refused."""
 
+BACKUP_POSTS_SIZE_BYTES: Final = 1_048_576
+"""About the size of one piece of posts in a backup. A post that is deleted later costs writing one such piece again."""
+
+BACKUP_ROWS_SIZE_BYTES: Final = 262_144
+"""About the size of one piece of other rows in a backup. A row that changes costs writing one such piece again."""
+
+MAX_BACKUPS_SINCE_FULL: Final = 100
+"""Backups of what is new, after which one writes all posts again: each leaves small pieces, and all are read when
+something was deleted."""
+
+MAX_BACKUP_ARRIVALS: Final = 1_000_000
+"""Entries of the arrival log since the last backup, 100 bytes of memory each. After more a backup writes all posts."""
+
 MAX_RUN_SIZE_BYTES: Final = 67_108_864
 """Pieces of rows that a rebuild, a check or a task holds in memory before it writes a run. Python takes twice as
 much."""

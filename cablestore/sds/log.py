@@ -19,12 +19,13 @@ from weakref import WeakValueDictionary
 
 from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
 from cablestore.files import lock
-from cablestore.index.database import Database, SnapshotSource
+from cablestore.index.batches import batches
+from cablestore.index.database import Database, Row, SnapshotSource
 from cablestore.index.folder import CAUSAL_LOGS
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
-from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.keys import SEPARATOR, after_prefix
 from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.channel import ChannelTransaction
 from cablestore.sds.codec import encode
@@ -122,6 +123,19 @@ class CausalLog:
         """Return the ids of the channels in the database."""
         with self._database.snapshot() as source:
             return list(channel_ids(source))
+
+    @contextmanager
+    def rows(self) -> Iterator[Iterator[Row]]:
+        """Yield all rows of the present state, in order of keys, for a backup."""
+        with self._database.snapshot() as source:
+            yield source.scan(SEPARATOR, after_prefix(SEPARATOR))
+
+    @classmethod
+    def make(cls, store_folder: Path | str, rows: Iterable[Row]) -> None:
+        """Make the causal logs of a store that has none from the rows of others."""
+        with cls.open(store_folder) as log:
+            for batch in batches(rows, lambda row: len(row[1])):
+                log._database.write(dict(batch), sync=False)  # noqa: SLF001 - of the same class
 
     def status(self) -> list[ChannelStatus]:
         """Return the status of each channel, in the order of their ids, also of those that are not open.

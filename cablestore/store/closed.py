@@ -88,6 +88,7 @@ class ClosedStore:
         *,
         drop_views: frozenset[str] = frozenset(),
         processes: int | None = None,
+        only_whole: bool = False,
         progress: Progress = no_progress,
     ) -> RebuildReport:
         """Build every view again from the posts, also if the store cannot be opened: outdated views, damaged files.
@@ -95,6 +96,8 @@ class ClosedStore:
         Without a number of `processes` a large store is rebuilt in as many as there are cores; 1 stays in this process.
         What cannot be read is left out and reported; then the old database is kept beside the new one. Raises
         StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
+
+        With `only_whole` nothing changes if something would be left out, and CorruptStoreError says what.
 
         A view that the store has and the catalog lacks is dropped if `drop_views` names it. If `drop_views` does not,
         MissingViewError is raised and nothing changes.
@@ -104,13 +107,14 @@ class ClosedStore:
             old = folder.header.generation
             origin = self._origin(folder)
             where = str(folder.path)
+            build = partial(rebuild_database, origin, self._catalog, row, progress, processes)
             try:
                 with open_reader(folder, old) as (_, live):
                     meta.require_views(live.get(meta.META_KEY), self._catalog, where, drop_views)
-                report = build_generation(
-                    folder, partial(rebuild_database, origin, self._catalog, row, progress, processes)
-                )
+                report = build_generation(folder, partial(_build_whole, where, build) if only_whole else build)
             except CorruptStoreError:
+                if only_whole:
+                    raise
                 with folder.scratch() as scratch, salvaged(origin.path, scratch / "readable") as readable:
                     reader = Reader(readable, origin.dialect, origin.unseal)
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, where, drop_views)
@@ -246,6 +250,17 @@ def open_reader(folder: Folder, generation: str, identity: Identity | None = Non
     """Open one generation of a locked store. `identity` is used instead of the key file."""
     with closing(LevelDB(folder.path / generation)) as database, database.snapshot() as state:
         yield database, Reader(state, folder.header.dialect, StoreIdentity(identity, folder.path).unseal)
+
+
+def _build_whole(where: str, build: Callable[[Path, Path], RebuildReport], path: Path, scratch: Path) -> RebuildReport:
+    report = build(path, scratch)
+    if report.damaged:
+        lost = ", ".join(f"{count:,} of: {what}" for what, count in report.damaged.items())
+        raise CorruptStoreError(
+            f"the store at {where} cannot be upgraded without loss: {lost}. Run `cablestore rebuild`, which keeps the "
+            "damaged database beside the new one"
+        )
+    return report
 
 
 def _describe(folder: Folder, name: str) -> Generation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import limits
-from cablestore.errors import OutdatedViewError
+from cablestore.errors import MissingViewError, OutdatedViewError
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export.manifest import Filters, Manifest
@@ -99,6 +100,8 @@ class CableStore(Attending, Following, Searching, Writing):
         create: bool = True,
         dialect: Dialect | None = None,
         identity: Identity | None = None,
+        upgrade: bool = False,
+        progress: Progress = no_progress,
         rebuild_outdated: bool = False,
         catalog: Catalog = CATALOG,
         allow_missing_views: bool = False,
@@ -110,13 +113,15 @@ class CableStore(Attending, Following, Searching, Writing):
         """Open the store in a folder. `create` makes it if it is missing.
 
         `dialect` is that of a new store (legacy by default), and must match an existing one. `identity` is used instead
-        of the key file in the folder. With `rebuild_outdated`, a store whose views another version built is rebuilt
-        first. `catalog` has the views to keep: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with views of
+        of the key file in the folder. With `upgrade`, a store whose views another version built is rebuilt
+        first, and `progress` counts its posts; interrupted, the store is as it was, and the next call does it again.
+        `rebuild_outdated` is the old name of `upgrade`. `catalog` has the views to keep: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with views of
         your own. A store that has views which `catalog` lacks is refused (MissingViewError). With `allow_missing_views`
         it is opened to be read, and what would write raises. `clock` returns milliseconds since 1970. A store that is
         not `moderated` keeps and shows everything, whatever the acts of moderation that it holds say.
 
-        Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged,
+        Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an
+        upgrade that would lose a post changes nothing and raises CorruptStoreError, and
         MissingDatabaseError if the header or the database that it names is lost: nothing is made in its place.
         """
         path = Path(path)
@@ -130,12 +135,16 @@ class CableStore(Attending, Following, Searching, Writing):
             unseal=store_identity.unseal,
             allow_missing_views=allow_missing_views,
         )
+        if rebuild_outdated:
+            warnings.warn("rebuild_outdated is now upgrade; the old name goes in 1.0", DeprecationWarning, stacklevel=2)
         try:
             engine = open_engine(create=create)
+        except MissingViewError:
+            raise
         except OutdatedViewError:
-            if not rebuild_outdated:
+            if not (upgrade or rebuild_outdated):
                 raise
-            cls.rebuild_closed(path, identity=identity, catalog=catalog)
+            ClosedStore(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
             engine = open_engine(create=False)
         try:
             return cls(engine, store_identity, clock, verify_threads, moderated=moderated)
@@ -222,6 +231,11 @@ class CableStore(Attending, Following, Searching, Writing):
         identity = self._identity.identity
         self._judge.follow_identity()
         return identity
+
+    @property
+    def known_identity(self) -> Identity | None:
+        """The same, but None if there is none yet: no key file is made."""
+        return self._identity.known()
 
     def import_identity(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError if the store has another one."""

@@ -66,6 +66,7 @@ def test_what_was_backed_up_is_restored_both_ways(home: Path, run: Run) -> None:
     told = follow("back-up.md", run)
     assert contents("STORE-FOLDER") == before
     assert contents("NEW") == before
+    assert contents("RESTORED") == before
     assert (home / "cabal-key-copy").read_text() == "ab" * 32
     assert "all is well" in told[-1]
 

@@ -18,6 +18,7 @@ from folders import TESTS
 
 from cablestore import CableStore
 from cablestore.archive.folder import ArchiveFolder
+from cablestore.backup import backup, restore, verify_backup
 from cablestore.errors import OutdatedViewError
 from cablestore.export import verify_export
 from cablestore.index.view import Catalog
@@ -63,6 +64,23 @@ def dead_in(store: CableStore) -> list[list[str]]:
     return sorted(key.removeprefix(prefix).decode().split("!") for key, _ in store.dump() if key.startswith(prefix))
 
 
+def test_a_store_is_backed_up_as_it_is_and_restored_with_the_views_of_this_version(
+    released: Path, tmp_path: Path
+) -> None:
+    report = backup(released / "store", tmp_path / "backup", with_key=True)
+    assert (report.posts > 0, report.sealed, verify_backup(tmp_path / "backup")[1]) == (True, 1, [])
+    with pytest.raises(OutdatedViewError):
+        CableStore.open(released / "store")  # a backup changes nothing
+    restore(tmp_path / "backup", tmp_path / "restored")
+    with (
+        CableStore.open(tmp_path / "restored") as restored,
+        CableStore.open(released / "store", upgrade=True) as upgraded,
+    ):
+        assert restored.dump_digest() == upgraded.dump_digest()
+        assert restored.identity == upgraded.identity
+        assert restored.check(signatures=True).is_clean
+
+
 def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(released: Path) -> None:
     """0.6.0 has outdated views. 0.7.0 lacks the view of acts, which the reverse rows list; its rows are the same."""
     expected = expected_in(released)
@@ -72,7 +90,7 @@ def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(r
         with CableStore.open(released / "store", catalog=WITHOUT_ACTS) as store:
             assert found_in(store).items() <= expected.items()
             assert store.dump_digest() == expected["dump"]
-    with CableStore.open(released / "store", rebuild_outdated=True) as store:
+    with CableStore.open(released / "store", upgrade=True) as store:
         found = found_in(store)
         if "local" in expected:
             with store.snapshot() as snapshot:

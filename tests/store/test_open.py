@@ -133,16 +133,16 @@ def test_an_outdated_view_refuses_to_be_read_until_rebuilt(tmp_path: Path) -> No
     expected = CATALOG.versions["messages"]
     with pytest.raises(OutdatedViewError, match=rf"messages \(found 0, expected {expected}\).*cablestore rebuild"):
         CableStore.open(tmp_path)
-    with CableStore.open(tmp_path, rebuild_outdated=True) as store:
+    with CableStore.open(tmp_path, upgrade=True) as store:
         assert store.dump_digest() == before
 
 
 def test_a_view_that_is_no_more_is_outdated_too(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     set_view_version(tmp_path, "gone", 3)
-    for rebuild_outdated in (False, True):
+    for upgrade in (False, True):
         with pytest.raises(OutdatedViewError, match=r"not installed: gone 3.*rebuild --drop-view gone"):
-            CableStore.open(tmp_path, rebuild_outdated=rebuild_outdated)
+            CableStore.open(tmp_path, upgrade=upgrade)
     with pytest.raises(MissingViewError, match="not installed: gone 3"):
         CableStore.rebuild_closed(tmp_path)
     CableStore.rebuild_closed(tmp_path, drop_views=frozenset({"gone"}))

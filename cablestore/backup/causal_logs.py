@@ -1,0 +1,36 @@
+"""The causal logs of a store, read and made again. They need an extra, so they are imported where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import chain
+from pathlib import Path
+
+from cablestore.extras import naming_extras
+from cablestore.index.database import Row
+from cablestore.index.folder import CAUSAL_LOGS
+
+
+@contextmanager
+def causal_log_rows(path: Path) -> Iterator[Iterable[Row]]:
+    """Yield the rows of the causal logs of a store, none if it has no logs. Raises StoreLockedError."""
+    if not (path / CAUSAL_LOGS).is_dir():
+        yield ()
+        return
+    with naming_extras("causal logs need"):
+        from cablestore.sds.log import CausalLog  # noqa: PLC0415 - an extra
+    opened = CausalLog.open_here(path)
+    with CausalLog.open(path, create=False) if opened is None else nullcontext(opened) as log, log.rows() as rows:
+        yield rows
+
+
+def make_causal_logs(path: Path, rows: Iterable[list[Row]]) -> None:
+    """Make the causal logs of a store from their rows, if there are any."""
+    blocks = iter(rows)
+    first = next(blocks, None)
+    if first is None:
+        return
+    with naming_extras("causal logs need"):
+        from cablestore.sds.log import CausalLog  # noqa: PLC0415 - an extra
+    CausalLog.make(path, chain(first, chain.from_iterable(blocks)))

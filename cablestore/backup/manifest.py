@@ -1,0 +1,258 @@
+"""Format of a backup: the files in its folder, the list of those that count, and the lock of the folder.
+
+    backup.json             the list of pieces, what they hold, and its own checksum; replaced by rename at the end
+    posts-HASH.seg          the bytes of posts, in order of their hashes
+    arrivals-HASH.seg       [key, value] of rows of the arrival log
+    rows-HASH.seg           [key, value] of tombstones, sealed local-only posts and local rows, in order of keys
+    causal-logs-HASH.seg    [key, value] of the rows of causal logs, in order of keys
+    identity                the key file of the store, mode 0600, if it was asked for
+
+A piece is a segment as exports have them. HASH is the BLAKE3 of its msgpack before compression, so a name never gets
+another content. What backup.json does not name is not part of the backup: an interrupted run left it, and the next one
+uses or removes it (docs/reference/FORMAT.md).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+import blake3
+from platformdirs import user_cache_path
+
+from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError
+from cablestore.export.segment import read_segment
+from cablestore.files import LocalFolder, ObjectFolder, open_folder, try_lock
+from cablestore.index.packing import pack
+from cablestore.protocol.dialect import DIALECTS, Dialect
+
+FORMAT: Final = 1
+"""Version of the format of a backup: docs/reference/FORMAT.md."""
+MANIFEST: Final = "backup.json"
+KEY_FILE: Final = "identity"
+
+PieceKind = Literal["posts", "arrivals", "rows", "causal-logs"]
+KINDS: Final[tuple[PieceKind, ...]] = ("posts", "arrivals", "rows", "causal-logs")
+_OWN: Final = re.compile(
+    rf"(({'|'.join(KINDS)})-[0-9a-f]{{64}}\.seg|{re.escape(MANIFEST)}|{KEY_FILE})(\.[0-9a-f]+\.tmp)?"
+)
+_HEX: Final = re.compile(r"([0-9a-f]{2})*")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One file of a backup. `first` and `last` are the first and the last key in it, in hex.
+
+    `size_bytes` counts keys and values before packing and compression.
+    """
+
+    kind: PieceKind
+    items: int
+    size_bytes: int
+    first: str
+    last: str
+    blake3: str
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return f"{self.kind}-{self.blake3}.seg"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupManifest:
+    """Description of a backup."""
+
+    dialect: Dialect
+    store_id: str
+    generation: str
+    """The live generation of the store when the backup was made."""
+    through: int
+    """The number of the last entry of the arrival log that the backup covers."""
+    last_entry: str
+    """That entry in hex, by which the next backup sees whether the store's log is still the same."""
+    since_full: int
+    """How many backups were made since the last one that wrote all posts."""
+    full_size_bytes: int
+    """The size of the posts of that one."""
+    sealed: int
+    """Number of local-only posts, which only the store's key opens."""
+    key: str | None
+    """The public key of the key file in the backup, None if it is not there."""
+    pieces: tuple[Piece, ...]
+
+    def of(self, kind: PieceKind) -> tuple[Piece, ...]:
+        """Return the pieces of a kind."""
+        return tuple(piece for piece in self.pieces if piece.kind == kind)
+
+    def items(self, kind: PieceKind) -> int:
+        """Return how many items the pieces of a kind have."""
+        return sum(piece.items for piece in self.of(kind))
+
+    def size_bytes(self, kind: PieceKind) -> int:
+        """Return the size of the pieces of a kind, before packing and compression."""
+        return sum(piece.size_bytes for piece in self.of(kind))
+
+    def encode(self) -> bytes:
+        """Return the bytes of backup.json."""
+        fields = {
+            "format": FORMAT,
+            "dialect": self.dialect.name,
+            "store": self.store_id,
+            "generation": self.generation,
+            "through": self.through,
+            "last_entry": self.last_entry,
+            "since_full": self.since_full,
+            "full_size_bytes": self.full_size_bytes,
+            "sealed": self.sealed,
+            "key": self.key,
+            "pieces": [asdict(piece) for piece in self.pieces],
+        }
+        return _json(fields | {"blake3": blake3.blake3(_json(fields)).hexdigest()})
+
+
+def _json(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, indent=1).encode() + b"\n"
+
+
+def read_backup(folder: ObjectFolder) -> BackupManifest:
+    """Return the manifest of a backup. Its own checksum is verified.
+
+    Raises BackupError if there is no finished backup or if it has another format, CorruptBackupError if the manifest is
+    damaged.
+    """
+    path = folder.file(MANIFEST)
+    try:
+        data = folder.read(MANIFEST)
+    except FileNotFoundError:
+        raise BackupError(
+            f"{folder} is no finished backup: it has no {MANIFEST}. Run `cablestore backup` first"
+        ) from None
+    try:
+        fields = json.loads(data)
+        version = fields["format"]
+        if version == FORMAT:
+            manifest = _manifest_of(fields)
+            if manifest.encode() == data:
+                return manifest
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        version = FORMAT
+    if version != FORMAT:
+        raise BackupError(
+            f"{path} has format {str(version)[:20]}, but this version of cablestore reads {FORMAT}: install another version"
+        )
+    raise CorruptBackupError(f"{path} is damaged. Use another copy of the backup, or back up into a new folder")
+
+
+def _manifest_of(fields: dict[str, Any]) -> BackupManifest:
+    return BackupManifest(
+        dialect=DIALECTS[fields["dialect"]],
+        store_id=str(fields["store"]),
+        generation=str(fields["generation"]),
+        through=int(fields["through"]),
+        last_entry=str(fields["last_entry"]),
+        since_full=int(fields["since_full"]),
+        full_size_bytes=int(fields["full_size_bytes"]),
+        sealed=int(fields["sealed"]),
+        key=fields["key"],
+        pieces=tuple(_piece_of(entry) for entry in fields["pieces"]),
+    )
+
+
+def _piece_of(entry: dict[str, Any]) -> Piece:
+    piece = Piece(**entry)
+    if piece.kind not in KINDS or not all(map(_HEX.fullmatch, (piece.first, piece.last, piece.blake3))):
+        raise ValueError("the entry of a piece is malformed")
+    return piece
+
+
+def read_piece(folder: ObjectFolder, piece: Piece) -> Iterator[tuple[Any, ...]]:
+    """Yield the items of a piece: posts, or [key, value]. The last step raises if the content has another checksum.
+
+    Raises CorruptBackupError for a file that is missing or damaged, StorageError after an I/O error.
+    """
+    file = folder.file(piece.file)
+    hasher = blake3.blake3()
+    items = 0
+    try:
+        for block in read_segment(file):
+            hasher.update(pack(block))
+            items += len(block)
+            yield block
+    except CorruptExportError as error:
+        raise CorruptBackupError(
+            str(error).replace("Write the segment again", MEND).replace("Write it again", MEND)
+        ) from None
+    if (hasher.hexdigest(), items) != (piece.blake3, piece.items):
+        raise CorruptBackupError(f"{file} is damaged: its content does not match its BLAKE3. {MEND}")
+
+
+MEND: Final = "Run `cablestore backup --full`, or use another copy of the backup"
+
+
+def read_rows(folder: ObjectFolder, piece: Piece) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield the rows of a piece, block by block. Raises as `read_piece`."""
+    for block in read_piece(folder, piece):
+        try:
+            rows = [(key, value) for key, value in block]
+        except (ValueError, TypeError):
+            rows = []
+        if len(rows) != len(block) or not all(type(key) is type(value) is bytes for key, value in rows):
+            raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a row. {MEND}")
+        yield rows
+
+
+def read_posts(folder: ObjectFolder, piece: Piece) -> Iterator[list[bytes]]:
+    """Yield the posts of a piece, block by block. Raises as `read_piece`."""
+    for block in read_piece(folder, piece):
+        if not all(type(raw) is bytes for raw in block):
+            raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a post. {MEND}")
+        yield list(block)
+
+
+# --- the folder --------------------------------------------------------------------------------
+
+
+@contextmanager
+def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
+    """Lock the folder of a backup. Several may read it at once. The lock of a URI is on this machine.
+
+    Raises BackupError if it is in use, or if it holds anything else.
+    """
+    if folder.is_local and folder.path.exists() and not folder.path.is_dir():
+        raise BackupError(f"{folder} is a file, but a backup is a folder. Choose a new or empty folder")
+    if to_write:
+        refuse_other(folder)
+        folder.make()
+    elif folder.is_local and not folder.path.is_dir():
+        raise BackupError(f"there is no backup at {folder}")
+    place = folder.path if folder.is_local else _lock_of(folder.uri)
+    with open_folder(place) as descriptor:
+        if not try_lock(descriptor, shared=not to_write):
+            raise BackupError(f"the backup in {folder} is in use by another process: wait for it")
+        if to_write:
+            refuse_other(folder)
+        yield
+
+
+def refuse_other(folder: ObjectFolder) -> None:
+    """Raise BackupError if a folder holds anything that is not of a backup, or nothing but somebody's key file."""
+    names = sorted({*folder.names(), *folder.folders()})
+    foreign = names if names == [KEY_FILE] else [name for name in names if not _OWN.fullmatch(name)]
+    if foreign:
+        raise BackupError(f"{folder} is not a backup: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
+
+
+def own_names(folder: ObjectFolder) -> list[str]:
+    """Return the names of the files in the folder that are of a backup, also those of interrupted runs."""
+    return [name for name in folder.names() if _OWN.fullmatch(name)]
+
+
+def _lock_of(uri: str) -> Any:
+    place = LocalFolder(user_cache_path("cablestore") / "backups" / blake3.blake3(uri.encode()).hexdigest()[:32])
+    place.make()
+    return place.path

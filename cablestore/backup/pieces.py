@@ -1,0 +1,93 @@
+"""Pieces of a backup from rows: cut where the content says so, packed, and written unless they are there already.
+
+A row that comes or goes changes the piece in which it is, and the pieces beside it stay as they are.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import blake3
+
+from cablestore import limits
+from cablestore.backup.manifest import Piece, PieceKind
+from cablestore.errors import BackupError
+from cablestore.export.segment import SegmentWriter
+from cablestore.files import ObjectFolder
+from cablestore.index.database import Row
+from cablestore.index.packing import pack
+
+_LEVEL: Final = 1
+_SMALLEST: Final = 4
+"""A piece has at least this fraction of the usual size, and at most this multiple."""
+
+
+def cut(rows: Iterable[Row], usual_size_bytes: int) -> Iterator[list[Row]]:
+    """Cut rows into pieces of about the usual size, after rows whose checksum is small in proportion to their size."""
+    piece: list[Row] = []
+    total = 0
+    for row in rows:
+        key, value = row
+        size_bytes = len(key) + len(value)
+        piece.append(row)
+        total += size_bytes
+        if total * _SMALLEST < usual_size_bytes:
+            continue
+        if (
+            zlib.crc32(value, zlib.crc32(key)) * usual_size_bytes < size_bytes << 32
+            or total >= usual_size_bytes * _SMALLEST
+        ):
+            yield piece
+            piece, total = [], 0
+    if piece:
+        yield piece
+
+
+def as_rows(piece: list[Row]) -> list[Any]:
+    """Return the items of a piece of rows."""
+    return [[key, value] for key, value in piece]
+
+
+def as_posts(piece: list[Row]) -> list[Any]:
+    """Return the items of a piece of posts: their bytes, from which the hash follows."""
+    return [raw for _, raw in piece]
+
+
+class PieceWriter:
+    """Writer of the pieces of one backup. With `again` it writes those too that are in the folder already."""
+
+    def __init__(self, folder: ObjectFolder, present: Iterable[str], *, again: bool) -> None:
+        self._folder = folder
+        self._present = set() if again else set(present)
+        self.written = 0
+        self.written_size_bytes = 0
+
+    def add(
+        self,
+        kind: PieceKind,
+        rows: Iterable[Row],
+        usual_size_bytes: int,
+        items_of: Callable[[list[Row]], list[Any]] = as_rows,
+    ) -> list[Piece]:
+        """Write rows, given in order of keys, as pieces of this kind."""
+        return [self._put(kind, piece, items_of(piece)) for piece in cut(rows, usual_size_bytes)]
+
+    def _put(self, kind: PieceKind, rows: list[Row], items: list[Any]) -> Piece:
+        content = pack(items)
+        if len(content) >= limits.MAX_SEGMENT_BLOCK_SIZE_BYTES:
+            raise BackupError(
+                f"a row after {rows[0][0][:80]!r} is larger than what a backup takes, "
+                f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove it first"
+            )
+        size_bytes = sum(len(key) + len(value) for key, value in rows)
+        digest = blake3.blake3(content).hexdigest()
+        piece = Piece(kind, len(rows), size_bytes, rows[0][0].hex(), rows[-1][0].hex(), digest)
+        if piece.file not in self._present:
+            with SegmentWriter(self._folder.file(piece.file), _LEVEL) as writer:
+                writer.write_packed(content)
+                self.written_size_bytes += writer.close().size_bytes
+            self.written += 1
+            self._present.add(piece.file)
+        return piece

@@ -1,0 +1,238 @@
+"""A new store from a backup: all views are built again from what the backup holds.
+
+The store is made in the folder RESTORING of the target and moved out of it, its header last. A folder with RESTORING and
+without a header is not opened; the next restore into it begins again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cablestore.backup.causal_logs import make_causal_logs
+from cablestore.backup.manifest import KEY_FILE, BackupManifest, claimed, read_backup, read_posts, read_rows
+from cablestore.errors import BackupError, CorruptBackupError, IdentityError, StoreLockedError
+from cablestore.files import Location, ObjectFolder, folder_of, lock, sign_lock, storage_errors, sync_folder
+from cablestore.index import arrival_log, meta
+from cablestore.index.batches import Progress, batches, no_progress
+from cablestore.index.database import Row
+from cablestore.index.engine import build_generation
+from cablestore.index.folder import CAUSAL_LOGS, FORMAT, HEADER_FILE, IDENTITY_FILE, LOCK_FILE, RESTORING, Folder
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.local import JUDGED, local_key
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.parallel import Origin, rebuild_database
+from cablestore.index.reader import PRIVATE_PREFIX, data_key
+from cablestore.index.rebuild import RebuildReport
+from cablestore.index.view import Catalog
+from cablestore.protocol.crypto import Identity, post_hash
+from cablestore.protocol.keys import after_prefix
+from cablestore.store.key_file import load_identity, save_identity, unseal_of
+from cablestore.views import CATALOG
+
+_MADE: Final = re.compile(rf"generation-[0-9]{{12}}|{RESTORING}|{LOCK_FILE}|{IDENTITY_FILE}|{CAUSAL_LOGS}")
+"""What an interrupted restore leaves in its target."""
+_FIRST_GENERATION: Final = 10**11
+"""The first generation of a restored store has a random number of twelve digits, so that no other store, and not this
+one in its own past, has a generation of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What was restored."""
+
+    posts: int
+    """Posts that are not local-only."""
+    sealed: int
+    """Local-only posts."""
+    tombstones: int
+    causal_log_rows: int
+    has_key: bool
+    """Whether the restored store has its key."""
+
+
+def restore(
+    folder: Location,
+    path: Path | str,
+    *,
+    identity: Identity | None = None,
+    without_sealed: bool = False,
+    catalog: Catalog = CATALOG,
+    processes: int | None = None,
+    progress: Progress = no_progress,
+) -> RestoreReport:
+    """Make a store at `path`, which must be missing or empty, from a backup. Its dump equals that of the store.
+
+    `identity` is the store's key if the backup does not have it. Local-only posts cannot be restored without it:
+    `without_sealed` leaves them out. An interrupted restore leaves nothing that is taken for a store; run it again.
+
+    Raises BackupError if the folder is not a backup or the target is not empty, CorruptBackupError if a file of the
+    backup is damaged, IdentityError if the key is missing or another one, StorageError if reading or writing fails.
+    """
+    source, target = folder_of(folder), Path(path).absolute()
+    _refuse_full(target)
+    with claimed(source):
+        manifest = read_backup(source)
+        known = _key_of(source, manifest, identity)
+        if known is None and manifest.sealed and not without_sealed:
+            raise IdentityError(
+                f"{source} has {manifest.sealed:,} local-only posts, but not the key that opens them. Name its file "
+                "with --key; if it is lost, --without-local-only leaves them out"
+            )
+        with _target(target) as work:
+            if known is not None:
+                save_identity(known, work / IDENTITY_FILE)
+            skipped = PRIVATE_PREFIX if without_sealed else None
+            report = _build(source, manifest, work, catalog, skipped, processes, progress)
+            make_causal_logs(work, _rows(source, manifest, "causal-logs", None))
+            _move_out(work, target)
+    return RestoreReport(
+        posts=manifest.items("posts"),
+        sealed=0 if without_sealed else manifest.sealed,
+        tombstones=report.tombstones,
+        causal_log_rows=manifest.items("causal-logs"),
+        has_key=known is not None,
+    )
+
+
+def _key_of(source: ObjectFolder, manifest: BackupManifest, given: Identity | None) -> Identity | None:
+    if manifest.key is None:
+        return given
+    found = load_identity(source.path / KEY_FILE)
+    if found.public_key.hex() != manifest.key:
+        raise CorruptBackupError(f"{source.file(KEY_FILE)} is another key than {manifest.key}, which the backup names")
+    if given not in {None, found}:
+        raise IdentityError(f"the store in the backup has the key {manifest.key}, and {given} is another one")
+    return found
+
+
+# --- building ----------------------------------------------------------------------------------
+
+
+def _build(
+    source: ObjectFolder,
+    manifest: BackupManifest,
+    work: Path,
+    catalog: Catalog,
+    skipped: bytes | None,
+    processes: int | None,
+    progress: Progress,
+) -> RebuildReport:
+    """Make a store in a folder, without causal logs."""
+    row = meta.meta_row(catalog, manifest.dialect, FORMAT)
+    with closing(Folder.open(work, create=True, dialect=manifest.dialect)) as folder, folder.scratch() as scratch:
+        _fill(scratch / "rows", source, manifest, skipped)
+        origin = Origin(scratch / "rows", manifest.dialect, unseal_of(None, work))
+
+        def build(path: Path, scratch: Path) -> RebuildReport:
+            report = rebuild_database(origin, catalog, row, progress, processes, path, scratch)
+            if report.damaged:
+                reasons = ", ".join(f"{count:,} of: {what}" for what, count in report.damaged.items())
+                raise CorruptBackupError(
+                    f"{source} holds what cannot be restored: {reasons}. If these are local-only posts, the key is "
+                    "another one than that of the store"
+                )
+            _copy_local(origin.path, path, judged=skipped is None)
+            return report
+
+        return build_generation(folder, build, _random_name())
+
+
+def _random_name() -> str:
+    return f"generation-{_FIRST_GENERATION + secrets.randbelow(9 * _FIRST_GENERATION)}"
+
+
+def _fill(path: Path, source: ObjectFolder, manifest: BackupManifest, skipped: bytes | None) -> None:
+    """Write the rows of a backup to a new database."""
+    with closing(LevelDB(path, create=True)) as database:
+        with database.bulk_writer() as writer:
+            for piece in manifest.of("posts"):
+                for raws in read_posts(source, piece):
+                    writer.put((data_key(post_hash(raw).hex().encode()), raw) for raw in raws)
+            for kind in ("rows", "arrivals"):
+                for rows in _rows(source, manifest, kind, skipped):
+                    writer.put(rows)
+        database.write({arrival_log.NEXT_KEY: b"%d" % (manifest.through + 1)}, sync=False)
+
+
+def _rows(source: ObjectFolder, manifest: BackupManifest, kind: str, skipped: bytes | None) -> Iterator[list[Row]]:
+    for piece in manifest.pieces:
+        if piece.kind == kind:
+            for rows in read_rows(source, piece):
+                yield [row for row in rows if skipped is None or not row[0].startswith(skipped)]
+
+
+def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
+    """Make the local rows of a database those of the store. A rebuild leaves out some, because it may have lost posts."""
+    leave_out = None if judged else local_key(JUDGED)
+    with closing(LevelDB(rows)) as database, database.snapshot() as state, closing(LevelDB(target)) as new:
+        found = (row for row in state.scan(LOCAL_PREFIX, after_prefix(LOCAL_PREFIX)) if row[0] != leave_out)
+        for batch in batches(found, lambda row: len(row[1])):
+            new.write(dict(batch), sync=False)
+
+
+# --- the target --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _target(path: Path) -> Iterator[Path]:
+    """Lock a target, refuse one that is not empty, and yield its folder RESTORING, which is removed afterwards."""
+    _refuse_full(path)
+    with storage_errors(f"{path} cannot be restored to"):
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = lock(
+            path / LOCK_FILE,
+            lambda owner: StoreLockedError(
+                f"process {owner} restores into {path}, or has a store open there: wait for it"
+            ),
+        )
+        work = path / RESTORING
+        try:
+            sign_lock(descriptor)
+            _refuse_full(path)
+            _clear(path)
+            work.mkdir()
+            yield work
+        finally:
+            if not (path / HEADER_FILE).exists():
+                _clear(path)
+            shutil.rmtree(work, ignore_errors=True)
+            os.close(descriptor)
+
+
+def _clear(path: Path) -> None:
+    """Remove what an interrupted restore left, RESTORING last."""
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name == RESTORING):
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != LOCK_FILE:
+            entry.unlink()
+
+
+def _refuse_full(path: Path) -> None:
+    with storage_errors(f"{path} cannot be restored to"):
+        if path.exists() and not path.is_dir():
+            raise BackupError(f"{path} is a file: choose a new or empty folder to restore into")
+        names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    is_half = RESTORING in names and all(map(_MADE.fullmatch, names))
+    if not is_half and names - {LOCK_FILE}:
+        what = "is a store already" if HEADER_FILE in names else f"holds {', '.join(sorted(names)[:3])}"
+        raise BackupError(f"{path} {what}, and a restore overwrites nothing. Choose a new or empty folder")
+
+
+def _move_out(work: Path, target: Path) -> None:
+    """Move a store out of RESTORING, its header last."""
+    with storage_errors(f"the restored store cannot be moved to {target}"):
+        for entry in sorted(work.iterdir()):
+            if entry.name not in {HEADER_FILE, LOCK_FILE}:
+                entry.replace(target / entry.name)
+        sync_folder(target)
+        (work / HEADER_FILE).replace(target / HEADER_FILE)
+        sync_folder(target)

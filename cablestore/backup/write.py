@@ -1,0 +1,289 @@
+"""A backup of one state of a store. The first one writes all, each further one what the arrival log says is new.
+
+Posts are the bulk, so they are written once: those that came since the last backup into pieces of their own. Pieces of
+posts that were removed since are written again without them. Everything else is read as a whole each time, and only
+pieces that changed are written. From time to time all posts are written again, so that pieces stay few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from cablestore import limits
+from cablestore.backup.causal_logs import causal_log_rows
+from cablestore.backup.manifest import (
+    KEY_FILE,
+    MANIFEST,
+    BackupManifest,
+    Piece,
+    claimed,
+    own_names,
+    read_backup,
+    read_posts,
+)
+from cablestore.backup.pieces import PieceWriter, as_posts
+from cablestore.errors import BackupError, IdentityError
+from cablestore.files import Location, ObjectFolder, folder_of, storage_errors, sync_folder, unique_suffix
+from cablestore.index import arrival_log
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.batches import Progress, no_progress
+from cablestore.index.database import Row
+from cablestore.index.folder import Header, peek
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.meta import SIZES_KEY, decode_sizes
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key
+from cablestore.protocol.crypto import Identity, post_hash
+from cablestore.protocol.keys import after_prefix
+from cablestore.store.closed import locked_folder, open_reader
+from cablestore.store.key_file import StoreIdentity, load_identity, save_identity
+from cablestore.store.store import CableStore
+from cablestore.views.data import VIEW as DATA
+
+_GONE: Final = frozenset({EventKind.DELETED, EventKind.DISCARDED})
+_TOLD: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What a backup holds, and what was written for it."""
+
+    posts: int
+    """Posts that are not local-only."""
+    sealed: int
+    """Local-only posts."""
+    is_full: bool
+    """Whether all posts were written; otherwise only what came since the last backup."""
+    has_key: bool
+    """Whether the backup has the store's key."""
+    written: int
+    """Files written, besides the manifest."""
+    written_size_bytes: int
+    size_bytes: int
+    """Size of all files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One state of a store."""
+
+    path: Path
+    header: Header
+    reader: Reader
+    identity: StoreIdentity | None
+    """What knows the store's key, None if it is not asked for."""
+
+
+def backup(
+    store: CableStore | Path | str,
+    out: Location,
+    *,
+    with_key: bool = False,
+    full: bool = False,
+    progress: Progress = no_progress,
+) -> BackupReport:
+    """Back up a store, open in this process or named by its folder, into a folder or to a URI.
+
+    A second backup into the same folder writes what changed. When this returns, the folder holds this state of the
+    store and nothing else: posts that were deleted are in none of its files. Until then the last backup in it stays
+    whole, whatever happens, and an interrupted one goes on when it is run again. `with_key` adds the store's key file;
+    one that is there stays. `full` writes every file again. `progress` counts the posts that are read.
+
+    Raises BackupError for a folder that is in use or holds anything else, StoreLockedError if another process has the
+    store or its causal logs open, StorageError if reading or writing fails, IdentityError if there is no key.
+    """
+    place = folder_of(out)
+    if with_key and not place.is_local:
+        raise BackupError(f"the key is not sent to {place}: back up without the key, and keep a copy of it elsewhere")
+    with _source_of(store, with_key=with_key) as source, claimed(place, to_write=True):
+        return _write(source, place, full=full, progress=progress)
+
+
+@contextmanager
+def _source_of(store: CableStore | Path | str, *, with_key: bool) -> Iterator[_Source]:
+    if not isinstance(store, CableStore):
+        path = Path(store)
+        with (
+            locked_folder(path) as folder,
+            open_reader(folder, folder.header.generation) as (_, reader),
+        ):
+            yield _Source(folder.path, folder.header, reader, StoreIdentity(None, path) if with_key else None)
+        return
+    header = None if store.path is None else peek(store.path)
+    if store.path is None or header is None:
+        raise BackupError("a store in memory cannot be backed up: export it")
+    with store.snapshot() as state:
+        yield _Source(store.path, header, state.reader, StoreIdentity(store.known_identity, None) if with_key else None)
+
+
+def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progress) -> BackupReport:
+    present = own_names(place)
+    last = read_backup(place) if MANIFEST in present else None
+    if last is not None and last.store_id != source.header.store_id:
+        raise BackupError(f"{place} is the backup of another store. Choose a new or empty folder")
+    reader, writer = source.reader, PieceWriter(place, present, again=full)
+    rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
+    # The backup to which this one adds what is new; None if all posts are written.
+    base = None if full or last is None or not _is_there(last, present) else last
+    posts = None if base is None else _posts_since(reader, base, place, writer, progress)
+    if posts is None:
+        base, posts = None, _all_posts(reader, writer, progress)
+    arrivals = () if base is None else base.of("arrivals")
+    new = _log_rows(reader, 0 if base is None else base.through)
+    with causal_log_rows(source.path) as log_rows:
+        logs = writer.add("causal-logs", log_rows, limits.BACKUP_ROWS_SIZE_BYTES)
+    through = arrival_log.next_sequence(reader) - 1
+    manifest = BackupManifest(
+        dialect=reader.dialect,
+        store_id=source.header.store_id,
+        generation=source.header.generation,
+        through=through,
+        last_entry=_entry(reader, through),
+        since_full=0 if base is None else base.since_full + 1,
+        full_size_bytes=sum(p.size_bytes for p in posts) if base is None else base.full_size_bytes,
+        sealed=sum(1 for _ in reader.prefix(PRIVATE_PREFIX)),
+        key=_put_key(source, place, None if last is None else last.key),
+        pieces=(*posts, *arrivals, *writer.add("arrivals", new, limits.BACKUP_POSTS_SIZE_BYTES), *rows, *logs),
+    )
+    place.write(MANIFEST, manifest.encode())
+    return _finished(place, manifest, writer, is_full=base is None)
+
+
+def _is_there(last: BackupManifest, present: list[str]) -> bool:
+    """Tell whether all files of the last backup are there."""
+    return {piece.file for piece in last.pieces} <= set(present)
+
+
+def _finished(place: ObjectFolder, manifest: BackupManifest, writer: PieceWriter, *, is_full: bool) -> BackupReport:
+    """Remove the files that no longer count, and return the report."""
+    named = {MANIFEST, *(piece.file for piece in manifest.pieces)} | ({KEY_FILE} if manifest.key else set())
+    for name in own_names(place):
+        if name not in named:
+            place.remove(name)
+    return BackupReport(
+        posts=manifest.items("posts"),
+        sealed=manifest.sealed,
+        is_full=is_full,
+        has_key=manifest.key is not None,
+        written=writer.written,
+        written_size_bytes=writer.written_size_bytes,
+        size_bytes=sum(place.sizes().values()),
+    )
+
+
+# --- posts -------------------------------------------------------------------------------------
+
+
+def _all_posts(reader: Reader, writer: PieceWriter, progress: Progress) -> list[Piece]:
+    rows = _counted(reader.prefix(DATA_PREFIX), progress)
+    return writer.add("posts", rows, limits.BACKUP_POSTS_SIZE_BYTES, as_posts)
+
+
+def _counted(rows: Iterable[Row], progress: Progress) -> Iterator[Row]:
+    done = 0
+    for row in rows:
+        yield row
+        done += 1
+        if done == _TOLD:
+            progress(done)
+            done = 0
+    progress(done)
+
+
+def _posts_since(
+    reader: Reader, last: BackupManifest, place: ObjectFolder, writer: PieceWriter, progress: Progress
+) -> list[Piece] | None:
+    """Return the pieces of posts that are kept, changed and new; None if they are not all that the store has.
+
+    Then all posts must be written.
+    """
+    if not _continues(reader, last):
+        return None
+    touched: set[bytes] = set()
+    gone: set[bytes] = set()
+    for entry in arrival_log.entries(reader, last.through):
+        touched.add(entry.hash)
+        if entry.kind in _GONE:
+            gone.add(entry.hash)
+    pieces = list(chain.from_iterable(_without(gone, piece, place, writer) for piece in last.of("posts")))
+    keys = (data_key(digest.hex().encode()) for digest in sorted(touched))
+    found = ((key, raw) for key in keys if (raw := reader.get(key)) is not None)
+    pieces += writer.add("posts", _counted(found, progress), limits.BACKUP_POSTS_SIZE_BYTES, as_posts)
+    return pieces if _agrees(reader, pieces) else None
+
+
+def _continues(reader: Reader, last: BackupManifest) -> bool:
+    """Tell whether the store's arrival log goes on where a backup ended, and whether its pieces are few enough."""
+    new = arrival_log.next_sequence(reader) - 1 - last.through
+    return (
+        0 <= new <= limits.MAX_BACKUP_ARRIVALS
+        and last.since_full < limits.MAX_BACKUPS_SINCE_FULL
+        and last.size_bytes("posts") <= 2 * last.full_size_bytes + limits.BACKUP_POSTS_SIZE_BYTES
+        and _entry(reader, last.through) == last.last_entry
+    )
+
+
+def _entry(reader: Reader, sequence: int) -> str:
+    """Return an entry of the arrival log in hex, "" if there is none."""
+    found = next(arrival_log.entries(reader, sequence - 1), None) if sequence > 0 else None
+    return "" if found is None or found.sequence != sequence else f"{found.kind:02x}{found.hash.hex()}"
+
+
+def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceWriter) -> list[Piece]:
+    """Return a piece of posts, written again if some of its posts are gone."""
+    start, stop = bytes.fromhex(piece.first), bytes.fromhex(piece.last)
+    if not any(start <= data_key(digest.hex().encode()) <= stop for digest in gone):
+        return [piece]
+    raws = chain.from_iterable(read_posts(place, piece))
+    found = [(digest, raw) for digest, raw in ((post_hash(raw), raw) for raw in raws) if digest not in gone]
+    if len(found) == piece.items:
+        return [piece]
+    rows = ((data_key(digest.hex().encode()), raw) for digest, raw in found)
+    return writer.add("posts", rows, limits.BACKUP_POSTS_SIZE_BYTES, as_posts)
+
+
+def _agrees(reader: Reader, posts: list[Piece]) -> bool:
+    """Tell whether pieces have as many posts, of the same size, as the store counts."""
+    sealed = list(map(_size_of, reader.prefix(PRIVATE_PREFIX)))
+    found = sum(p.items for p in posts) + len(sealed), sum(p.size_bytes for p in posts) + sum(sealed)
+    return tuple(decode_sizes(reader.get(SIZES_KEY)).get(DATA.name, (0, 0))) == found
+
+
+def _size_of(row: Row) -> int:
+    return len(row[0]) + len(row[1])
+
+
+# --- all else ----------------------------------------------------------------------------------
+
+
+def _other_rows(reader: Reader) -> Iterator[Row]:
+    """Yield the rows besides posts and the arrival log from which nothing else follows, in order of keys."""
+    for prefix in sorted((TOMBSTONE_PREFIX, LOCAL_PREFIX, PRIVATE_PREFIX)):
+        yield from reader.prefix(prefix)
+
+
+def _log_rows(reader: Reader, after: int) -> Iterator[Row]:
+    """Yield the rows of the arrival log with entries after this number. A row of earlier ones comes only as a whole."""
+    start = arrival_log.LOG_PREFIX + b"%016d" % (after + 1)
+    yield from reader.scan(start, after_prefix(arrival_log.LOG_PREFIX))
+
+
+def _put_key(source: _Source, place: ObjectFolder, known: str | None) -> str | None:
+    """Write the key file if it is asked for. Return the public key of the one in the backup."""
+    if source.identity is None:
+        return known
+    identity: Identity | None = source.identity.known()
+    if identity is None:
+        raise IdentityError(f"the store at {source.path} has no key yet: back up without the key")
+    file = place.path / KEY_FILE
+    if not (file.exists() and known is not None and load_identity(file) == identity):
+        draft = file.with_name(KEY_FILE + unique_suffix())
+        save_identity(identity, draft)
+        with storage_errors(file):
+            draft.replace(file)
+            sync_folder(place.path)
+    return identity.public_key.hex()

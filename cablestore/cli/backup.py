@@ -1,0 +1,123 @@
+"""Commands for backups: backup, restore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cablestore.backup import BackupReport, backup, restore, verify_backup
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, safe, size
+from cablestore.cli.remote import offered
+from cablestore.cli.values import FolderValue, PathValue
+from cablestore.files import ObjectFolder
+from cablestore.store.key_file import load_identity
+from cablestore.store.store import CableStore
+from cablestore.views.installed import installed_catalog
+
+
+def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool) -> int:
+    """Back up in the process that has the store open."""
+    if check:
+        return _check(folder, out)
+
+    def progress(_: int) -> None:
+        if not out.is_wanted():
+            raise ConnectionAbortedError("the client is gone")
+
+    _tell(backup(store, folder, with_key=with_key, full=full, progress=progress), out)
+    return 0
+
+
+@offered(_serve_backup)
+@click.command("backup")
+@click.argument("folder", metavar="DIR", type=FolderValue())
+@click.option("--with-key", is_flag=True, help="Put the secret key of the store into the backup too, with mode 0600.")
+@click.option("--full", is_flag=True, help="Write every file again, also those that are in DIR already.")
+@click.option("--check", is_flag=True, help="Back up nothing; read every file in DIR and compare it with its checksum.")
+@common_options
+def backup_command(path: Path, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool) -> int:
+    """Back up the store into a folder, what is new since the last time.
+
+    DIR is a path, or a URI such as s3://BUCKET/FOLDER; credentials are in the environment. The backup holds posts,
+    deletions, local-only posts (sealed), causal logs, and what only this store knows. It becomes this state of the
+    store; until that is complete, the last one stays. With --check, exit status 1 if something is wrong.
+    """
+    if check:
+        if with_key or full:
+            raise click.UsageError("--check writes nothing: leave out --with-key and --full")
+        return _check(folder, out)
+    with out.progress("backing up", None) as progress:
+        report = backup(path, folder, with_key=with_key, full=full, progress=progress)
+    _tell(report, out)
+    return 0
+
+
+def _tell(report: BackupReport, out: Output) -> None:
+    what = "all posts" if report.is_full else "what is new"
+    out.say(
+        f"backed up {report.posts:,} posts and {report.sealed:,} local-only ones, {size(report.size_bytes)}; wrote "
+        f"{what}: {report.written:,} files, {size(report.written_size_bytes)}",
+        posts=report.posts,
+        local_only=report.sealed,
+        full=report.is_full,
+        has_key=report.has_key,
+        written=report.written,
+        written_size_bytes=report.written_size_bytes,
+        size_bytes=report.size_bytes,
+    )
+    if report.sealed and not report.has_key:
+        out.note("the key is not in the backup, and local-only posts need it: keep a copy of the file identity")
+
+
+def _check(folder: ObjectFolder, out: Output) -> int:
+    with out.progress("reading", None) as progress:
+        manifest, problems = verify_backup(folder, progress=progress)
+    for problem in problems:
+        out.say(f"✗ {safe(problem.what)}", problem=problem.what, file=problem.file)
+    verdict = "all is well" if not problems else f"{len(problems):,} problems"
+    out.say(
+        f"{manifest.items('posts'):,} posts in {len(manifest.pieces):,} files: {verdict}",
+        posts=manifest.items("posts"),
+        files=len(manifest.pieces),
+        problems=len(problems),
+    )
+    return 1 if problems else 0
+
+
+@click.command("restore")
+@click.argument("folder", metavar="DIR", type=FolderValue())
+@click.option("--key", "key_file", type=PathValue(), metavar="FILE", help="The store's key file, if DIR lacks it.")
+@click.option("--without-local-only", is_flag=True, help="Leave out local-only posts, whose key is lost.")
+@common_options
+def restore_command(
+    path: Path, out: Output, folder: ObjectFolder, key_file: Path | None, without_local_only: bool
+) -> None:
+    """Make a new store from a backup.
+
+    DIR is a path or a URI. The store is made where --store says; nothing must be there. Every view is built again.
+    """
+    with out.progress("restoring", None) as progress:
+        report = restore(
+            folder,
+            path,
+            identity=None if key_file is None else load_identity(key_file),
+            without_sealed=without_local_only,
+            catalog=installed_catalog(),
+            progress=progress,
+        )
+    out.say(
+        f"restored {report.posts:,} posts, {report.sealed:,} local-only ones and {report.tombstones:,} tombstones",
+        posts=report.posts,
+        local_only=report.sealed,
+        tombstones=report.tombstones,
+        causal_log_rows=report.causal_log_rows,
+        has_key=report.has_key,
+    )
+    if not report.has_key:
+        out.note("the store has no key: put its file identity back, or a new one is made")
+
+
+COMMANDS: Final = (backup_command, restore_command)

@@ -1,0 +1,396 @@
+"""A backup holds what a store holds, whatever happened between two backups, and a restored store equals it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from backing_up import hashes_in, hashes_of, opened, require_equal, rows_of
+from history import AUTHORS, NOW_MS, long_history
+from people import ANN, BOB, raws
+from stores import scratch_folder
+
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, limits
+from cablestore.backup import BackupReport, backup, read_backup, restore, verify_backup
+from cablestore.errors import (
+    BackupError,
+    CorruptBackupError,
+    IdentityError,
+    ModerationError,
+    NotAStoreError,
+    StoreLockedError,
+)
+from cablestore.files import folder_of
+from cablestore.index.folder import RESTORING, peek
+from cablestore.index.reader import PRIVATE_PREFIX
+from cablestore.sds import causal_log
+from cablestore.store.closed import ClosedStore
+
+
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BACKUP_POSTS_SIZE_BYTES", 1_000)
+    monkeypatch.setattr(limits, "BACKUP_ROWS_SIZE_BYTES", 300)
+
+
+# --- equality -------------------------------------------------------------------------------------
+
+
+def change(store: CableStore, rng: random.Random, pending: list[bytes], scratch: Path) -> None:
+    """Do something to a store that changes what a backup must hold."""
+    held = hashes_of(store)
+    match rng.randrange(9):
+        case 0 | 1 | 2:
+            number = rng.randrange(1, 40)
+            store.ingest(pending[:number])
+            del pending[:number]
+        case 3:
+            store.write(Delete((rng.randbytes(32),)))
+            with suppress(ModerationError):  # the history has acts of the user, who may have dropped the channel
+                store.write(Delete((store.text("default", f"{rng.random()}").hash,)))
+        case 4 if held:
+            store.discard(rng.sample(held, min(3, len(held))))
+        case 5 if held:
+            with suppress(ModerationError):  # it is no text
+                store.moderation.hide(posts=[rng.choice(held)], private=rng.random() < 0.7)
+        case 6:
+            store.moderation.drop(users=[AUTHORS[rng.randrange(1, 3)].public_key], private=True)
+            if rng.random() < 0.5:
+                store.moderation.sweep()
+        case 7:
+            store.moderation.undrop(users=[AUTHORS[rng.randrange(1, 3)].public_key], private=True)
+        case 8:  # skeletons, which come without an entry in the arrival log
+            gone = ANN.text("default", f"{rng.random()}", at=NOW_MS - 5)
+            with CableStore.in_memory(dialect=store.dialect, identity=ANN.identity) as other:
+                if store.dialect == LEGACY:
+                    other.ingest(raws(gone, ANN.delete(gone, at=NOW_MS - 4)))
+                out = scratch / f"export-{rng.random()}"
+                other.export(out)
+            store.import_exports([out])
+
+
+def go_through_a_history(seed: int, dialect: Dialect, folder: Path) -> int:
+    rng = random.Random(seed)
+    path, out = folder / "store", folder / "backup"
+    pending = raws(*long_history(rng, 120, dialect))
+    backups = 0
+    for _ in range(4):  # opened again each time
+        with opened(path, dialect) as store:
+            for _ in range(rng.randrange(1, 5)):
+                change(store, rng, pending, folder)
+                if rng.random() < 0.3:
+                    backup(store, out)
+                    backups += 1
+            backup(store, out)
+            require_equal(store, out, folder / f"restored-{rng.random()}")
+        if rng.random() < 0.2:
+            ClosedStore(path, identity=AUTHORS[0]).rebuild()
+        elif rng.random() < 0.3:
+            backup(path, out)
+    return backups
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("seed", range(6))
+def test_any_history_with_backups_in_between(monkeypatch: pytest.MonkeyPatch, seed: int, dialect: Dialect) -> None:
+    small_pieces(monkeypatch)
+    with scratch_folder() as folder:
+        go_through_a_history(seed, dialect, folder)
+
+
+@pytest.mark.soak
+def test_many_histories_with_backups_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pieces(monkeypatch)
+    backups = 0
+    for seed in range(100, 400):
+        with scratch_folder() as folder:
+            backups += go_through_a_history(seed, LEGACY if seed % 3 else DRAFT8, folder)
+    assert backups > 100
+
+
+def test_causal_logs_come_back(tmp_path: Path) -> None:
+    with opened(tmp_path / "store") as store, causal_log(store) as log:
+        log.channel("room", "ann").send(b"one", NOW_MS)
+        backup(store, tmp_path / "backup")
+        log.channel("room", "ann").send(b"two", NOW_MS + 1)
+        backup(store, tmp_path / "backup")  # with the log open
+        with log.rows() as rows:
+            expected = list(rows)
+    assert backup(tmp_path / "store", tmp_path / "backup").written == 0
+    restore(tmp_path / "backup", tmp_path / "restored", identity=AUTHORS[0])
+    with opened(tmp_path / "restored") as store, causal_log(store) as log:
+        with log.rows() as rows:
+            assert list(rows) == expected
+        assert [message.content for message in log.channel("room", "ann").log()] == [b"one", b"two"]
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def posts_written(store: CableStore, out: Path, *, full: bool = False) -> tuple[BackupReport, int]:
+    before = {path.name for path in out.glob("posts-*")} if out.exists() else set()
+    report = backup(store, out, full=full)
+    return report, len({path.name for path in out.glob("posts-*")} - before)
+
+
+def test_a_second_backup_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BACKUP_POSTS_SIZE_BYTES", 2_000)
+    out = tmp_path / "backup"
+    posts = [ANN.text("default", f"{number} {'x' * 80}") for number in range(200)]
+    with opened(tmp_path / "store") as store:
+        store.ingest(raws(*posts))
+        full, pieces = posts_written(store, out)
+        assert (full.is_full, full.posts, pieces > 8) == (True, 200, True)
+        assert posts_written(store, out) == (backup(store, out), 0)
+        store.ingest(raws(ANN.text("default", "new")))
+        new, pieces = posts_written(store, out)
+        assert (new.is_full, new.posts, new.written, pieces) == (False, 201, 2, 1)
+        store.ingest(raws(ANN.delete(posts[7])))
+        gone, pieces = posts_written(store, out)
+        assert (gone.is_full, gone.posts, pieces) == (False, 201, 2)  # the deletion, and the piece it was in
+        assert posts[7].hash not in hashes_in(out)
+        again, pieces = posts_written(store, out, full=True)
+        assert again.is_full
+        assert again.written == len(list(out.glob("*.seg")))
+
+
+def test_all_posts_are_written_again_after_many_backups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_BACKUPS_SINCE_FULL", 2)
+    with opened(tmp_path / "store") as store:
+        found = []
+        for number in range(5):
+            store.ingest(raws(ANN.text("default", f"{number}")))
+            found.append(backup(store, tmp_path / "backup").is_full)
+        assert found == [True, False, False, True, False]
+        assert hashes_in(tmp_path / "backup") == hashes_of(store)
+
+
+def test_all_posts_are_written_again_after_many_arrivals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_BACKUP_ARRIVALS", 3)
+    with opened(tmp_path / "store") as store:
+        found = []
+        for number in (1, 3, 4):
+            store.ingest(raws(*(ANN.text("default", f"{number} {n}") for n in range(number))))
+            found.append(backup(store, tmp_path / "backup").is_full)
+        assert found == [True, False, True]
+
+
+def test_a_store_that_was_put_back_is_backed_up_as_it_is(tmp_path: Path) -> None:
+    """An older copy of the folder has the same id, and then its arrival log goes on in another way."""
+    path, out = tmp_path / "store", tmp_path / "backup"
+    with opened(path) as store:
+        store.ingest(raws(ANN.text("default", "old")))
+    shutil.copytree(path, tmp_path / "copy")
+    with opened(path) as store:
+        store.ingest(raws(ANN.text("default", "one")))
+        backup(store, out)
+    shutil.rmtree(path)
+    (tmp_path / "copy").rename(path)
+    with opened(path) as store:
+        store.ingest(raws(BOB.text("default", "two"), BOB.text("default", "three")))
+        assert backup(store, out).is_full
+        require_equal(store, out, tmp_path / "restored")
+
+
+def test_a_lost_file_is_written_again(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.ingest(raws(ANN.text("default", "x")))
+        backup(store, out)
+        for path in out.glob("*.seg"):
+            path.unlink()
+        assert len(verify_backup(out)[1]) == 2
+        with pytest.raises(CorruptBackupError, match="is missing"):
+            restore(out, tmp_path / "restored")
+        assert not any((tmp_path / "restored").glob("[!l]*"))
+        backup(store, out)
+        require_equal(store, out, tmp_path / "restored")
+
+
+def test_damage_is_found_and_mended(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.ingest(raws(ANN.text("default", "x" * 500)))
+        backup(store, out)
+        [posts] = out.glob("posts-*")
+        whole = posts.read_bytes()
+        for at in range(0, len(whole), 7):
+            posts.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            _, problems = verify_backup(out)
+            assert not problems or (problems[0].file == posts.name and "backup --full" in problems[0].what)
+            if problems:
+                with pytest.raises(CorruptBackupError):
+                    restore(out, tmp_path / "restored")
+        posts.write_bytes(whole[:-1])
+        assert len(verify_backup(out)[1]) == 1
+        backup(store, out, full=True)
+        require_equal(store, out, tmp_path / "restored")
+    (out / "backup.json").write_bytes((out / "backup.json").read_bytes().replace(b'"sealed": 0', b'"sealed": 1'))
+    with pytest.raises(CorruptBackupError, match=r"backup\.json is damaged"):
+        verify_backup(out)
+
+
+def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path / "store") as store:
+        store.ingest(raws(ANN.text("default", "x" * 500)))
+        monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", 500)
+        with pytest.raises(BackupError, match="is larger than what a backup takes, 500 bytes"):
+            backup(store, tmp_path / "backup")
+
+
+# --- the key --------------------------------------------------------------------------------------
+
+
+def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+    with CableStore.open(tmp_path / "store") as store:
+        with pytest.raises(IdentityError, match="has no key yet"):
+            backup(store, out, with_key=True)
+        assert not (tmp_path / "store" / "identity").exists()
+        post = store.text("default", "x")
+        store.moderation.hide(posts=[post.hash], private=True)
+        assert (backup(store, out).has_key, (out / "identity").exists()) == (False, False)
+        assert sum(key.startswith(PRIVATE_PREFIX) for key, _ in rows_of(store)) == 1
+        expected = rows_of(store)
+    with pytest.raises(IdentityError, match=r"1 local-only posts.*--key.*--without-local-only"):
+        restore(out, tmp_path / "restored")
+    with pytest.raises(CorruptBackupError, match="the key is another one"):
+        restore(out, tmp_path / "restored", identity=AUTHORS[1])
+    report = restore(out, tmp_path / "without", without_sealed=True)
+    assert (report.posts, report.sealed, report.has_key) == (read_backup(folder_of(out)).items("posts"), 0, False)
+    with CableStore.open(tmp_path / "without") as store:
+        assert store.check().is_clean
+    assert backup(tmp_path / "store", out, with_key=True).has_key
+    assert (out / "identity").stat().st_mode & 0o777 == 0o600
+    assert backup(tmp_path / "store", out).has_key  # what is there stays
+    with pytest.raises(IdentityError, match="another one"):
+        restore(out, tmp_path / "restored", identity=AUTHORS[1])
+    restore(out, tmp_path / "restored")
+    assert rows_of(tmp_path / "restored") == expected
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def test_a_restored_store_is_another_store(tmp_path: Path) -> None:
+    """Its arrival log goes on in its own way, so what names the generation and a number must not fit the old store."""
+    with opened(tmp_path / "store") as store:
+        store.ingest(raws(ANN.text("default", "x")))
+        backup(store, tmp_path / "backup")
+    names = []
+    for name in ("one", "two"):
+        restore(tmp_path / "backup", tmp_path / name)
+        header = peek(tmp_path / name)
+        assert header is not None
+        names += [(header.store_id, header.generation)]
+    old = peek(tmp_path / "store")
+    assert old is not None
+    assert (
+        len({store_id for store_id, _ in names} | {old.store_id})
+        == len({name for _, name in names} | {old.generation})
+        == 3
+    )
+    ClosedStore(tmp_path / "one").rebuild()
+    with opened(tmp_path / "one") as store, pytest.raises(BackupError, match="the backup of another store"):
+        backup(store, tmp_path / "backup")
+
+
+def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.text("default", "x")
+        store.export(tmp_path / "export")
+        (tmp_path / "file").touch()
+        (tmp_path / "keys").mkdir()
+        (tmp_path / "keys" / "identity").write_text("a key that is nowhere else")
+        for folder in ("export", "store", "file", "keys"):
+            with pytest.raises(BackupError, match=r"Choose a new or empty folder"):
+                backup(store, tmp_path / folder)
+        assert (tmp_path / "keys" / "identity").read_text() == "a key that is nowhere else"
+        with pytest.raises(BackupError, match="there is no backup"):
+            verify_backup(tmp_path / "nothing")
+        assert not (tmp_path / "nothing").exists()
+        with pytest.raises(BackupError, match="is no finished backup"):
+            restore(tmp_path / "export", tmp_path / "restored")
+        backup(store, out)
+        before = rows_of(store)
+        with pytest.raises(BackupError, match="is a store already"):
+            restore(out, tmp_path / "store")
+        assert rows_of(store) == before
+        with pytest.raises(StoreLockedError, match="open in this process"):
+            backup(tmp_path / "store", out)
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "notes.txt").touch()
+        for target in ("other", "file"):
+            with pytest.raises(BackupError, match=r"overwrites nothing|is a file"):
+                restore(out, tmp_path / target)
+    with CableStore.in_memory() as store, pytest.raises(BackupError, match="export it"):
+        backup(store, tmp_path / "memory")
+
+
+def test_two_backups_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.text("default", "x")
+        refused: list[str] = []
+
+        def meanwhile(_: int) -> None:
+            with pytest.raises(BackupError) as error:
+                backup(store, out)
+            with pytest.raises(BackupError):
+                verify_backup(out)
+            refused.append(str(error.value))
+
+        backup(store, out, progress=meanwhile)
+        assert refused
+        assert all("in use by another process: wait for it" in text for text in refused)
+        backup(store, out)
+
+
+# --- interruption ---------------------------------------------------------------------------------
+
+
+def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with opened(tmp_path / "store") as store:
+        with pytest.raises(KeyboardInterrupt):
+            backup(store, out, progress=interrupt)
+        with pytest.raises(BackupError, match="no finished backup"):
+            verify_backup(out)
+        store.text("default", "x")
+        backup(store, out)
+        before = (out / "backup.json").read_bytes()
+        store.text("default", "y")
+        with pytest.raises(KeyboardInterrupt):
+            backup(store, out, progress=interrupt)
+        assert (out / "backup.json").read_bytes() == before
+        assert verify_backup(out)[1] == []
+        backup(store, out)
+        with pytest.raises(KeyboardInterrupt):
+            restore(out, tmp_path / "restored", identity=AUTHORS[0], progress=interrupt)
+        require_equal(store, out, tmp_path / "restored")
+
+
+def test_a_half_restored_folder_is_no_store(tmp_path: Path) -> None:
+    with opened(tmp_path / "store") as store:
+        store.text("default", "x")
+        backup(store, tmp_path / "backup")
+        half = tmp_path / "half"
+        (half / RESTORING / "generation-000001").mkdir(parents=True)
+        shutil.copytree(tmp_path / "store", half / "generation-123456789012")
+        for create in (False, True):
+            with pytest.raises(NotAStoreError, match=r"was interrupted\. Run `cablestore restore` again"):
+                CableStore.open(half, create=create)
+        require_equal(store, tmp_path / "backup", half)
+    assert not (half / RESTORING).exists()
+    (half / "STORE").unlink()
+    (half / RESTORING).mkdir()
+    (half / "notes.txt").touch()  # somebody's own
+    with pytest.raises(BackupError, match="overwrites nothing"):
+        restore(tmp_path / "backup", half)

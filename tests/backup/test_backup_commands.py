@@ -1,0 +1,113 @@
+"""The commands `backup` and `restore`: what they print, bad input, and a store that another process has open."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from backing_up import rows_of
+from folders import SUPPORT
+from s3 import S3Server
+from waiting import LIMIT_S
+
+from cablestore import CableStore
+from cablestore.backup import backup
+from cablestore.sds import causal_log
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with CableStore.open(path) as opened:
+        post = opened.text("default", "x")
+        opened.moderation.hide(posts=[post.hash], private=True)
+    return path
+
+
+def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run: Run) -> None:
+    out = tmp_path / "backup"
+    status, printed, notes = run("backup", out, "-s", store)
+    assert (status, "backed up 2 posts and 1 local-only ones" in printed) == (0, True)
+    assert "keep a copy of the file identity" in " ".join(notes.split())
+    status, printed, _ = run("backup", out, "-s", store, "--json", "--with-key")
+    told = json.loads(printed)
+    assert (status, told["full"], told["has_key"], told["written"]) == (0, False, True, 0)
+    assert run("backup", out, "--check")[:2] == (0, "2 posts in 3 files: all is well\n")
+    status, printed, notes = run("restore", out, "-s", tmp_path / "restored", "--json")
+    assert (status, notes, json.loads(printed)["local_only"]) == (0, "", 1)
+    assert rows_of(tmp_path / "restored") == rows_of(store)
+    next(out.glob("rows-*")).write_bytes(b"damaged")
+    status, printed, _ = run("backup", out, "--check", "--json")
+    assert (status, json.loads(printed.splitlines()[-1])["problems"]) == (1, 1)
+    assert run("backup", out, "--full", "-s", store)[0] == 0
+    assert run("backup", out, "--check")[0] == 0
+
+
+def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Run) -> None:
+    out = tmp_path / "backup"
+    backup(store, out)
+    (tmp_path / "bad-key").write_text("no key")
+    (tmp_path / "bad-key").chmod(0o600)
+    for words, expected in (
+        (("backup", out, "--check", "--full"), "--check writes nothing"),
+        (("backup", tmp_path, "-s", store), "is not a backup: it holds"),
+        (("backup", out, "-s", tmp_path / "nowhere"), "there is no store"),
+        (("backup", tmp_path / "nowhere", "--check"), "there is no backup"),
+        (("backup", "s3://user:secret@b/f", "-s", store), "s3"),
+        (("restore", out, "-s", store), "is a store already"),
+        (("restore", out, "-s", tmp_path / "new"), "--without-local-only"),
+        (("restore", out, "-s", tmp_path / "new", "--key", tmp_path / "bad-key"), "an identity"),
+        (("restore", store, "-s", tmp_path / "new"), "is no finished backup"),
+    ):
+        status, printed, errors = run(*words)
+        assert (status, printed) == (2, ""), words
+        assert expected in errors
+        assert "Traceback" not in errors
+    assert not (tmp_path / "new" / "STORE").exists()
+
+
+def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> None:
+    """The process that has it runs the command, in the folder of the one that asks."""
+    with CableStore.open(store) as opened, causal_log(opened) as log:
+        log.channel("room", "ann").send(b"x", 1)
+    child = [sys.executable, str(SUPPORT / "control_child.py"), str(store)]
+    with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "open\n"
+        (tmp_path / "here").mkdir()
+        told = []
+        for words in (["backup", "copy", "--json"], ["backup", "copy", "--check", "--json"], ["backup", "../store"]):
+            command = [sys.executable, "-m", "cablestore", *words, "-s", str(store)]
+            found = subprocess.run(
+                command, cwd=tmp_path / "here", capture_output=True, text=True, check=False, timeout=LIMIT_S
+            )
+            told.append((found.returncode, found.stdout, found.stderr))
+        owner.stdin.close()
+        assert owner.wait(LIMIT_S) == 0
+    assert [status for status, _, _ in told] == [0, 0, 2]
+    assert json.loads(told[0][1])["posts"] == 2
+    assert json.loads(told[1][1]) == {"posts": 2, "files": 4, "problems": 0}
+    assert "is not a backup" in told[2][2]
+    assert backup(store, tmp_path / "here" / "copy").written == 0
+
+
+def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s3: S3Server) -> None:
+    place = s3.uri("backups/one")
+    status, _, errors = run("backup", place, "-s", store, "--with-key")
+    assert (status, "the key is not sent" in errors) == (2, True)
+    assert run("backup", place, "-s", store)[0] == 0
+    with CableStore.open(store) as opened:
+        gone = opened.text("default", "gone")
+        opened.delete(gone.hash)
+    status, printed, _ = run("backup", place, "-s", store, "--json")
+    assert (status, json.loads(printed)["full"]) == (0, False)
+    assert run("backup", place, "--check")[0] == 0
+    assert run("restore", place, "-s", tmp_path / "restored", "--key", store / "identity")[0] == 0
+    assert rows_of(tmp_path / "restored") == rows_of(store)

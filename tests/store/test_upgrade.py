@@ -1,0 +1,112 @@
+"""`open(upgrade=True)` rebuilds what another version built, loses nothing, and can be interrupted."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgpack
+import pytest
+from people import ANN, raws
+from waiting import LIMIT_S
+
+from cablestore import CableStore
+from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError, OutdatedViewError, StoreLockedError
+from cablestore.index.folder import peek
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.reader import DATA_PREFIX
+
+CHILD = """
+import os, signal, sys
+from cablestore import CableStore
+CableStore.open(sys.argv[1], upgrade=True, progress=lambda _: os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+def database_of(path: Path) -> Path:
+    header = peek(path)
+    assert header is not None
+    return path / header.generation
+
+
+@pytest.fixture
+def outdated(tmp_path: Path) -> Path:
+    """Make a store whose views say that another version built them."""
+    path = tmp_path / "store"
+    with CableStore.open(path) as store:
+        store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(50))))
+    database = LevelDB(database_of(path))
+    with database.snapshot() as state:
+        meta = msgpack.unpackb(state.get(b"!meta") or b"")
+    meta["views"]["messages"] = 0
+    database.write({b"!meta": msgpack.packb(meta)}, sync=True)
+    database.close()
+    return path
+
+
+def test_progress_counts_the_posts(outdated: Path) -> None:
+    told: list[int] = []
+    with CableStore.open(outdated, upgrade=True, progress=told.append) as store:
+        assert sum(told) == 50
+        assert store.check().is_clean
+    told.clear()
+    CableStore.open(outdated, upgrade=True, progress=told.append).close()
+    assert told == []  # nothing was outdated
+
+
+def test_the_old_name_warns_and_does_the_same(outdated: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="rebuild_outdated is now upgrade"):
+        store = CableStore.open(outdated, rebuild_outdated=True)
+    with store:
+        assert store.check().is_clean
+
+
+def test_ctrl_c_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    before = sorted(entry.name for entry in outdated.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        CableStore.open(outdated, upgrade=True, progress=interrupt)
+    assert sorted(entry.name for entry in outdated.iterdir()) == before
+    with pytest.raises(OutdatedViewError, match="opens the store with upgrade=True"):
+        CableStore.open(outdated)
+    with CableStore.open(outdated, upgrade=True) as store:
+        assert store.check().is_clean
+
+
+def test_a_kill_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> None:
+    child = subprocess.run([sys.executable, "-c", CHILD, str(outdated)], check=False, timeout=LIMIT_S)
+    assert child.returncode == -signal.SIGKILL
+    with pytest.raises(OutdatedViewError):
+        CableStore.open(outdated)
+    with CableStore.open(outdated, upgrade=True) as store:
+        assert len(store.messages("default", 100).messages) == 50
+        assert store.check().is_clean
+
+
+def test_a_damaged_post_is_not_upgraded_away(outdated: Path) -> None:
+    database = LevelDB(database_of(outdated))
+    with database.snapshot() as state:
+        key, raw = next(state.scan(DATA_PREFIX, b"!data!~"))
+    database.write({key: raw[:-1]}, sync=True)
+    database.close()
+    before = sorted(entry.name for entry in outdated.iterdir())
+    with pytest.raises(CorruptStoreError, match=r"cannot be upgraded without loss: 1 of: post.*cablestore rebuild"):
+        CableStore.open(outdated, upgrade=True)
+    assert sorted(entry.name for entry in outdated.iterdir()) == before
+    assert CableStore.rebuild_closed(outdated).lost_posts == 1
+    CableStore.open(outdated).close()
+
+
+def test_other_errors_stay(tmp_path: Path, outdated: Path) -> None:
+    with pytest.raises(NotAStoreError):
+        CableStore.open(tmp_path / "nowhere", create=False, upgrade=True)
+    with CableStore.open(tmp_path / "open") as _, pytest.raises(StoreLockedError):
+        CableStore.open(tmp_path / "open", upgrade=True)
+    header = outdated / "STORE"
+    header.write_text(header.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(FormatError, match="install a newer one"):
+        CableStore.open(outdated, upgrade=True)

@@ -1,0 +1,50 @@
+"""A process that backs up or restores and kills itself: `backup_child.py WORK STORE BACKUP WHEN NUMBER`.
+
+WORK is backup or restore. It dies "before" or "after" a file gets its name, or "done" after this many posts are told,
+or "removed" after this many files were removed. With NUMBER 0 it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from history import AUTHORS
+
+from cablestore import limits
+from cablestore.backup import backup, restore
+
+work, store, folder, when, number = sys.argv[1:]
+limits.BACKUP_POSTS_SIZE_BYTES = 2_000  # type: ignore[misc] # so that there are many files
+limits.BACKUP_ROWS_SIZE_BYTES = 1_000  # type: ignore[misc]
+seen = 0
+
+
+def step(kind: str) -> None:
+    global seen  # noqa: PLW0603 - one process, one count
+    seen += kind == when
+    if kind == when and seen == int(number):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def around(function: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        step(before)
+        result = function(*arguments, **options)
+        step(after)
+        return result
+
+    return call
+
+
+Path.replace = around(Path.replace, "before", "after")  # type: ignore[method-assign]
+Path.unlink = around(Path.unlink, "removing", "removed")  # type: ignore[method-assign]
+print("begun", flush=True)
+if work == "backup":
+    backup(Path(store), Path(folder), progress=lambda _: step("done"))
+else:
+    restore(Path(folder), Path(store), identity=AUTHORS[0], progress=lambda _: step("done"))
