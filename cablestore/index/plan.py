@@ -103,6 +103,8 @@ class Plan:
         self._touched: dict[bytes, None] = {}
         self.remembered: Final[list[Post]] = []
         """Posts that are not stored, but remembered in local rows."""
+        self.types: Final[set[int]] = set()
+        """The types of all these posts."""
 
     @property
     def reader(self) -> Reader:
@@ -126,6 +128,7 @@ class Plan:
         self._count(post, 1)
         self._log.append((EventKind.ACCEPTED, post.hash))
         self.added.append(post)
+        self.types.add(post.type)
         if post.type == DELETE:
             for stone in tombstones(post):
                 self.lay(stone)
@@ -196,6 +199,7 @@ class Plan:
         for row in remains:
             self.set_local(*row)
         self.remembered.append(post)
+        self.types.add(post.type)
 
     def finish(self) -> PlannedWrite:
         """Merge folds and tallies and return the atomic write. The plan must not be used afterwards."""
@@ -327,6 +331,7 @@ class Plan:
     def _remove(self, post: Post) -> None:
         """Delete the rows of a live post that the reverse hash map lists, and mark its folds to be found again."""
         self.removed.append(post)
+        self.types.add(post.type)
         keys = reverse_keys(self._reader, post)
         if keys is None:
             keys = [key for key, _ in self._catalog.rows(post)]

@@ -30,8 +30,10 @@ class RecentRows:
         if len(rows) > limits.MAX_ROWS_REMEMBERED:
             return
         self._rows.update(rows)
-        for key in [key for key, value in rows.items() if value and len(value) > limits.MAX_ROW_REMEMBERED_SIZE_BYTES]:
-            del self._rows[key]
+        most = limits.MAX_ROW_REMEMBERED_SIZE_BYTES
+        for key, value in rows.items():
+            if value and len(value) > most:
+                del self._rows[key]
 
     def forget(self) -> None:
         """Forget all rows: the database was replaced, or a write failed and its effect is unknown."""

@@ -54,6 +54,7 @@ _PREFIX: Final = re.compile(rb"!([^!\x00-\x03]+!)+")
 _OWN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _NOTHING: list[Row] = []
 _NUMBER: Final = Struct(">Q")
+_COUNT_TYPES: Final = [int] * len(TYPE_NAMES)
 
 
 def _no_rows(_: object) -> list[Row]:
@@ -202,7 +203,7 @@ def decode_counts(value: bytes | None) -> list[int]:
     if value is None:
         return [0] * len(TYPE_NAMES)
     counts = unpack(value)
-    if type(counts) is not list or len(counts) != len(TYPE_NAMES) or set(map(type, counts)) != {int}:
+    if type(counts) is not list or list(map(type, counts)) != _COUNT_TYPES:
         raise CorruptStoreError("a tally's row is not ten counts. Run `cablestore rebuild`")
     return counts
 

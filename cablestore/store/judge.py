@@ -10,7 +10,7 @@ followed by one of them; `sweep` does the rest. Until then reads and answers lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -100,15 +100,14 @@ class Judge:
         """Add the posts with a valid signature to a plan. The others are BAD_SIGNATURE, DROPPED or BLOCKED."""
         if self.judgement is None:
             return plan.add_all(posts, signed)
-        verdicts: dict[int, Verdict] = {at: Verdict.BAD_SIGNATURE for at, is_right in enumerate(signed) if not is_right}
-        for at, post in enumerate(posts):  # acts first: they decide about the other posts of the batch
-            if post.type in MODERATION_TYPES and at not in verdicts:
-                verdicts[at] = plan.add(post)
+        pairs = list(zip(posts, signed, strict=True))
+        # Acts first: they decide about the other posts of the batch.
+        acts = {at: plan.add(post) for at, (post, ok) in enumerate(pairs) if ok and post.type in MODERATION_TYPES}
         judgement = self._judged(plan, self.judgement)
-        for at, post in enumerate(posts):
-            if at not in verdicts:
-                verdicts[at] = _add(plan, judgement, post)
-        return [verdicts[at] for at in range(len(posts))]
+        return [
+            acts.get(at) or (_add(plan, judgement, post) if ok else Verdict.BAD_SIGNATURE)
+            for at, (post, ok) in enumerate(pairs)
+        ]
 
     def require_welcome(self, posts: Iterable[Post]) -> None:
         """Raise ModerationError for an own post that the store would remove: its user dropped the channel."""
@@ -124,7 +123,7 @@ class Judge:
         """Write a plan. The decisions change with it, and some of what they drop is removed in a further write."""
         before = self.judgement
         if before is None:
-            if any(post.type in _DECIDING for post in (*plan.added, *plan.removed)):
+            if not _DECIDING.isdisjoint(plan.types):
                 plan.set_local(JUDGED, b"", None)  # a moderated store decides again
             self._attention.note(plan)
             note_discarded(plan)
@@ -193,11 +192,13 @@ class Judge:
         """Return what the judgement would be after a plan."""
         return None if self.judgement is None else self._judged(plan, self.judgement)
 
-    def _judged(self, plan: Plan, before: Judgement, unsaid: Iterable[Consent] = ()) -> Judgement:
+    def _judged(self, plan: Plan, before: Judgement, unsaid: Sequence[Consent] = ()) -> Judgement:
         """Return the judgement after what a plan has so far. Local rows of drops are not in it.
 
         `unsaid` are statements in dropped post/infos that the plan deletes.
         """
+        if not unsaid and _DECIDING.isdisjoint(plan.types):
+            return before
         added, removed = _decided_of(plan)
         removed += unsaid
         if not added and not removed:
