@@ -1,0 +1,448 @@
+"""The client: panes around a typing box, and what keys and typed commands do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import tzinfo
+from typing import ClassVar, Final, NamedTuple
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.widgets import Static
+
+from cablestore.chat import commands
+from cablestore.chat.line_list import Line, LineList
+from cablestore.chat.look import DARK, LIGHT
+from cablestore.chat.message_list import MessageList
+from cablestore.chat.safe_text import clean, fit
+from cablestore.chat.screens import HelpScreen, QuestionScreen
+from cablestore.chat.session import ChannelEntry, Member, News, Session
+from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES, short_name
+from cablestore.chat.typing_box import TypingBox
+from cablestore.errors import CableStoreError
+from cablestore.moderation import UserRole
+from cablestore.store.display import Message
+
+_LOOK_S: Final = 0.1
+"""How often the client looks for news. A flood of posts is drawn this often and no more."""
+_LISTS_EVERY: Final = 5
+"""The lists of channels and members are read again after this many looks at most."""
+FIRST_CHANNEL: Final = "default"
+_QUOTED: Final = 300
+_ROLE_SIGNS: Final = {UserRole.ADMIN: "@", UserRole.MOD: "+", UserRole.USER: ""}
+
+
+class Place(NamedTuple):
+    """What is shown: a cabal, by its number, and a channel of it."""
+
+    cabal: int
+    channel: str
+
+
+class ChatApp(App[None]):
+    """A client on one or several cabals. It closes no session."""
+
+    CSS_PATH = "chat.tcss"
+    TITLE = "cablestore"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it so
+        (0, "-narrow"),
+        (100, "-wide"),
+    ]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f1", "help", "Help", priority=True),
+        Binding("f2", "toggle_members", "Members", priority=True),
+        Binding("f3", "toggle_look", "Light or dark", priority=True),
+        Binding("ctrl+n,alt+down", "next_channel(1)", "Next channel", priority=True),
+        Binding("ctrl+p,alt+up", "next_channel(-1)", "Previous channel", priority=True),
+        Binding("pageup", "scroll_pages(-1)", "Scroll up", priority=True),
+        Binding("pagedown", "scroll_pages(1)", "Scroll down", priority=True),
+        Binding("ctrl+home", "oldest", "Oldest", priority=True),
+        Binding("ctrl+end", "newest", "Newest", priority=True),
+        Binding("escape", "choose_message", "Choose a message"),
+        Binding("d", "delete_chosen", "Delete"),
+        Binding("h", "hide_chosen", "Hide"),
+        Binding("ctrl+q", "quit", "End", priority=True),
+    ]
+
+    def __init__(
+        self, sessions: Sequence[Session], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
+    ) -> None:
+        """Show these sessions, first of all a channel of the first one. Times are those of `zone`."""
+        super().__init__()
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        self.theme = LIGHT.name if light else DARK.name
+        self._sessions = sessions
+        self._place = Place(0, channel)
+        self._zone = zone
+        self._channels: list[list[ChannelEntry]] = [[] for _ in sessions]
+        self._members: list[Member] = []
+        self._own_name = ""
+        self._news = [News() for _ in sessions]
+        self._looks = 0
+        self._lists_are_old = True
+        self._is_reading = False
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """Put up the panes."""
+        yield Static(id="heading", markup=False)
+        with Horizontal(id="middle"):
+            yield LineList("channels")
+            yield MessageList(self._zone, "messages")
+            yield LineList("members")
+        yield Static(id="notice", markup=False)
+        yield TypingBox(self._completions, "typing")
+        yield Static(id="state", markup=False)
+
+    @property
+    def session(self) -> Session:
+        """The session that is shown."""
+        return self._sessions[self._place.cabal]
+
+    @property
+    def channel(self) -> str:
+        """The channel that is shown."""
+        return self._place.channel
+
+    @property
+    def messages(self) -> MessageList:
+        """The view of messages."""
+        return self.query_one(MessageList)
+
+    @property
+    def typing(self) -> TypingBox:
+        """The typing box."""
+        return self.query_one(TypingBox)
+
+    async def on_mount(self) -> None:
+        """Show the first channel, and look for news from now on."""
+        self.typing.focus()
+        await self._read_lists()
+        if not self.channel:
+            joined = [entry.name for entry in self._channels[0] if entry.is_joined]
+            known = joined or [entry.name for entry in self._channels[0]] or [FIRST_CHANNEL]
+            self._place = Place(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
+        await self._open(self._place)
+        self.set_interval(_LOOK_S, self._look)
+
+    # --- what is shown -------------------------------------------------------------------------
+
+    async def _open(self, place: Place) -> None:
+        """Show a channel from its end."""
+        self._place = place
+        self.messages.note = ""
+        self.messages.clear()
+        await self._read_newest()
+        await self._read_lists()
+        self.messages.note = "" if self.messages.timeline.messages else "No messages yet: write the first one"
+        self.messages.refresh()
+
+    async def _read_newest(self) -> None:
+        place, timeline = self._place, self.messages.timeline
+        page = await self.session.page(place.channel, PAGE_MESSAGES)
+        if timeline is self.messages.timeline:
+            timeline.set_newest(page.messages, has_older=page.cursor is not None)
+            self.messages.note = ""
+            self.messages.update_rows()
+
+    async def _read_window(self) -> None:
+        """Read again what is held, while the view is not at the end of the channel."""
+        timeline = self.messages.timeline
+        if not timeline.messages:
+            await self._read_newest()
+            return
+        page = await self.session.page_from(self.channel, timeline.messages[0].timestamp_ms, MAX_HELD)
+        if timeline is self.messages.timeline:
+            timeline.set_window(page.messages, has_newer=page.cursor is not None)
+            self.messages.update_rows()
+
+    async def _read_lists(self) -> None:
+        place = self._place
+        for number, session in enumerate(self._sessions):
+            self._channels[number] = await session.channels()
+        self._members = await self.session.members(place.channel) if place.channel else []
+        self._own_name = await self.session.own_name()
+        self._lists_are_old = False
+        self._show_lists()
+
+    def _show_lists(self) -> None:
+        lines: list[Line] = []
+        for number, session in enumerate(self._sessions):
+            if len(self._sessions) > 1:
+                lines.append(Line(None, clean(session.label), look="title"))
+            lines += [_channel_line(number, entry) for entry in self._channels[number]]
+            place = self._place
+            if place.cabal == number and all(entry.name != place.channel for entry in self._channels[number]):
+                lines.append(_channel_line(number, ChannelEntry(place.channel)))
+        self.query_one("#channels", LineList).show(lines, self._place)
+        self.query_one("#members", LineList).show(
+            [Line(None, f"{len(self._members)} members", look="title"), *map(_member_line, self._members)]
+        )
+        entry = next((each for each in self._channels[self._place.cabal] if each.name == self.channel), None)
+        topic = clean(entry.topic) if entry is not None else ""
+        self.query_one("#heading", Static).update(f"#{clean(self.channel)}" + (f"  {topic}" if topic else ""))
+        self._show_state()
+
+    def _show_state(self) -> None:
+        name = clean(self._own_name) or short_name(self.session.own_key.hex())
+        sign = "●" if self.session.is_connected else "○"
+        parts = [f"{sign} {self.session.connection}", name, *self.session.listening]
+        self.query_one("#state", Static).update("   ".join([*parts, "F1 help"]))
+
+    def tell(self, text: str) -> None:
+        """Show a line over the typing box until the next one is sent; nothing with ""."""
+        notice = self.query_one("#notice", Static)
+        notice.update(clean(text))
+        notice.set_class(bool(text), "-shown")
+
+    # --- news ----------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Take the news of all cabals. While an earlier look still reads, this one leaves them for the next."""
+        self._looks += 1
+        if self._is_reading:
+            return
+        self._is_reading = True
+        try:
+            await self._take_news()
+        except CableStoreError as error:
+            self.tell(str(error))
+        finally:
+            self._is_reading = False
+
+    async def _take_news(self) -> None:
+        for number, session in enumerate(self._sessions):
+            news = session.take_news()
+            if news.is_empty:
+                continue
+            self._lists_are_old = True
+            if number == self._place.cabal:
+                await self._take(news)
+        if self._looks % _LISTS_EVERY == 0:
+            if self._lists_are_old:
+                await self._read_lists()
+            self._show_state()
+
+    async def _take(self, news: News) -> None:
+        """Draw what is new in the channel that is shown."""
+        earliest = news.channels.get(self.channel)
+        if not news.is_all and earliest is None:
+            return
+        timeline, is_at_end = self.messages.timeline, self.messages.is_at_end
+        if is_at_end and not timeline.has_newer:
+            await self._read_newest()
+        elif news.is_all or (
+            timeline.messages and earliest is not None and earliest <= timeline.messages[-1].timestamp_ms
+        ):
+            await self._read_window()
+        else:
+            timeline.has_newer = True
+
+    async def on_message_list_page_wanted(self, event: MessageList.PageWanted) -> None:
+        """Read a page next to what is held."""
+        self._read_page(older=event.older)
+
+    @work
+    async def _read_page(self, *, older: bool) -> None:
+        timeline = self.messages.timeline
+        if not timeline.messages:
+            self.messages.is_loading = False
+            return
+        cursor = timeline.messages[0 if older else -1].cursor
+        page = await self.session.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
+        if timeline is not self.messages.timeline:
+            return
+        if timeline.messages and cursor == timeline.messages[0 if older else -1].cursor:
+            if older:
+                timeline.add_older(page.messages, has_older=page.cursor is not None)
+            else:
+                timeline.add_newer(page.messages, has_newer=page.cursor is not None)
+        self.messages.page_came()
+
+    async def on_message_list_end_wanted(self, event: MessageList.EndWanted) -> None:
+        """Show an end of the channel that is not held."""
+        channel = self.channel
+        self.messages.clear()
+        if event.oldest:
+            page = await self.session.page(channel, PAGE_MESSAGES, newest_first=False)
+            self.messages.timeline.set_window(page.messages, has_newer=page.cursor is not None)
+            self.messages.show_start()
+        else:
+            await self._read_newest()
+
+    # --- keys ----------------------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        """Show keys and commands."""
+        self.push_screen(HelpScreen())
+
+    def action_toggle_look(self) -> None:
+        """Change between light and dark."""
+        self.theme = DARK.name if self.theme == LIGHT.name else LIGHT.name
+
+    def action_toggle_members(self) -> None:
+        """Show the members, or hide them."""
+        is_shown = bool(self.query_one("#members").display)
+        self.screen.set_class(not is_shown, "members-shown")
+        self.screen.set_class(is_shown, "members-away")
+
+    def action_scroll_pages(self, by: int) -> None:
+        """Move the view of messages by screens."""
+        self.messages.action_scroll_pages(by)
+
+    def action_oldest(self) -> None:
+        """Go to the beginning of the channel."""
+        self.messages.action_oldest()
+
+    def action_newest(self) -> None:
+        """Go to the end of the channel."""
+        self.messages.action_newest()
+
+    async def action_next_channel(self, by: int) -> None:
+        """Show the next channel of the list."""
+        places = [Place(number, each.name) for number, entries in enumerate(self._channels) for each in entries]
+        if places:
+            at = places.index(self._place) if self._place in places else -1
+            await self._open(places[(at + by) % len(places)])
+
+    async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
+        """Show a channel that was clicked, or begin a message to a member."""
+        if isinstance(event.key, Place):
+            await self._open(event.key)
+            self.typing.focus()
+        elif isinstance(event.key, str):
+            self.typing.insert(f"@{event.key} ")
+            self.typing.focus()
+
+    def action_choose_message(self) -> None:
+        """Give the focus to the messages, or back to the typing box."""
+        if self.messages.has_focus:
+            self.typing.focus()
+        else:
+            self.messages.focus()
+            self.messages.action_choose(0)
+
+    async def action_delete_chosen(self) -> None:
+        """Delete the chosen message, after a question."""
+        if self.messages.chosen is not None:
+            self._delete(self.messages.chosen)
+
+    async def action_hide_chosen(self) -> None:
+        """Hide the chosen message."""
+        chosen = self.messages.chosen
+        if chosen is not None:
+            await self._try(self.session.moderate("hide", posts=[chosen.hash]))
+
+    @work
+    async def _delete(self, message: Message) -> None:
+        if message.author != self.session.own_key:
+            self.tell("This message is not yours: H hides it")
+            return
+        quoted = fit(clean(message.text, lines=True), _QUOTED)
+        if await self.push_screen_wait(QuestionScreen("Delete this message, here and on peers?", quoted)):
+            await self._try(self.session.delete(message.hash))
+
+    # --- typed texts ---------------------------------------------------------------------------
+
+    def _completions(self, text: str) -> list[str]:
+        channels = [entry.name for entry in self._channels[self._place.cabal]]
+        names = [short_name(member.name) for member in self._members if not member.is_self]
+        return commands.completions(text, channels, names)
+
+    async def on_typing_box_sent(self, event: TypingBox.Sent) -> None:
+        """Do what a typed text says. What fails stays in the box."""
+        self.tell("")
+        text = event.text
+        try:
+            typed = commands.read(text)
+        except CableStoreError as error:
+            self.tell(str(error))
+            return
+        self._obey(typed, text)
+
+    @work
+    async def _obey(self, typed: commands.Typed, text: str) -> None:
+        done = self._post(typed.argument) if not typed.command else self._run_command(typed)
+        if await self._try(done):
+            self.typing.sent(text)
+
+    async def _try(self, work: Awaitable[None]) -> bool:
+        """Wait for work. If it fails, say why and return False."""
+        try:
+            await work
+        except (CableStoreError, OSError) as error:
+            self.tell(str(error))
+            return False
+        return True
+
+    async def _post(self, text: str) -> None:
+        await self.session.text(self.channel, text.rstrip())
+        self.messages.action_newest()
+
+    async def _run_command(self, typed: commands.Typed) -> None:
+        run: dict[str, Callable[[str], Awaitable[None]]] = {
+            "join": self._join,
+            "leave": self._leave,
+            "topic": lambda text: self.session.topic(self.channel, text),
+            "nick": self.session.set_name,
+            "delete": self._delete_last,
+            "help": self._help,
+            "quit": self._quit,
+        }
+        if typed.command in run:
+            await run[typed.command](typed.argument)
+        else:
+            await self._moderate(typed)
+
+    async def _join(self, channel: str) -> None:
+        channel = channel.removeprefix("#")
+        await self.session.join(channel)
+        await self._open(Place(self._place.cabal, channel))
+
+    async def _leave(self, channel: str) -> None:
+        await self.session.leave(channel.removeprefix("#") or self.channel)
+
+    async def _help(self, _: str) -> None:
+        self.action_help()
+
+    async def _quit(self, _: str) -> None:
+        self.exit()
+
+    async def _delete_last(self, _: str) -> None:
+        own = [message for message in self.messages.timeline.messages if message.author == self.session.own_key]
+        if not own:
+            raise CableStoreError("none of your messages is near: scroll to it, press Escape, choose it, press D")
+        self._delete(own[-1])
+
+    async def _moderate(self, typed: commands.Typed) -> None:
+        found = await self.session.users_named(typed.argument)
+        if len(found) != 1:
+            many = ", ".join(member.public_key.hex()[:16] for member in found[:4])
+            raise CableStoreError(
+                f"{typed.argument!r} may be any of {many}: write the first digits of one"
+                if found
+                else f"no user here is called {typed.argument!r}, or has a public key that begins so"
+            )
+        await self.session.moderate(typed.command, users=[found[0].public_key])
+
+
+def _channel_line(cabal: int, entry: ChannelEntry) -> Line:
+    if entry.mentions:
+        look = "call"
+    elif entry.unread:
+        look = "strong"
+    else:
+        look = "plain" if entry.is_joined else "quiet"
+    badge = f"@{entry.mentions}" if entry.mentions else str(entry.unread or "")
+    return Line(Place(cabal, entry.name), f"#{clean(entry.name)}", badge, look)
+
+
+def _member_line(member: Member) -> Line:
+    name = short_name(member.name)
+    look = "quiet" if member.is_hidden else "strong" if member.is_self else "plain"
+    return Line(name, f"{_ROLE_SIGNS[member.role]:1}{name}", look=look)
