@@ -34,6 +34,10 @@ class InvalidPostError(CableStoreError, ValueError):
     """A post to be written breaks a limit of the protocol."""
 
 
+class CursorError(CableStoreError, ValueError):
+    """A text is no cursor of what it is used for. Cursors come from an earlier page, unchanged."""
+
+
 class ModerationError(CableStoreError, ValueError):
     """A seed is malformed, or an act of moderation is one that the protocol forbids."""
 

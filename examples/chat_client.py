@@ -31,13 +31,13 @@ def show(store: CableStore, channel: str) -> None:
 with tempfile.TemporaryDirectory() as folder:
     ann, bob = CableStore.open(Path(folder) / "ann"), CableStore.open(Path(folder) / "bob")
     with ann, bob:
-        ann.info(name="ann")
+        ann.set_name("ann")
         ann.join("default")
         ann.topic("default", "greetings")
         question = ann.text("default", "anyone here?")
         print("bob receives", sync(ann, bob, "default"), "posts")
 
-        bob.info(name="bob")
+        bob.set_name("bob")
         bob.join("default")
         answer = bob.text("default", "I am!")
         assert set(answer.links)  # its links say what it answers

@@ -46,7 +46,7 @@ def obey(store: CableStore, channel: str, typed: str) -> None:
     """Do what a typed line says."""
     command, _, rest = typed.strip().partition(" ")
     if command == "/name":
-        store.info(name=rest)
+        store.set_name(rest)
     elif command == "/topic":
         store.topic(channel, rest)
     elif command == "/delete" and len(found := store.hashes_starting(rest)) == 1:
@@ -70,7 +70,7 @@ async def main(name: str, listen: list[str], connect: list[str], key: bytes | No
     prompt = PromptSession[str](f"#{channel} ", erase_when_done=True)
     with CableStore.open(name) as store, patch_stdout(), prompt.input.raw_mode():
         if not store.last_sequence:
-            store.info(name=name)
+            store.set_name(name)
         async with Node(store, NodeSettings(cabal_key=key, list_every_s=1)) as node:
             for address in listen:
                 print("listening on", await node.listen(Address.parse(address)))

@@ -13,13 +13,14 @@ from cablestore.cli.options import common_options, full_hash, json_option, with_
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered
 from cablestore.cli.stores import open_store
+from cablestore.errors import CorruptStoreError
 from cablestore.protocol.body import Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.protocol.post import Post
 from cablestore.store.key_file import load_identity, save_identity
 from cablestore.store.store import CableStore
-from cablestore.views import membership
+from cablestore.views import membership, user_info
 
 
 def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
@@ -48,6 +49,16 @@ def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> Non
     if before is None or not before.is_member:
         out.note(f"joined {safe(body.channel)}")
     _tell(out, post, done)
+
+
+def _own_info(store: CableStore) -> Post:
+    """Return the post that tells the own user's name."""
+    with store.snapshot() as state:
+        digest = user_info.latest_hash(state.reader, store.identity.public_key)
+        post = None if digest is None else state.reader.post(digest)
+    if post is None:
+        raise CorruptStoreError("the post with your name is missing. Run `cablestore check`")
+    return post
 
 
 @click.command()
@@ -152,9 +163,10 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
 @with_store
 def name(store: CableStore, out: Output, name: str) -> None:
     """Change your name to NAME."""
-    known = store.user(store.identity.public_key).info
-    others = {key: value for key, value in known.pairs if key != "name"}
-    _tell(out, store.info(name=name, others=others), f"you are {safe(name)}")
+    if not name:
+        raise click.UsageError("the user name has 0 code points, allowed are 1 to 32")
+    post = store.set_name(name) or _own_info(store)
+    _tell(out, post, f"you are {safe(name)}")
 
 
 @offered()

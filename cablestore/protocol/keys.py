@@ -19,6 +19,7 @@ SORT_TIME_SIZE_BYTES: Final = TIME_DIGITS + 1 + 32
 NS_PER_MS: Final = 1_000_000
 """Posts have times in milliseconds. Waku has nanoseconds, and so have archives and reconciliation."""
 _LOW = re.compile(rb'[\x00-"]')
+_SORT_TIME = re.compile(r"[0-9]{16}\.[0-9a-f]{32}")
 _ESCAPED = re.compile(rb'"([@-b])')
 
 
@@ -42,6 +43,11 @@ def sort_time(timestamp_ms: int, hash_hex: bytes) -> bytes:
     It sorts by (timestamp, hash), differs for each post and is the same on every machine.
     """
     return b"%016d.%s" % (timestamp_ms, hash_hex[:32])
+
+
+def is_sort_time(part: str) -> bool:
+    """Tell whether a text is what `sort_time` returns for some post."""
+    return _SORT_TIME.fullmatch(part) is not None
 
 
 def time_floor(timestamp_ms: int) -> bytes:

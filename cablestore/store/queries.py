@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import blake3
 
 from cablestore import limits
-from cablestore.errors import CorruptStoreError
+from cablestore.errors import CorruptStoreError, CursorError
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row, SnapshotSource
@@ -24,7 +24,7 @@ from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, da
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.dialect import RESERVED_CHANNELS
-from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.keys import after_prefix, is_sort_time
 from cablestore.protocol.post import Post
 from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.store.display import Display, Hidden, Message, User
@@ -128,6 +128,7 @@ class Queries(ABC):
         """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel by time, start <= time < end.
 
         `cursor` continues after a message: towards older ones with `newest_first`, towards newer ones without.
+        It is that of a page or of a message. Raises CursorError for any other text.
 
         Messages that moderation hides are left out. With `hidden="mark"` they are there without their text, with "show"
         they have it; `Message.hidden_by` says who hid them and why. A page reads at most `limits.MAX_PAGE_ROWS_READ`
@@ -136,7 +137,7 @@ class Queries(ABC):
         limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
         with self._reading() as reader:
             channel = reader.dialect.channel_id(channel)
-            place = None if cursor is None else cursor.encode("ascii", errors="replace")
+            place = None if cursor is None else _place(cursor)
             after, before = (None, place) if newest_first else (place, None)
             display = Display(reader, self._judgement())
             found: list[Message] = []
@@ -338,6 +339,15 @@ def stats_of(engine: Engine, reader: Reader) -> Stats:
 
 def _by_name(counts: list[int]) -> dict[str, int]:
     return {TYPE_NAMES[post_type]: count for post_type, count in enumerate(counts) if count}
+
+
+def _place(cursor: str) -> bytes:
+    """Return the sort time that a cursor of messages is. Raises CursorError."""
+    if not isinstance(cursor, str) or not is_sort_time(cursor):
+        raise CursorError(
+            f"{repr(cursor)[:80]} is no cursor of messages: give the `cursor` of a `Page` or a `Message`, or None to begin"
+        )
+    return cursor.encode()
 
 
 def _must_have(reader: Reader, digest: bytes) -> Post:

@@ -27,7 +27,7 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
-from cablestore.protocol.body import Body, Delete
+from cablestore.protocol.body import Body, Delete, Info
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
@@ -43,7 +43,7 @@ from cablestore.store.key_file import StoreIdentity
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Snapshot, Stats, stats_of
 from cablestore.store.writing import Writing
-from cablestore.views import CATALOG
+from cablestore.views import CATALOG, user_info
 
 
 def system_clock_ms() -> int:
@@ -329,6 +329,13 @@ class CableStore(Following, Writing):
             self._judge.commit(transaction, plan, sync=sync)
             self._composer.written(posts[-1])
         return posts[-1]
+
+    def _edit_info(self, edit: Callable[[Info], Info], *, sync: bool) -> Post | None:
+        with self._engine.transaction() as transaction:
+            known = user_info.latest(transaction.reader, self.identity.public_key)
+            before = known[0] if known else Info(())
+            edited = edit(before)
+            return None if edited == before else self.write(edited, sync=sync)
 
     # --- removing without a trace --------------------------------------------------------------
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import CableStore, Delete, Post, Verdict, limits
-from cablestore.errors import InvalidPostError, StoreClosedError
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, Verdict, limits
+from cablestore.errors import CursorError, InvalidPostError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -34,6 +36,48 @@ def test_everything_that_can_be_written(store: CableStore) -> None:
     store.leave("default")
     assert list(store.joined_channels(me)) == []
     assert store.stats().posts == {"delete": 1, "info": 1, "topic": 1, "join": 1, "leave": 1}
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=str)
+def test_a_part_of_the_info_is_changed_and_the_rest_kept(dialect: Dialect) -> None:
+    with CableStore.in_memory(dialect=dialect) as store:
+        me = store.identity.public_key
+
+        def told() -> dict[str, bytes]:
+            return dict(store.user(me).info.pairs)
+
+        assert store.update_info() is store.set_name("") is None
+        assert store.stats().posts == {}
+        store.info(accept_role=False, others={"colour": b"green", "shape": b""})
+        named = store.set_name("me")
+        assert named is not None
+        assert store.post(named.hash) is not None
+        assert told() == {"accept-role": b"\x00", "colour": b"green", "shape": b"", "name": b"me"}
+        assert store.set_name("me") is store.update_info(accept_role=False, others={"shape": b"", "x": None}) is None
+        assert store.stats().posts == {"info": 2}
+        store.update_info(others={"colour": b"red", "shape": None, "size": b"1"})
+        assert told() == {"accept-role": b"\x00", "colour": b"red", "size": b"1", "name": b"me"}
+        store.update_info(name="", accept_role=True)
+        assert (store.user(me).info.name, store.user(me).info.accepts_role) == (None, True)
+        assert told() == {"accept-role": b"\x01", "colour": b"red", "size": b"1"}
+        with pytest.raises(InvalidPostError, match="33 code points"):
+            store.set_name("x" * 33)
+        assert store.user(me).name == me.hex()
+        store.info(name="new")
+        assert told() == {"name": b"new"}
+        assert store.check().is_clean
+
+
+def test_threads_that_change_different_parts_lose_none(store: CableStore) -> None:
+    keys = [str(number) for number in range(8)]
+
+    def change(key: str) -> None:
+        for number in range(20):
+            store.update_info(others={key: str(number).encode()}, sync=False)
+
+    with ThreadPoolExecutor(len(keys)) as pool:
+        list(pool.map(change, keys))
+    assert dict(store.user(store.identity.public_key).info.pairs) == dict.fromkeys(keys, b"19")
 
 
 def test_posts_link_to_all_heads_and_become_the_head(store: CableStore) -> None:
@@ -162,14 +206,30 @@ def test_pages_have_a_limit(chat: CableStore) -> None:
     assert len(chat.messages("big", 10**9, cursor=page.cursor).messages) == 5
 
 
-@given(cursor=st.text(max_size=60))
-def test_any_cursor_is_harmless(cursor: str) -> None:
+@given(time_ms=st.integers(0, 10**16 - 1), digits=st.text("0123456789abcdef", min_size=32, max_size=32))
+def test_any_cursor_is_harmless(time_ms: int, digits: str) -> None:
     with CableStore.in_memory() as store:
         store.text("a", "x")
         store.text("b", "y")
         for newest_first in (True, False):
-            page = store.messages("a", cursor=cursor, newest_first=newest_first)
+            page = store.messages("a", cursor=f"{time_ms:016}.{digits}", newest_first=newest_first)
             assert all(message.channel == "a" for message in page.messages)
+
+
+@given(cursor=st.text(max_size=60) | st.from_regex(r"\d{15,17}\.[0-9a-fA-F]{31,33}\n?", fullmatch=True))
+@example("")
+@example("\udcff")
+@example("0" * 16 + "." + "0" * 32 + "~")
+def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    with CableStore.in_memory() as store:
+        post = store.text("a", "x")
+        [message] = store.messages("a").messages
+        assert message.cursor == f"{post.timestamp_ms:016}.{post.hash.hex()[:32]}"
+        if re.fullmatch(r"[0-9]{16}\.[0-9a-f]{32}", cursor) is None:
+            with store.snapshot() as state:
+                for source in (store, state):
+                    with pytest.raises(CursorError, match="is no cursor of messages: give the `cursor` of a `Page`"):
+                        source.messages("a", cursor=cursor)
 
 
 def test_members_users_and_their_names(chat: CableStore) -> None:
