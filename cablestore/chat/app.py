@@ -10,6 +10,7 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.widgets import Static
 
 from cablestore.chat import commands
@@ -85,6 +86,7 @@ class ChatApp(App[None]):
         self._looks = 0
         self._lists_are_old = True
         self._is_reading = False
+        self._is_ready = False
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -97,7 +99,9 @@ class ChatApp(App[None]):
             yield LineList("members")
         yield Static(id="notice", markup=False)
         yield TypingBox(self._completions, "typing")
-        yield Static(id="state", markup=False)
+        with Horizontal(id="bottom"):
+            yield Static(id="state", markup=False)
+            yield Static("F1 help", id="hints", markup=False)
 
     @property
     def session(self) -> Session:
@@ -119,6 +123,13 @@ class ChatApp(App[None]):
         """The typing box."""
         return self.query_one(TypingBox)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that was asked for is not on the screen yet."""
+        is_asking = len(self.screen_stack) > 1
+        works = not is_asking and any(worker.is_running for worker in self.workers)
+        return not self._is_ready or self._is_reading or self._lists_are_old or self.messages.is_loading or works
+
     async def on_mount(self) -> None:
         """Show the first channel, and look for news from now on."""
         self.typing.focus()
@@ -129,6 +140,7 @@ class ChatApp(App[None]):
             self._place = Place(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
         await self._open(self._place)
         self.set_interval(_LOOK_S, self._look)
+        self._is_ready = True
 
     # --- what is shown -------------------------------------------------------------------------
 
@@ -136,6 +148,7 @@ class ChatApp(App[None]):
         """Show a channel from its end."""
         self._place = place
         self.messages.note = ""
+        self.messages.own_key = self.session.own_key
         self.messages.clear()
         await self._read_newest()
         await self._read_lists()
@@ -185,14 +198,16 @@ class ChatApp(App[None]):
         )
         entry = next((each for each in self._channels[self._place.cabal] if each.name == self.channel), None)
         topic = clean(entry.topic) if entry is not None else ""
-        self.query_one("#heading", Static).update(f"#{clean(self.channel)}" + (f"  {topic}" if topic else ""))
+        self.query_one("#heading", Static).update(
+            Content.assemble((f"#{clean(self.channel)}", "bold"), "  ", (topic, "$text-muted"))
+        )
         self._show_state()
 
     def _show_state(self) -> None:
         name = clean(self._own_name) or short_name(self.session.own_key.hex())
         sign = "●" if self.session.is_connected else "○"
         parts = [f"{sign} {self.session.connection}", name, *self.session.listening]
-        self.query_one("#state", Static).update("   ".join([*parts, "F1 help"]))
+        self.query_one("#state", Static).update("   ".join(parts))
 
     def tell(self, text: str) -> None:
         """Show a line over the typing box until the next one is sent; nothing with ""."""

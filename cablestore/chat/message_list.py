@@ -20,7 +20,7 @@ from cablestore.store.display import Message
 
 _WHEEL_ROWS: Final = 3
 AUTHOR_COLOURS: Final = 6
-_WIDE: Final = 80
+_WIDE: Final = 60
 """From this width on, names have more room."""
 
 
@@ -33,6 +33,7 @@ class MessageList(Widget, can_focus=True):
         "messages--note",
         "messages--mention",
         "messages--chosen",
+        "messages--own",
         *(f"messages--author-{number}" for number in range(AUTHOR_COLOURS)),
     }
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -69,6 +70,8 @@ class MessageList(Widget, can_focus=True):
         """Whether the view follows new messages."""
         self.chosen: Message | None = None
         self.is_mention: Callable[[Message], bool] = _never
+        self.own_key = b""
+        """The key of the user, whose messages have no colour."""
         self.is_loading = False
         """Whether a page is on its way."""
         self.note = ""
@@ -98,7 +101,7 @@ class MessageList(Widget, can_focus=True):
 
     @property
     def _name_width(self) -> int:
-        return 14 if self.size.width >= _WIDE else 10
+        return 12 if self.size.width >= _WIDE else 9
 
     @property
     def _last_top(self) -> int:
@@ -264,7 +267,8 @@ class MessageList(Widget, can_focus=True):
         is_chosen = self.chosen is not None and row.message.hash == self.chosen.hash
         if is_chosen:
             base += self._style("chosen")
-        name_style = base + self._style(f"author-{author_colour(row.message.author)}")
+        author = row.message.author
+        name_style = base + self._style("own" if author == self.own_key else f"author-{author_colour(author)}")
         text_style = base + self._style("note") if row.message.is_hidden else base
         if self.is_mention(row.message):
             text_style = base + self._style("mention")

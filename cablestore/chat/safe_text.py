@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 
@@ -14,6 +15,10 @@ _JOINERS: Final = frozenset("\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}\N{SO
 """Terminals disagree on how wide text with these is, so they are left out."""
 _HOSTILE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _TAB_WIDTH: Final = 4
+_WIDE: Final = (
+    "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U00020000-\U0003fffd"
+)
+_WORD: Final = re.compile(rf" *(?:[{_WIDE}]|[^ {_WIDE}]+|$) *")
 
 
 def clean(text: str, *, lines: bool = False) -> str:
@@ -75,6 +80,5 @@ def _wrapped(paragraph: str, width: int) -> list[str]:
 
 
 def _words(paragraph: str) -> list[str]:
-    """Return the words with the spaces after them."""
-    *before, last = paragraph.split(" ")
-    return [*(f"{word} " for word in before), last]
+    """Return the words with the spaces after them. Lines may break after any character that is two cells wide."""
+    return _WORD.findall(paragraph)

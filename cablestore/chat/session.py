@@ -18,7 +18,7 @@ from cablestore.chat.hosting import HostedNode, Hosting
 from cablestore.errors import StoreClosedError
 from cablestore.index.arrival_log import EventKind
 from cablestore.moderation import UserRole
-from cablestore.protocol.body import Info, Text
+from cablestore.protocol.body import Text
 from cablestore.store.display import User
 from cablestore.store.queries import Event, Page
 from cablestore.store.store import CableStore
@@ -214,7 +214,7 @@ class Session:
 
     async def set_name(self, name: str) -> None:
         """Change the user's name, and nothing else of what it published about itself."""
-        await self.write(lambda store: _set_name(store, self.own_key, name))
+        await self.write(lambda store: store.set_name(name))
 
     async def delete(self, digest: bytes) -> None:
         """Delete an own message, here and on peers."""
@@ -260,8 +260,3 @@ class Session:
     def listening(self) -> list[str]:
         """The addresses where peers may connect."""
         return [] if self._node is None else [str(address) for address in self._node.listening]
-
-
-def _set_name(store: CableStore, own_key: bytes, name: str) -> None:
-    others = [pair for pair in store.user(own_key).info.pairs if pair[0] != "name"]
-    store.write(Info((("name", name.encode()), *others)))
