@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import tzinfo
 from typing import ClassVar, Final, NamedTuple
@@ -49,7 +50,8 @@ class ChatApp(App[None]):
     TITLE = "cablestore"
     ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it so
-        (0, "-narrow"),
+        (0, "-tiny"),
+        (60, "-narrow"),
         (100, "-wide"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -87,6 +89,8 @@ class ChatApp(App[None]):
         self._lists_are_old = True
         self._is_reading = False
         self._is_ready = False
+        self._in_order = asyncio.Lock()
+        """Typed texts are obeyed one after the other, however fast they are typed."""
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -152,15 +156,13 @@ class ChatApp(App[None]):
         self.messages.clear()
         await self._read_newest()
         await self._read_lists()
-        self.messages.note = "" if self.messages.timeline.messages else "No messages yet: write the first one"
-        self.messages.refresh()
 
     async def _read_newest(self) -> None:
         place, timeline = self._place, self.messages.timeline
         page = await self.session.page(place.channel, PAGE_MESSAGES)
         if timeline is self.messages.timeline:
             timeline.set_newest(page.messages, has_older=page.cursor is not None)
-            self.messages.note = ""
+            self.messages.note = "" if page.messages else "No messages yet: write the first one"
             self.messages.update_rows()
 
     async def _read_window(self) -> None:
@@ -194,7 +196,7 @@ class ChatApp(App[None]):
                 lines.append(_channel_line(number, ChannelEntry(place.channel)))
         self.query_one("#channels", LineList).show(lines, self._place)
         self.query_one("#members", LineList).show(
-            [Line(None, f"{len(self._members)} members", look="title"), *map(_member_line, self._members)]
+            [Line(None, _number(len(self._members), "member"), look="title"), *map(_member_line, self._members)]
         )
         entry = next((each for each in self._channels[self._place.cabal] if each.name == self.channel), None)
         topic = clean(entry.topic) if entry is not None else ""
@@ -370,21 +372,15 @@ class ChatApp(App[None]):
         return commands.completions(text, channels, names)
 
     async def on_typing_box_sent(self, event: TypingBox.Sent) -> None:
-        """Do what a typed text says. What fails stays in the box."""
+        """Do what a typed text says, after what earlier ones say."""
         self.tell("")
-        text = event.text
-        try:
-            typed = commands.read(text)
-        except CableStoreError as error:
-            self.tell(str(error))
-            return
-        self._obey(typed, text)
+        self._obey(event.text)
 
     @work
-    async def _obey(self, typed: commands.Typed, text: str) -> None:
-        done = self._post(typed.argument) if not typed.command else self._run_command(typed)
-        if await self._try(done):
-            self.typing.sent(text)
+    async def _obey(self, text: str) -> None:
+        async with self._in_order:
+            if not await self._try(self._run(text)):
+                self.typing.restore(text)
 
     async def _try(self, work: Awaitable[None]) -> bool:
         """Wait for work. If it fails, say why and return False."""
@@ -395,9 +391,13 @@ class ChatApp(App[None]):
             return False
         return True
 
-    async def _post(self, text: str) -> None:
-        await self.session.text(self.channel, text.rstrip())
-        self.messages.action_newest()
+    async def _run(self, text: str) -> None:
+        typed = commands.read(text)
+        if typed.command:
+            await self._run_command(typed)
+        else:
+            await self.session.text(self.channel, typed.argument.rstrip())
+            self.messages.action_newest()
 
     async def _run_command(self, typed: commands.Typed) -> None:
         run: dict[str, Callable[[str], Awaitable[None]]] = {
@@ -444,6 +444,10 @@ class ChatApp(App[None]):
                 else f"no user here is called {typed.argument!r}, or has a public key that begins so"
             )
         await self.session.moderate(typed.command, users=[found[0].public_key])
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _channel_line(cabal: int, entry: ChannelEntry) -> Line:

@@ -26,9 +26,8 @@ DARK: Final = Theme(
     background="#15171c",
     surface="#1f232b",
     panel="#1b1e25",
-    boost="#2a303b",
     dark=True,
-    variables=_authors(_DARK_AUTHORS) | {"text-muted": "#8f98a8", "text-disabled": "#7a8394"},
+    variables=_authors(_DARK_AUTHORS) | {"text-muted": "#8f98a8", "text-disabled": "#7a8394", "chosen": "#2c3440"},
 )
 LIGHT: Final = Theme(
     name="cablestore-light",
@@ -42,7 +41,6 @@ LIGHT: Final = Theme(
     background="#fcfcfa",
     surface="#eceae4",
     panel="#f3f2ee",
-    boost="#e3e8ef",
     dark=False,
-    variables=_authors(_LIGHT_AUTHORS) | {"text-muted": "#5d6470", "text-disabled": "#6a717d"},
+    variables=_authors(_LIGHT_AUTHORS) | {"text-muted": "#5d6470", "text-disabled": "#6a717d", "chosen": "#dde6f0"},
 )

@@ -258,7 +258,7 @@ class MessageList(Widget, can_focus=True):
         row = self._row_at(y)
         if row is None:
             text = self.note if y == self.size.height - 1 and not self._rows else ""
-            return Strip([Segment(text, self._style("note"))]).adjust_cell_length(width, base)
+            return Strip([Segment(text, base + self._style("note"))]).adjust_cell_length(width, base)
         if row.message is None:
             return self._day_line(row.text, width)
         name, when = row.name, row.time

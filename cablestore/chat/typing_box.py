@@ -19,7 +19,7 @@ class TypingBox(TextArea):
     """One line that grows while a message has several."""
 
     class Sent(UiMessage):
-        """Enter was pressed. The box keeps the text until `sent` is called."""
+        """Enter was pressed, and the box is empty again. `restore` brings back a text that could not be sent."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -33,19 +33,18 @@ class TypingBox(TextArea):
         self._candidate = 0
         self._rest = ""
 
-    def sent(self, text: str) -> None:
-        """Forget a text that was sent, unless another one was typed meanwhile."""
-        self._history.add(text)
-        if self.text == text:
-            self.clear()
+    def restore(self, text: str) -> None:
+        """Show a text again that could not be sent. If another one is being typed, the up arrow brings it back."""
+        if not self.text:
+            self.text = text
+            self.move_cursor(self.document.end)
 
     async def _on_key(self, event: events.Key) -> None:
         key = event.key
         if key != "tab":
             self._candidates = []
         if key == "enter":
-            if self.text.strip():
-                self.post_message(self.Sent(self.text))
+            self._send()
         elif key in _LINE_BREAKS:
             self.insert("\n")
         elif key == "tab":
@@ -54,6 +53,13 @@ class TypingBox(TextArea):
             return  # Textual calls TextArea's own handler next
         event.stop()
         event.prevent_default()
+
+    def _send(self) -> None:
+        text = self.text
+        if text.strip():
+            self._history.add(text)
+            self.clear()
+            self.post_message(self.Sent(text))
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()

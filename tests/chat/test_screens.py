@@ -13,10 +13,14 @@ from cablestore import Text
 from cablestore.chat.app import ChatApp
 
 Pilot = Any
-HOSTILE = "\x1b[2J\x1b]0;title\x07[bold red]markup[/] [link=x]y[/link] \u202eevil \u200b\u0301\u0301\u0301\u0301 \x9b31m end"
+HOSTILE = (
+    "\x1b[2J\x1b]0;title\x07[bold red]markup[/] [link=x]y[/link] \u202eevil \u200b\u0301\u0301\u0301\u0301 \x9b31m end"
+)
 
 
-def on_garden(name: str, keys: str = "", text: str = "", size: tuple[int, int] = (80, 24), *, light: bool = False) -> None:
+def on_garden(
+    name: str, keys: str = "", text: str = "", size: tuple[int, int] = (80, 24), *, light: bool = False
+) -> None:
     async def run() -> None:
         with PICTURES.garden() as session:
             app = app_on([session], channel="garden", light=light)
