@@ -42,6 +42,14 @@ class ModerationError(CableStoreError, ValueError):
     """A seed is malformed, or an act of moderation is one that the protocol forbids."""
 
 
+class ChangesCursorError(CableStoreError, ValueError):
+    """A cursor of changes is malformed, or of another state of the database: fetch a new page and use its cursor."""
+
+
+class LocalValueError(CableStoreError, ValueError):
+    """A value of the user's own is too large or not JSON, or its name or key is not allowed."""
+
+
 class IdentityError(CableStoreError):
     """The identity key is missing, unreadable, malformed, or readable by others."""
 

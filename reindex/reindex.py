@@ -208,10 +208,10 @@ class _NewGeneration:
             return self._swap(folder, path, rows, TakeoverReport(), checked)
 
     def _refuse_later_posts(self, live: Reader) -> None:
-        latest = arrival_log.next_sequence(live) - 1
-        if latest != self.after:
+        later = sum(1 for _ in arrival_log.post_entries(live, self.after))
+        if later:
             raise ExportError(
-                f"{latest - self.after:,} entries were added to the store's log after the export. Export it again: "
+                f"{later:,} entries were added to the store's log after the export. Export it again: "
                 "single views can be rebuilt only if the store has not changed"
             )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from cablestore.cli.output import Output, safe
 from cablestore.moderation import Action, JudgedAct, ModerationAct, Seed, UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
-from cablestore.store.changes import Change
+from cablestore.store.differences import Difference
 from cablestore.store.store import CableStore
 
 _ACTIONS: Final = {
@@ -110,7 +110,7 @@ def seed_rows(seed: Seed, names: UserNames, out: Output) -> Iterator[dict[str, A
             yield fields | {"target": _whole(user, names), "by": "the seed", "time": out.when(seed.given_at_ms)}
 
 
-def change_text(change: Change, names: UserNames) -> str:
+def change_text(change: Difference, names: UserNames) -> str:
     """Return a change as a line for a person."""
     where = f"in {safe(change.channel)}" if change.channel else ""
     if isinstance(change.after, UserRole):
@@ -123,7 +123,7 @@ def change_text(change: Change, names: UserNames) -> str:
     return " ".join(filter(None, (safe(names.of(change.target)), where, verb, change.what)))
 
 
-def change_fields(change: Change) -> dict[str, Any]:
+def change_fields(change: Difference) -> dict[str, Any]:
     """Return a change for JSON."""
 
     def plain(value: UserRole | bool) -> str | bool:

@@ -3,7 +3,8 @@
     !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
     !arrival!next                                       -> the number of the next entry, in decimal digits
 
-Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys.
+Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys. `cablestore.index.notes`
+says what the entries of local changes mean; numbers of such entries that newer ones replaced are missing.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ _ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
 class EventKind(IntEnum):
-    """Kind of event: what happened to a post."""
+    """Kind of event: what happened to a post, or LOCAL for a change that follows from no post."""
 
     ACCEPTED = 1
     DELETED = 2
     DISCARDED = 3
+    LOCAL = 4
 
 
 class Arrival(NamedTuple):
-    """Entry of the log."""
+    """Entry of the log. `hash` is that of the post, or of the key of a local row."""
 
     sequence: int
     kind: EventKind
@@ -58,6 +60,11 @@ def entries(reader: Reader, after: int) -> Iterator[Arrival]:
     start = _key(after + 1) if begun is None else begun[0]
     for row in reader.scan(start, after_prefix(LOG_PREFIX)):
         yield from (entry for entry in entries_of(row) if entry.sequence > after)
+
+
+def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
+    """Yield the entries of posts: those of local changes are left out."""
+    return (entry for entry in entries(reader, after) if entry.kind is not EventKind.LOCAL)
 
 
 def entries_of(row: Row) -> list[Arrival]:

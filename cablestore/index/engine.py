@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,7 @@ from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
 from cablestore.index.parallel import rebuild_into
-from cablestore.index.plan import Changes, Plan
+from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, rebuild
 from cablestore.index.recent import RecentRows
@@ -52,7 +53,7 @@ class Transaction:
         engine = self._engine
         return Plan(self._known, engine.catalog, engine.sizes, engine.next_sequence)
 
-    def commit(self, changes: Changes, *, sync: bool) -> None:
+    def commit(self, changes: PlannedWrite, *, sync: bool) -> None:
         """Write all changes of a plan, or nothing."""
         self._engine.write(changes, sync=sync)
 
@@ -78,6 +79,7 @@ class Engine:
         self._missing_views = missing_views or {}
         """Views that the database has and the catalog lacks. Their rows cannot be kept up to date."""
         self._database = database
+        self._generation = _generation_of(folder)
         self.writing = threading.RLock()
         self._present = threading.Lock()
         """Guards which database is the present one."""
@@ -152,8 +154,8 @@ class Engine:
     def snapshot(self) -> tuple[SnapshotSource, Reader]:
         """Return the present state, which the caller must close, and a reader of it."""
         with self._present:
-            state = self._database.snapshot()
-        return state, Reader(state, self.dialect, self._unseal)
+            state, generation = self._database.snapshot(), self._generation
+        return state, Reader(state, self.dialect, self._unseal, generation)
 
     def live_readers(self) -> tuple[Reader, Reader]:
         """Return two readers of the present state for the writer, the second with the recent rows from memory."""
@@ -167,7 +169,7 @@ class Engine:
         """Return a transaction, which locks out other writers while posts are planned and written."""
         return Transaction(self)
 
-    def write(self, changes: Changes, *, sync: bool) -> None:
+    def write(self, changes: PlannedWrite, *, sync: bool) -> None:
         """Write the changes of a plan: the one write of the store."""
         try:
             self._database.write(changes.rows, sync=sync)
@@ -212,6 +214,7 @@ class Engine:
                     new = LevelDB(self.folder.database_path, self._tuning)
             with self._present:
                 self._database, replaced = new, self._database
+                self._generation = _generation_of(self.folder)
             replaced.close()
             if self.folder is not None:
                 remove_replaced(self.folder, old, report)
@@ -227,6 +230,13 @@ class Engine:
             self._database.close()
             if self.folder is not None:
                 self.folder.close()
+
+
+def _generation_of(folder: Folder | None) -> str:
+    """Return the name of a database that no other has: the generation's and the store's, or random digits in memory."""
+    if folder is None:
+        return f"memory-{secrets.token_hex(16)}"
+    return f"{folder.header.generation}-{folder.header.store_id}"
 
 
 def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:

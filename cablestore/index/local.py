@@ -49,6 +49,22 @@ JUDGED: Final = b"judged"
 when the store is opened."""
 
 
+VALUE: Final = b"value"
+"""Values of the store's user, under names that its clients choose: name and key, both escaped -> bytes."""
+
+DRAFT: Final = b"draft"
+"""Drafts of the store's user: channel -> text in UTF-8."""
+
+MUTED: Final = b"muted"
+"""Channels that the store's user muted: channel -> empty."""
+
+NOTED: Final = b"noted"
+"""Keys of local rows that changed, by what the arrival log has of them (`cablestore.index.notes`)."""
+
+TOUCHED: Final = b"touched"
+"""Keys of rows that discarded posts changed, by numbers of the arrival log (`cablestore.index.notes`)."""
+
+
 def local_key(name: bytes, key: bytes = b"") -> bytes:
     """Return the key of a local row. Without `key`, return the prefix of all keys of this name."""
     return PREFIX + name + b"!" + key

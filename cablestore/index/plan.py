@@ -10,7 +10,7 @@ nothing itself, so a plan that is dropped has no effect.
                                                   ^                             v
     finish                                        +-- each shared row: read once from the base, joined, put
       |
-      +-- Changes: one atomic write, with the sizes of the views and the entries of the arrival log
+      +-- PlannedWrite: one atomic write, with the sizes of the views and the entries of the arrival log
 
 A row that follows from one post is put or deleted at once. The changes of a row that many posts share (a membership,
 the number of posts of a channel, the sums of a tree) are collected, and `finish` reads and writes the row once for the
@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from cablestore.index import arrival_log
+from cablestore.index import arrival_log, notes
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.census import census_key
 from cablestore.index.database import Row
@@ -59,7 +59,7 @@ from cablestore.protocol.body import DELETE
 from cablestore.protocol.post import Post
 
 
-class Changes(NamedTuple):
+class PlannedWrite(NamedTuple):
     """One atomic write: rows to put, with None for rows to delete, and the state after it."""
 
     rows: dict[bytes, bytes | None]
@@ -97,6 +97,10 @@ class Plan:
         """Posts that this plan stores, in order. A later deletion in the same plan may remove them."""
         self.removed: Final[list[Post]] = []
         """Posts that this plan removes, for whatever reason."""
+        self.discarded: Final[list[Post]] = []
+        """Those of them that leave no tombstone."""
+        self._notes: dict[bytes, None] = {}
+        self._touched: dict[bytes, None] = {}
         self.remembered: Final[list[Post]] = []
         """Posts that are not stored, but remembered in local rows."""
 
@@ -153,11 +157,20 @@ class Plan:
         self._overrule(stone, stone.skeleton)
         self.set_local(WITNESSED, stone.target_hex, stone.author)
 
-    def set_local(self, name: bytes, key: bytes, value: bytes | None) -> None:
-        """Put a local row (`cablestore.index.local`), or delete it with None."""
+    def set_local(self, name: bytes, key: bytes, value: bytes | None, *, noted: bool = False) -> None:
+        """Put a local row (`cablestore.index.local`), or delete it with None.
+
+        With `noted`, a change of it has an entry in the arrival log.
+        """
         full_key = local_key(name, key)
         if self._reader.get(full_key) != value:
             self._changes[full_key] = value
+            if noted:
+                self._notes[full_key] = None
+
+    def touch(self, key: bytes) -> None:
+        """Remember that a discarded post changed the row with this key: the post can no longer say it."""
+        self._touched[key] = None
 
     def discard(self, digest: bytes) -> Verdict:
         """Remove a post without a tombstone: DISCARDED, UNKNOWN, or KEPT for a post/delete."""
@@ -167,12 +180,14 @@ class Plan:
         if post.type == DELETE:
             return Verdict.KEPT
         self._remove(post)
+        self.discarded.append(post)
         self._log.append((EventKind.DISCARDED, digest))
         return Verdict.DISCARDED
 
     def drop(self, post: Post, remains: Iterable[tuple[bytes, bytes, bytes]]) -> None:
         """Remove a stored post, and put the local rows, (name, key, value), that remember it."""
         self._remove(post)
+        self.discarded.append(post)
         self._log.append((EventKind.DISCARDED, post.hash))
         self.remember(post, remains)
 
@@ -182,7 +197,7 @@ class Plan:
             self.set_local(*row)
         self.remembered.append(post)
 
-    def finish(self) -> Changes:
+    def finish(self) -> PlannedWrite:
         """Merge folds and tallies and return the atomic write. The plan must not be used afterwards."""
         folded = self._folded()
         combined = [(key, before, value) for _, key, before, value in folded]
@@ -193,7 +208,7 @@ class Plan:
         self._change_all(combined)
         if self._changes:
             self._changes[SIZES_KEY] = encode_sizes(self._sizes)
-        return Changes(self._changes, {key: value for key, _, value in combined}, self._sizes, self._append_log())
+        return PlannedWrite(self._changes, {key: value for key, _, value in combined}, self._sizes, self._append_log())
 
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a new post. None of them exists yet."""
@@ -323,11 +338,18 @@ class Plan:
 
     def _append_log(self) -> int | None:
         sequence = self._next_sequence
-        if sequence is None or not self._log:
+        if sequence is None:
+            return None
+        if self._notes:
+            self._changes.update(notes.note_rows(self._base.get, sequence + len(self._log), self._notes))
+            self._log += [(EventKind.LOCAL, notes.note_hash(key)) for key in self._notes]
+        if not self._log:
             return sequence
         key, value = arrival_log.log_row(sequence, self._log)
         self._changes[key] = value
         sequence += len(self._log)
+        if self._touched:
+            self._changes.update([notes.touched_row(sequence - 1, self._touched)])
         self._changes[arrival_log.NEXT_KEY] = b"%d" % sequence
         return sequence
 

@@ -69,21 +69,29 @@ def decode_tombstone(row: Row) -> Tombstone:
 class Reader:
     """Reader of rows, posts and tombstones in one state of the database.
 
-    `unseal` decrypts local-only posts. Without it `post` does not find them.
+    `unseal` decrypts local-only posts. Without it `post` does not find them. `generation` is the name of the database,
+    which no other database has, "" if nothing needs it.
     """
 
-    __slots__ = ("_unseal", "blocks", "dialect", "get", "scan")
+    __slots__ = ("_unseal", "blocks", "dialect", "generation", "get", "scan")
 
-    def __init__(self, source: Source, dialect: Dialect, unseal: Callable[[bytes], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        dialect: Dialect,
+        unseal: Callable[[bytes], bytes] | None = None,
+        generation: str = "",
+    ) -> None:
         self.get = source.get
         self.scan = source.scan
         self.blocks = source.blocks
         self.dialect = dialect
         self._unseal = unseal
+        self.generation = generation
 
     def over(self, source: Source) -> Reader:
         """Return a reader of another source, with the same dialect and `unseal`."""
-        return Reader(source, self.dialect, self._unseal)
+        return Reader(source, self.dialect, self._unseal, self.generation)
 
     def prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[Row]:
         """Yield the rows whose keys begin with `prefix`."""

@@ -58,7 +58,7 @@ def take_over(
         # With them come the claims of other stores about deleted posts.
         for rows in _lacking(live, target, TOMBSTONE_PREFIX):
             write_planned(target, live, catalog, partial(lay, map(decode_tombstone, rows)))
-        for entries in batches(arrival_log.entries(live, after), lambda _: 256):
+        for entries in batches(arrival_log.post_entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
         # What the live database itself saw of dead posts counts more than the claims of other stores.

@@ -50,6 +50,16 @@ STATE_POSTS_KEPT: Final = 3
 MAX_EVENTS_READ: Final = 1_000
 """Events of the arrival log that one call returns, posts included."""
 
+MAX_THINGS_CHANGED: Final = 8_192
+"""Messages, users, topics and names that one read of changes tells. A read ends after the entry of the log that brings
+it there; one act of moderation may name 8,000 more."""
+
+MAX_LOCAL_VALUE_SIZE_BYTES: Final = 262_144
+"""One value of the user's own (`CableStore.local`), or one draft. It is written as a whole in one atomic write."""
+
+MAX_LOCAL_NAME_SIZE_BYTES: Final = 512
+"""The name of such a value, and its key: a channel's name has room. They are parts of keys, which are read often."""
+
 MAX_PAGE_MESSAGES: Final = 1_000
 """Messages that one page holds in memory; its cursor leads to the next page."""
 

@@ -151,6 +151,10 @@ class Decisions:
         """Tell whether a user got authority before a time and had not lost it by then (4.4.3)."""
         return self._contexts.history(channel, public=public).had_authority(user, timestamp_ms)
 
+    def may_have_authority(self, user: bytes) -> bool:
+        """Tell whether a user is the own one, one of the seed, or was given a role. Acts of others change nothing."""
+        return user in self._known.roles
+
     def declines_roles(self, user: bytes) -> bool:
         """Tell whether a user who was given a role, by whomever, declines roles (4.2.4)."""
         said = self._known.consents.get(user) or None

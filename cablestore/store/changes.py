@@ -1,95 +1,181 @@
-"""Changes between two judgements: roles, and what is hidden, dropped and blocked."""
+"""Changes: what a chat client draws again. Each says what is, so applying one twice does no harm."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from cablestore.index.reader import Reader
-from cablestore.moderation.seed import Seed
-from cablestore.protocol.acts import Action, ModerationAct, UserRole
-from cablestore.protocol.body import MODERATION, TEXT, TOPIC
-from cablestore.store.judgement import Judgement
-
-_Context = tuple[str, bytes, str | None]
-_State = tuple[UserRole | bool, ModerationAct | Seed | None]
+from cablestore.store.display import Message, User
 
 
-class Change(NamedTuple):
-    """Change of one thing: `what` is role, hidden, dropped or blocked.
+class MessageAdded(NamedTuple):
+    """Message that arrived and is displayed."""
 
-    `target` is the 32 bytes of a user or a post, b"" for a channel; `channel` the context, None for the whole cabal.
-    `before` and `after` are a UserRole or a bool. `by` is the act or the seed that it follows from, None if nothing
-    says so any more.
+    message: Message
+
+    @property
+    def channel(self) -> str:
+        """The channel of the message."""
+        return self.message.channel
+
+
+class MessageDeleted(NamedTuple):
+    """Message that is no longer here: deleted by its author, dropped, or discarded to save space.
+
+    `channel` is None if nothing says what the hash was: a discarded post leaves no trace. It may not be a message then.
     """
 
-    what: str
-    target: bytes
+    hash: bytes
     channel: str | None
-    before: UserRole | bool
-    after: UserRole | bool
-    by: ModerationAct | Seed | None
 
 
-class _Targets(NamedTuple):
-    """Users and posts on which there are acts, with the contexts, and channels."""
+class MessageHidden(NamedTuple):
+    """Message that is here and must not be displayed. It has no text; `message.hidden_by` says why."""
 
-    users: set[tuple[bytes, str | None]]
-    posts: set[tuple[bytes, str]]
-    channels: set[str]
+    message: Message
+
+    @property
+    def channel(self) -> str:
+        """The channel of the message."""
+        return self.message.channel
 
 
-def changes(
-    before: Judgement, after: Judgement, reader: Reader, acts: Iterable[ModerationAct] | None = None
-) -> Iterator[Change]:
-    """Yield what differs between two judgements of one store, or what of it is on the targets of some acts alone.
+class MessageShown(NamedTuple):
+    """Message on which an act of moderation is, and which is displayed."""
 
-    `reader` finds the authors of posts. If roles differ, all that anybody acted on is compared, which takes time.
+    message: Message
+
+    @property
+    def channel(self) -> str:
+        """The channel of the message."""
+        return self.message.channel
+
+
+class TopicChanged(NamedTuple):
+    """Topic of a channel, "" if it has none."""
+
+    channel: str
+    topic: str
+
+
+class NameChanged(NamedTuple):
+    """User who said something of itself. Its name is also that of its earlier messages."""
+
+    user: User
+
+
+class Joined(NamedTuple):
+    """Member of a channel."""
+
+    channel: str
+    user: User
+
+
+class Left(NamedTuple):
+    """User who is not a member of a channel."""
+
+    channel: str
+    user: User
+
+
+class ChannelAdded(NamedTuple):
+    """Channel that is there. A client that does not show it yet reads its page."""
+
+    channel: str
+
+
+class ChannelRemoved(NamedTuple):
+    """Channel that is not there: its posts are all gone, or it is dropped."""
+
+    channel: str
+
+
+class RoleChanged(NamedTuple):
+    """User to whom a role was given or from whom it was taken, as it is in a channel, or with None in the cabal."""
+
+    user: User
+    channel: str | None
+
+
+class UserHidden(NamedTuple):
+    """User on whom an act of moderation is and who is hidden or dropped, in a channel or with None in the cabal.
+
+    Read again the messages of the user, and the members.
     """
-    seeds = [judgement.seed for judgement in (before, after) if judgement.seed is not None]
-    if acts is None:
-        acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}
-        if before.seed != after.seed or not after.decisions.has_roles_of(before.decisions):
-            acts = {*before.decisions.acts(), *after.decisions.acts()}
-    targets = _targets(acts, seeds if before.seed != after.seed else [])
-    now = dict(_states(after, targets, reader))
-    for key, (value, _) in _states(before, targets, reader):
-        new, by = now[key]
-        if new != value:
-            yield Change(*key, value, new, by)
+
+    user: User
+    channel: str | None
 
 
-def _targets(acts: Iterable[ModerationAct], seeds: Iterable[Seed]) -> _Targets:
-    targets = _Targets(set(), set(), set())
-    for act in acts:
-        if act.type != MODERATION or act.what < Action.HIDE_POST:
-            targets.users.update((user, act.channel) for user in act.targets)
-        elif act.channel and act.what < Action.DROP_CHANNEL:
-            targets.posts.update((digest, act.channel) for digest in act.targets)
-        elif act.channel:
-            targets.channels.add(act.channel)
-    targets.users.update((user, None) for seed in seeds for user, _ in seed.roles)
-    return targets
+class UserShown(NamedTuple):
+    """User on whom an act of moderation is and who is neither hidden nor dropped. `user.blocked_by` may be set.
+
+    Read again the messages of the user, and the members.
+    """
+
+    user: User
+    channel: str | None
 
 
-def _states(judgement: Judgement, targets: _Targets, reader: Reader) -> Iterator[tuple[_Context, _State]]:
-    decisions = judgement.decisions
-    for user, channel in sorted(targets.users, key=lambda pair: (pair[1] or "", pair[0])):
-        yield ("role", user, channel), (decisions.role(user, channel), decisions.role_given_by(user, channel))
-        hidden = decisions.user_hidden_by(user, channel)
-        yield ("hidden", user, channel), (hidden is not None, hidden)
-        if channel is None:
-            drop, block = decisions.user_dropped(user), decisions.blocked_by(user)
-            yield ("dropped", user, None), (drop is not None, drop.act if drop else None)
-            yield ("blocked", user, None), (block is not None, block)
-    for digest, channel in sorted(targets.posts):
-        post = reader.post(digest)
-        if post is None or post.type in (TEXT, TOPIC):
-            author = post.author if post else b""
-            hidden = decisions.post_hidden_by(digest, author, channel)
-            dropped = decisions.post_dropped_by(digest, author, channel)
-            yield ("hidden", digest, channel), (hidden is not None, hidden)
-            yield ("dropped", digest, channel), (dropped is not None, dropped)
-    for channel in sorted(targets.channels):
-        act = decisions.channel_dropped_by(channel)
-        yield ("dropped", b"", channel), (act is not None, act)
+class ModerationChanged(NamedTuple):
+    """Who may moderate may have changed, and with it all roles and what is hidden: read again what is on the screen."""
+
+    channel: str | None
+
+
+class UnreadChanged(NamedTuple):
+    """Channel whose number of unread messages may have changed."""
+
+    channel: str
+
+
+class DraftChanged(NamedTuple):
+    """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
+
+    channel: str
+
+
+class MuteChanged(NamedTuple):
+    """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
+
+    channel: str
+
+
+class LocalChanged(NamedTuple):
+    """Value of the user's own (`CableStore.local`) that was put or deleted: its name and key."""
+
+    name: str
+    key: str
+
+
+Change = (
+    MessageAdded
+    | MessageDeleted
+    | MessageHidden
+    | MessageShown
+    | TopicChanged
+    | NameChanged
+    | Joined
+    | Left
+    | ChannelAdded
+    | ChannelRemoved
+    | RoleChanged
+    | UserHidden
+    | UserShown
+    | ModerationChanged
+    | UnreadChanged
+    | DraftChanged
+    | MuteChanged
+    | LocalChanged
+)
+
+
+class Changes(NamedTuple):
+    """Changes of one read, and the cursor from which the next one continues."""
+
+    changes: list[Change]
+    cursor: str
+
+
+def is_of(change: Change, channel: str) -> bool:
+    """Tell whether a change concerns a channel, or the whole cabal."""
+    return getattr(change, "channel", None) in (None, channel)

@@ -1,16 +1,20 @@
-"""Following of a store: its events as they happen."""
+"""Following of a store: its events and changes as they happen."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from cablestore.errors import StoreClosedError
 from cablestore.index.engine import Engine
+from cablestore.store.changes import Change, Changes, is_of
+from cablestore.store.cursor import cursor_at, cursor_of, sequence_of
 from cablestore.store.queries import Event, Queries
+from cablestore.store.touched import read_changes
 
 
 class Following(Queries):
-    """Read methods of an open store, and those that wait for its events."""
+    """Read methods of an open store, and those that wait for its events and changes."""
 
     _engine: Engine
 
@@ -29,15 +33,56 @@ class Following(Queries):
 
         The list is empty when time is up, or when the store is closed.
         """
+        deadline = _deadline(timeout_s)
         try:
             while True:
                 latest = self.last_sequence
                 found = self.events(after)
-                # The log may end before the latest number if a part of it was lost.
-                if found or not self._engine.wait(max(after, latest), timeout_s):
+                # The log may have no event before the latest number: a part was lost, or is local.
+                if found or not self._engine.wait(max(after, latest), _left(deadline)):
                     return found
         except StoreClosedError:
             return []
+
+    def changes(
+        self, channel: str | None = None, after: str | None = None, *, timeout_s: float | None = None
+    ) -> Iterator[Change]:
+        """Yield what a client draws again: what changed after a cursor, and then what changes.
+
+        `after` is the cursor of a page, a snapshot, or of `next_changes`; None is the present state. With a `channel`,
+        only its changes and those that concern all channels are told. Ends when nothing happens for `timeout_s`, or when
+        the store is closed. Raises ChangesCursorError if the store is rebuilt: fetch a new page then.
+        """
+        after = self.cursor if after is None else after
+        while True:
+            try:
+                found = self.next_changes(after, channel, timeout_s=timeout_s)
+            except StoreClosedError:
+                return
+            if not found.changes:
+                return
+            yield from found.changes
+            after = found.cursor
+
+    def next_changes(self, after: str, channel: str | None = None, *, timeout_s: float | None = None) -> Changes:
+        """Return what changed after a cursor, and the cursor that follows. If nothing did, wait for the first change.
+
+        Each thing that was touched is told once, as it is now. So it does no harm to apply a change twice, or to begin
+        at an older cursor. There are no changes when time is up. Raises ChangesCursorError for a cursor that does not
+        fit the database, StoreClosedError when the store is closed.
+        """
+        deadline = _deadline(timeout_s)
+        context = None if channel is None else self._engine.dialect.channel_id(channel)
+        while True:
+            with self._reading() as reader:
+                found, last = read_changes(reader, self._judgement(), sequence_of(reader, after))
+                after = cursor_at(reader, last)
+                is_behind = after != cursor_of(reader)
+            told = [change for change in found if context is None or is_of(change, context)]
+            if told:
+                return Changes(told, after)
+            if not is_behind and not self._engine.wait(last, _left(deadline)):
+                return Changes([], after)
 
     def wait(self, after: int, timeout_s: float | None = None) -> bool:
         """Wait for events after number `after`. Returns False when time is up, or when the store is closed."""
@@ -47,3 +92,11 @@ class Following(Queries):
     def last_sequence(self) -> int:
         """The number of the latest event of the arrival log, 0 before the first."""
         return self._engine.next_sequence - 1
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0, deadline - time.monotonic())

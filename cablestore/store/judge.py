@@ -37,6 +37,7 @@ from cablestore.store.judgement import (
     seed_value,
 )
 from cablestore.store.key_file import StoreIdentity
+from cablestore.store.local_rows import note_discarded
 
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user as long as the store has no identity."""
@@ -82,13 +83,13 @@ class Judge:
         is_judged = reader.local(JUDGED, b"") == own_key
         return replace(judgement, must_be_stored=not is_judged and (decisions.has_actions or bool(judgement.drops)))
 
-    def _store_drops(self, transaction: Transaction) -> None:
-        """Make the local rows of drops those that follow from the decisions."""
+    def _store_drops(self, transaction: Transaction, *, noted: bool = False) -> None:
+        """Make the local rows of drops those that follow from the decisions. `noted` tells clients of it."""
         plan = transaction.plan()
         judgement = self.judgement
         if judgement is not None:
             judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
-            plan.set_local(JUDGED, b"", judgement.own_key)
+            plan.set_local(JUDGED, b"", judgement.own_key, noted=noted)
             self._commit(transaction, plan, replace(judgement, must_be_stored=False), sync=False)
 
     # --- posts that come -----------------------------------------------------------------------
@@ -123,6 +124,7 @@ class Judge:
         if before is None:
             if any(post.type in _DECIDING for post in (*plan.added, *plan.removed)):
                 plan.set_local(JUDGED, b"", None)  # a moderated store decides again
+            note_discarded(plan)
             transaction.commit(plan.finish(), sync=sync)
             return
         judgement = self._judged(plan, before, sweeping.bury_dropped(plan) if before.remembers else [])
@@ -133,6 +135,7 @@ class Judge:
             self.sweep_batch(transaction, sync=sync)
 
     def _commit(self, transaction: Transaction, plan: Plan, judgement: Judgement, *, sync: bool) -> None:
+        note_discarded(plan)
         before, changes = self.judgement, plan.finish()
         self.judgement = judgement  # before the write, so that no reader has a snapshot that is newer
         try:
@@ -160,8 +163,9 @@ class Judge:
         judgement = self.judgement
         if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
             self.judgement = self._read(transaction.reader)
-            if self.judgement.must_be_stored:
-                self._store_drops(transaction)
+            is_moderated = any(next(each.decisions.acts(), None) for each in (judgement, self.judgement))
+            if self.judgement.must_be_stored or is_moderated:
+                self._store_drops(transaction, noted=is_moderated)
         return transaction.plan()
 
     def follow_identity(self) -> None:
@@ -176,7 +180,7 @@ class Judge:
         judgement = self._read(transaction.reader, seed)
         if not dry_run:
             plan = transaction.plan()
-            plan.set_local(SEED, b"", seed_value(seed))
+            plan.set_local(SEED, b"", seed_value(seed), noted=True)
             judgement = with_drops(judgement, plan, judgement.drop_keys())
             self._commit(transaction, plan, judgement, sync=True)
         return judgement

@@ -38,7 +38,7 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
-from cablestore.store.changes import Change, changes
+from cablestore.store.differences import Difference, differences
 from cablestore.store.judge import Judge
 from cablestore.store.judgement import HeldHere
 from cablestore.views import activity
@@ -57,7 +57,7 @@ class Effect:
     """
 
     posts: tuple[Post, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[Difference, ...]
     dropped_posts: int = 0
 
 
@@ -313,7 +313,7 @@ class Moderator:
         decisions = self.decisions
         return [] if decisions is None else decisions.contexts()
 
-    def follow(self, timeout_s: float | None = None) -> Iterator[Change]:
+    def follow(self, timeout_s: float | None = None) -> Iterator[Difference]:
         """Yield each change of a role or of what is hidden, dropped or blocked, from now on.
 
         Ends when nothing happens for `timeout_s`, or when the store is closed.
@@ -324,7 +324,7 @@ class Moderator:
             state, reader = self._engine.snapshot()
             with state:
                 judgement = self._judge.judgement or seen
-                found = [] if judgement is seen else list(changes(seen, judgement, reader))
+                found = [] if judgement is seen else list(differences(seen, judgement, reader))
             seen = judgement
             yield from found
 
@@ -436,10 +436,10 @@ class Moderator:
         for post in posts:
             plan.add(post)
         before, after = self._judge.judgement, self._judge.preview(plan)
-        found: list[Change] = []
+        found: list[Difference] = []
         if before is not None and after is not None:
             acts = [act for post in posts if (act := act_of(post)) is not None]
-            found = list(changes(before, after, plan.reader, None if dry_run else acts))
+            found = list(differences(before, after, plan.reader, None if dry_run else acts))
         count = sum(_count(plan.reader, change) for change in found if change.what == "dropped" and change.after)
         if not dry_run:
             self._judge.commit(transaction, plan, sync=sync)
@@ -453,7 +453,7 @@ class Moderator:
                     "this store is open without moderation: open it with moderation to give it a seed"
                 )
             after = self._judge.with_seed(transaction, seed, dry_run=dry_run)
-            found = tuple(changes(before, after, transaction.reader))
+            found = tuple(differences(before, after, transaction.reader))
             return Effect((), found)
 
 
@@ -483,7 +483,7 @@ def _author_of(reader: Reader, digest: bytes) -> bytes | None:
     return None if known is None else known.author
 
 
-def _count(reader: Reader, change: Change) -> int:
+def _count(reader: Reader, change: Difference) -> int:
     """Return how many stored posts a drop removes."""
     if not change.target:
         return sum(activity.of_channel(reader, change.channel or ""))

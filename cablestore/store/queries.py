@@ -27,6 +27,7 @@ from cablestore.protocol.dialect import RESERVED_CHANNELS
 from cablestore.protocol.keys import after_prefix, is_sort_time
 from cablestore.protocol.post import Post
 from cablestore.store.causal_order import causal_order, known_skeleton
+from cablestore.store.cursor import cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
 from cablestore.store.judgement import Judgement
 from cablestore.views import activity, channel_state, links, membership, messages
@@ -36,11 +37,14 @@ from cablestore.views import author as author_view
 class Page(NamedTuple):
     """Messages in the requested order, and the cursor of the next page, None at the end.
 
+    `changes_cursor` is where the changes of the state begin that was read: pass it to `changes` or `next_changes`.
+
     A page before the end may have few messages, or none, if most are hidden.
     """
 
     messages: list[Message]
     cursor: str | None
+    changes_cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +153,8 @@ class Queries(ABC):
                 if message is not None:
                     found.append(message)
                 if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return Page(found, at.decode())
-            return Page(found, None)
+                    return Page(found, at.decode(), cursor_of(reader))
+            return Page(found, None, cursor_of(reader))
 
     def causal_messages(
         self,
@@ -267,10 +271,21 @@ class Queries(ABC):
         with self._reading() as reader:
             return list(links.linking(reader, digest))
 
-    def events(self, after: int = 0, limit: int = limits.MAX_EVENTS_READ) -> list[Event]:
-        """Return the entries of the arrival log after number `after`, oldest first."""
+    @property
+    def cursor(self) -> str:
+        """The cursor of the changes that follow this state: pass it to `changes` or `next_changes`."""
         with self._reading() as reader:
-            found = zip(range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.entries(reader, after), strict=False)
+            return cursor_of(reader)
+
+    def events(self, after: int = 0, limit: int = limits.MAX_EVENTS_READ) -> list[Event]:
+        """Return the events of posts after number `after`, oldest first: entries of the arrival log.
+
+        Its entries of local changes are left out; `changes` tells them.
+        """
+        with self._reading() as reader:
+            found = zip(
+                range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.post_entries(reader, after), strict=False
+            )
             display = Display(reader, self._judgement())
             posts = ((entry, reader.post(entry.hash)) for _, entry in found)
             return [Event(*entry, post if post and display.is_here(post) else None) for entry, post in posts]

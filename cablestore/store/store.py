@@ -40,6 +40,7 @@ from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.judge import Judge
 from cablestore.store.judgement import Judgement
 from cablestore.store.key_file import StoreIdentity
+from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Snapshot, Stats, stats_of
 from cablestore.store.writing import Writing
@@ -77,6 +78,8 @@ class CableStore(Following, Writing):
         self._judge = Judge(engine, store_identity, is_active=moderated)
         self.moderation: Final = Moderator(engine, self._judge, self._composer, clock)
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
+        self.local: Final = LocalValues(engine)
+        """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
 
     # --- opening and closing -------------------------------------------------------------------
 

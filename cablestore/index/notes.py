@@ -1,0 +1,79 @@
+"""Notes: what changes besides posts, found by the numbers of the arrival log.
+
+    !local!noted!<hash of a key>   -> number of the entry u64 | the key
+    !local!touched!<number>        -> msgpack list of keys
+
+A change of a local row has an entry of the kind LOCAL. Its 32 bytes are the BLAKE3 of the row's key, and the first row
+says the key. Of two entries for one key only the later one is kept if the earlier one was alone in its batch. So the
+log does not grow when one value changes often.
+
+A discarded post leaves nothing that says what it was. The second row says which rows of views it changed: there is one
+for each batch that discards posts, with the number of the batch's last entry in 16 digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import blake3
+
+from cablestore.errors import CorruptStoreError
+from cablestore.index.arrival_log import EventKind, log_row
+from cablestore.index.database import Row
+from cablestore.index.local import NOTED, TOUCHED, local_key
+from cablestore.index.packing import pack, unpack
+from cablestore.index.reader import Reader
+from cablestore.protocol.keys import after_prefix
+
+_NUMBER_SIZE_BYTES: Final = 8
+
+
+def note_hash(key: bytes) -> bytes:
+    """Return what the entry of a key has in place of a post's hash."""
+    return blake3.blake3(key).digest()
+
+
+def note_rows(
+    get: Callable[[bytes], bytes | None], sequence: int, keys: Iterable[bytes]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the rows of notes whose entries have numbers from `sequence` on, and None for what they replace.
+
+    `get` reads the state before the write.
+    """
+    for number, key in enumerate(keys, sequence):
+        digest = note_hash(key)
+        noted = local_key(NOTED, digest.hex().encode())
+        known = get(noted)
+        if known is not None:
+            earlier = int.from_bytes(known[:_NUMBER_SIZE_BYTES])
+            alone, value = log_row(earlier, [(EventKind.LOCAL, digest)])
+            if get(alone) == value:
+                yield alone, None
+        yield noted, number.to_bytes(_NUMBER_SIZE_BYTES) + key
+
+
+def noted_key(reader: Reader, digest: bytes) -> bytes | None:
+    """Return the key that a LOCAL entry is about, None if its row was lost."""
+    value = reader.local(NOTED, digest.hex().encode())
+    return None if value is None else value[_NUMBER_SIZE_BYTES:]
+
+
+def touched_row(last_sequence: int, keys: Iterable[bytes]) -> Row:
+    """Return the row of what the discarded posts of a batch changed, given the number of the batch's last entry."""
+    return local_key(TOUCHED, b"%016d" % last_sequence), pack(list(keys))
+
+
+def touched_keys(reader: Reader, after: int, last: int) -> Iterator[bytes]:
+    """Yield the keys of what posts changed that were discarded with numbers after `after` and up to `last`.
+
+    A batch is told as a whole. Raises CorruptStoreError.
+    """
+    prefix = local_key(TOUCHED)
+    for key, value in reader.scan(prefix + b"%016d" % (after + 1), after_prefix(prefix)):
+        keys = unpack(value)
+        if not isinstance(keys, list) or not all(isinstance(each, bytes) for each in keys):
+            raise CorruptStoreError(f"the local row {key!r} is damaged. Run `cablestore rebuild`")
+        yield from keys
+        if int(key[len(prefix) :]) >= last:
+            return

@@ -1,0 +1,95 @@
+"""Differences between two judgements: roles, and what is hidden, dropped and blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from cablestore.index.reader import Reader
+from cablestore.moderation.seed import Seed
+from cablestore.protocol.acts import Action, ModerationAct, UserRole
+from cablestore.protocol.body import MODERATION, TEXT, TOPIC
+from cablestore.store.judgement import Judgement
+
+_Context = tuple[str, bytes, str | None]
+_State = tuple[UserRole | bool, ModerationAct | Seed | None]
+
+
+class Difference(NamedTuple):
+    """Difference in one thing: `what` is role, hidden, dropped or blocked.
+
+    `target` is the 32 bytes of a user or a post, b"" for a channel; `channel` the context, None for the whole cabal.
+    `before` and `after` are a UserRole or a bool. `by` is the act or the seed that it follows from, None if nothing
+    says so any more.
+    """
+
+    what: str
+    target: bytes
+    channel: str | None
+    before: UserRole | bool
+    after: UserRole | bool
+    by: ModerationAct | Seed | None
+
+
+class _Targets(NamedTuple):
+    """Users and posts on which there are acts, with the contexts, and channels."""
+
+    users: set[tuple[bytes, str | None]]
+    posts: set[tuple[bytes, str]]
+    channels: set[str]
+
+
+def differences(
+    before: Judgement, after: Judgement, reader: Reader, acts: Iterable[ModerationAct] | None = None
+) -> Iterator[Difference]:
+    """Yield what differs between two judgements of one store, or what of it is on the targets of some acts alone.
+
+    `reader` finds the authors of posts. If roles differ, all that anybody acted on is compared, which takes time.
+    """
+    seeds = [judgement.seed for judgement in (before, after) if judgement.seed is not None]
+    if acts is None:
+        acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}
+        if before.seed != after.seed or not after.decisions.has_roles_of(before.decisions):
+            acts = {*before.decisions.acts(), *after.decisions.acts()}
+    targets = _targets(acts, seeds if before.seed != after.seed else [])
+    now = dict(_states(after, targets, reader))
+    for key, (value, _) in _states(before, targets, reader):
+        new, by = now[key]
+        if new != value:
+            yield Difference(*key, value, new, by)
+
+
+def _targets(acts: Iterable[ModerationAct], seeds: Iterable[Seed]) -> _Targets:
+    targets = _Targets(set(), set(), set())
+    for act in acts:
+        if act.type != MODERATION or act.what < Action.HIDE_POST:
+            targets.users.update((user, act.channel) for user in act.targets)
+        elif act.channel and act.what < Action.DROP_CHANNEL:
+            targets.posts.update((digest, act.channel) for digest in act.targets)
+        elif act.channel:
+            targets.channels.add(act.channel)
+    targets.users.update((user, None) for seed in seeds for user, _ in seed.roles)
+    return targets
+
+
+def _states(judgement: Judgement, targets: _Targets, reader: Reader) -> Iterator[tuple[_Context, _State]]:
+    decisions = judgement.decisions
+    for user, channel in sorted(targets.users, key=lambda pair: (pair[1] or "", pair[0])):
+        yield ("role", user, channel), (decisions.role(user, channel), decisions.role_given_by(user, channel))
+        hidden = decisions.user_hidden_by(user, channel)
+        yield ("hidden", user, channel), (hidden is not None, hidden)
+        if channel is None:
+            drop, block = decisions.user_dropped(user), decisions.blocked_by(user)
+            yield ("dropped", user, None), (drop is not None, drop.act if drop else None)
+            yield ("blocked", user, None), (block is not None, block)
+    for digest, channel in sorted(targets.posts):
+        post = reader.post(digest)
+        if post is None or post.type in (TEXT, TOPIC):
+            author = post.author if post else b""
+            hidden = decisions.post_hidden_by(digest, author, channel)
+            dropped = decisions.post_dropped_by(digest, author, channel)
+            yield ("hidden", digest, channel), (hidden is not None, hidden)
+            yield ("dropped", digest, channel), (dropped is not None, dropped)
+    for channel in sorted(targets.channels):
+        act = decisions.channel_dropped_by(channel)
+        yield ("dropped", b"", channel), (act is not None, act)

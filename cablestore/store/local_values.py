@@ -1,0 +1,148 @@
+"""Values of the store's user that never leave the machine: drafts, muted channels, anything under a name.
+
+They are local rows (`cablestore.index.local`): a rebuild, a reindexing and `generations --back-to` carry them, exports
+and peers never get them. Each change has an entry in the arrival log, so `CableStore.changes` tells it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from cablestore import limits
+from cablestore.errors import LocalValueError
+from cablestore.index.database import Row
+from cablestore.index.engine import Engine
+from cablestore.index.local import DRAFT, MUTED, VALUE, local_key
+from cablestore.protocol.keys import escape, unescape
+
+
+class LocalValues:
+    """Values of the store's user. Use `CableStore.local`.
+
+    A name is what a client calls one kind of value; under it each value has a key. Both are texts of at most
+    `limits.MAX_LOCAL_NAME_SIZE_BYTES`, values bytes of at most `limits.MAX_LOCAL_VALUE_SIZE_BYTES`. What writes is one
+    atomic write, and with `sync` it is on the disk on return. It raises LocalValueError for what is too large.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Use `CableStore.local`."""
+        self._engine = engine
+
+    # --- anything under a name -----------------------------------------------------------------
+
+    def get(self, name: str, key: str = "") -> bytes | None:
+        """Return a value, None if there is none."""
+        return self._get(VALUE, _value_key(name, key))
+
+    def put(self, name: str, key: str, value: bytes, *, sync: bool = False) -> None:
+        """Put a value in place of the one that is there."""
+        self._set(VALUE, _value_key(name, key), value, sync=sync)
+
+    def delete(self, name: str, key: str = "", *, sync: bool = False) -> None:
+        """Delete a value, if it is there."""
+        self._set(VALUE, _value_key(name, key), None, sync=sync)
+
+    def items(self, name: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the keys and values under a name, in order of the bytes of the keys."""
+        prefix = _value_key(name, "")
+        for key, value in self._rows(VALUE, prefix):
+            yield unescape(key[len(prefix) :]), value
+
+    def get_json(self, name: str, key: str = "") -> Any:
+        """Return a value that `put_json` put, None if there is none. Raises LocalValueError if it is not JSON."""
+        value = self.get(name, key)
+        try:
+            return None if value is None else json.loads(value)
+        except ValueError:
+            raise LocalValueError(f"the value of {name!r}, {key!r} is not JSON: read it with `get`") from None
+
+    def put_json(self, name: str, key: str, value: Any, *, sync: bool = False) -> None:
+        """Put a value that JSON can say. Raises LocalValueError for others."""
+        try:
+            encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise LocalValueError(f"the value for {name!r}, {key!r} cannot be said in JSON: {error}") from None
+        self.put(name, key, encoded, sync=sync)
+
+    # --- what clients have in common -----------------------------------------------------------
+
+    def draft(self, channel: str) -> str:
+        """Return the text that the user began to write in a channel, "" if there is none."""
+        return (self._get(DRAFT, self._channel_key(channel)) or b"").decode(errors="replace")
+
+    def set_draft(self, channel: str, text: str, *, sync: bool = False) -> None:
+        """Keep the text that the user began to write in a channel; "" removes it."""
+        self._set(DRAFT, self._channel_key(channel), _utf8(text, "draft") or None, sync=sync)
+
+    def drafts(self) -> Iterator[tuple[str, str]]:
+        """Yield the channels with drafts and the drafts."""
+        for key, value in self._rows(DRAFT):
+            yield unescape(key), value.decode(errors="replace")
+
+    def is_muted(self, channel: str) -> bool:
+        """Tell whether the user muted a channel."""
+        return self._get(MUTED, self._channel_key(channel)) is not None
+
+    def mute(self, channel: str, *, sync: bool = False) -> None:
+        """Remember that the user does not want to hear of a channel."""
+        self._set(MUTED, self._channel_key(channel), b"", sync=sync)
+
+    def unmute(self, channel: str, *, sync: bool = False) -> None:
+        """Undo `mute`."""
+        self._set(MUTED, self._channel_key(channel), None, sync=sync)
+
+    def muted(self) -> Iterator[str]:
+        """Yield the muted channels."""
+        for key, _ in self._rows(MUTED):
+            yield unescape(key)
+
+    # --- rows ----------------------------------------------------------------------------------
+
+    def _channel_key(self, channel: str) -> bytes:
+        return _part(self._engine.dialect.channel_id(channel), "channel")
+
+    def _get(self, row_name: bytes, key: bytes) -> bytes | None:
+        state, reader = self._engine.snapshot()
+        with state:
+            return reader.local(row_name, key)
+
+    def _rows(self, row_name: bytes, prefix: bytes = b"") -> Iterator[Row]:
+        """Yield the rows under a name with keys that begin with `prefix`: the key after the name, and the value."""
+        start = len(local_key(row_name))
+        state, reader = self._engine.snapshot()
+        with state:
+            for key, value in reader.prefix(local_key(row_name, prefix)):
+                yield key[start:], value
+
+    def _set(self, row_name: bytes, key: bytes, value: bytes | None, *, sync: bool) -> None:
+        if value is not None and len(value) > limits.MAX_LOCAL_VALUE_SIZE_BYTES:
+            raise LocalValueError(
+                f"the value has {len(value):,} bytes, at most {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,} are kept"
+            )
+        with self._engine.transaction() as transaction:
+            plan = transaction.plan()
+            plan.set_local(row_name, key, value, noted=True)
+            transaction.commit(plan.finish(), sync=sync)
+
+
+def _value_key(name: str, key: str) -> bytes:
+    if not name:
+        raise LocalValueError("a value has a name: what your client calls its kind")
+    return _part(name, "name") + b"!" + _part(key, "key")
+
+
+def _part(text: str, what: str) -> bytes:
+    """Return a text as a part of a key. Raises LocalValueError."""
+    size_bytes = len(_utf8(text, what))
+    if size_bytes > limits.MAX_LOCAL_NAME_SIZE_BYTES:
+        raise LocalValueError(f"the {what} has {size_bytes} bytes, at most {limits.MAX_LOCAL_NAME_SIZE_BYTES} are kept")
+    return escape(text)
+
+
+def _utf8(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise LocalValueError(f"the {what} {text[:80]!r} is no text that UTF-8 can say") from None

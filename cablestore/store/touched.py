@@ -1,0 +1,303 @@
+"""Touched things: what entries of the arrival log are about, and how each is in one state of the store.
+
+Entries say what happened. Here they are taken only as the names of things that may be different now: a message, a
+member, a topic. How it is now is read from the state. So one thing is told once however often it changed, and a second
+reading of the same entries tells nothing wrong.
+
+An entry that is not read yet may be about the same thing. So what was not there at the cursor is found by what the
+entries that were read leave over, and if in doubt it is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator
+from dataclasses import replace
+from typing import Final
+
+from cablestore import limits
+from cablestore.index import arrival_log, notes
+from cablestore.index.arrival_log import Arrival, EventKind
+from cablestore.index.drops import dropped_post
+from cablestore.index.latest import order_key_of_row
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.reader import Reader
+from cablestore.index.tombstone import Skeleton
+from cablestore.protocol.acts import Action, ModerationAct, act_of
+from cablestore.protocol.body import (
+    INFO,
+    JOIN,
+    LEAVE,
+    LINKABLE_TYPES,
+    MODERATION,
+    MODERATION_TYPES,
+    ROLE,
+    TEXT,
+    TOPIC,
+)
+from cablestore.protocol.dialect import RESERVED_CHANNELS
+from cablestore.protocol.keys import escape, unescape
+from cablestore.protocol.post import Post
+from cablestore.store.changes import (
+    Change,
+    ChannelAdded,
+    ChannelRemoved,
+    Joined,
+    Left,
+    MessageAdded,
+    MessageDeleted,
+    MessageHidden,
+    MessageShown,
+    ModerationChanged,
+    NameChanged,
+    RoleChanged,
+    TopicChanged,
+    UnreadChanged,
+    UserHidden,
+    UserShown,
+)
+from cablestore.store.display import Display
+from cablestore.store.judgement import Judgement
+from cablestore.store.local_rows import change_of_local_row
+from cablestore.views import activity, channel_state, channel_topic, membership, user_info
+
+_Subject = tuple[bytes, str | None]
+"""A user, in a channel or in the cabal."""
+
+
+def read_changes(reader: Reader, judgement: Judgement | None, after: int) -> tuple[list[Change], int]:
+    """Return what entries after number `after` touched, as it is now, and the number of the last entry that was read."""
+    touched = _Touched(reader, judgement)
+    latest = arrival_log.next_sequence(reader) - 1
+    last = after
+    for count, entry in enumerate(arrival_log.entries(reader, after), 1):
+        touched.add(entry)
+        last = entry.sequence
+        if count == limits.MAX_EVENTS_READ or touched.size >= limits.MAX_THINGS_CHANGED:
+            break
+    else:
+        last = latest
+    for key in notes.touched_keys(reader, after, last):
+        touched.add_row(key)
+    return list(touched.told(latest - last)), last
+
+
+class _Touched:
+    """Things that entries are about. Each is here once."""
+
+    def __init__(self, reader: Reader, judgement: Judgement | None) -> None:
+        self._reader = reader
+        self._judgement = judgement
+        self._display = Display(reader, judgement)
+        self._read: set[bytes] = set()
+        """Hashes of the entries."""
+        self._texts: dict[bytes, Post] = {}
+        self._gone: dict[bytes, str | None] = {}
+        self._acted_on: dict[bytes, str | None] = {}
+        """Messages on which acts are, with the channel of the act."""
+        self._members: dict[tuple[str, bytes], bool] = {}
+        """Members, and whether they are told in any case. The others are told if their earlier posts do not say it."""
+        self._topics: dict[str, None] = {}
+        self._names: dict[bytes, None] = {}
+        self._live: Counter[str] = Counter()
+        """Live posts among the entries, by channel."""
+        self._channels: dict[str, bool] = {}
+        """Channels that may be gone, and whether they may be back."""
+        self._roles: dict[_Subject, None] = {}
+        self._users: dict[_Subject, None] = {}
+        self._contexts: dict[str | None, None] = {}
+        """Contexts in which all roles, and what is hidden, may be different."""
+        self._others: dict[Change, None] = {}
+        self._unread: dict[str, None] = {}
+
+    @property
+    def size(self) -> int:
+        """The number of things."""
+        return len(self._texts) + len(self._gone) + len(self._acted_on) + len(self._roles) + len(self._users)
+
+    # --- what entries are about ----------------------------------------------------------------
+
+    def add(self, entry: Arrival) -> None:
+        """Add what an entry is about."""
+        if entry.kind is EventKind.LOCAL:
+            key = notes.noted_key(self._reader, entry.hash)
+            if key is not None:
+                self.add_row(key)
+            return
+        if entry.hash in self._read:
+            return
+        self._read.add(entry.hash)
+        post = self._reader.post(entry.hash)
+        if post is not None and self._display.is_here(post):
+            self._add_post(post)
+        elif post is not None:
+            self._add_dead(post.hash, post.author, Skeleton.of(post))
+        else:
+            self._add_gone(entry.hash)
+
+    def add_row(self, key: bytes) -> None:
+        """Add what a row is about that changed without a post that says so."""
+        if key.startswith(membership.PREFIX):
+            channel, _, author_hex = key[len(membership.PREFIX) :].partition(b"!")
+            self._members[unescape(channel), bytes.fromhex(author_hex.decode())] = True
+        elif key.startswith(channel_topic.PREFIX):
+            self._topics[unescape(key[len(channel_topic.PREFIX) :])] = None
+        elif key.startswith(user_info.LATEST_PREFIX):
+            self._add_info(bytes.fromhex(key[len(user_info.LATEST_PREFIX) :].decode()))
+        elif key.startswith(activity.CHANNEL_PREFIX):
+            channel_name = unescape(key[len(activity.CHANNEL_PREFIX) :])
+            self._channels.setdefault(channel_name, False)
+            self._unread[channel_name] = None
+        elif key.startswith(LOCAL_PREFIX):
+            name, _, rest = key[len(LOCAL_PREFIX) :].partition(b"!")
+            change = change_of_local_row(name, rest)
+            if change is not None:
+                self._others[change] = None
+
+    def _add_post(self, post: Post) -> None:
+        channel = post.channel or ""
+        if post.type in LINKABLE_TYPES:
+            self._live[channel] += 1
+            says = self._members.get((channel, post.author), False)
+            self._members[channel, post.author] = says or post.type in (JOIN, LEAVE)
+        if post.type == TEXT:
+            self._texts[post.hash] = post
+        elif post.type == TOPIC:
+            self._topics[channel] = None
+        elif post.type == INFO:
+            self._add_info(post.author)
+        else:
+            act = act_of(post)
+            if act is not None and self._counts(post.author):
+                self._add_act(act)
+
+    def _add_info(self, author: bytes) -> None:
+        self._names[author] = None
+        if self._counts(author) and author != self._own_key:  # the user may take roles now, or decline them
+            self._roles[author, None] = self._contexts[None] = None
+
+    @property
+    def _own_key(self) -> bytes | None:
+        return None if self._judgement is None else self._judgement.own_key
+
+    def _counts(self, author: bytes) -> bool:
+        """Tell whether acts of a user may mean anything. Those of strangers do not make clients read again."""
+        return self._judgement is not None and self._judgement.decisions.may_have_authority(author)
+
+    def _add_act(self, act: ModerationAct) -> None:
+        if act.type == ROLE:
+            self._roles[act.targets[0], act.channel] = None
+            self._contexts[act.channel] = None
+        elif act.type != MODERATION or act.what < Action.HIDE_POST:
+            for target in act.targets:
+                self._users[target, act.channel] = None
+        elif act.what >= Action.DROP_CHANNEL:
+            if act.channel is not None:
+                self._channels[act.channel] = True
+                self._contexts[act.channel] = None
+        else:
+            for target in act.targets:
+                self._acted_on[target] = act.channel
+
+    def _add_gone(self, digest: bytes) -> None:
+        author = self._reader.witnessed_author(digest)
+        stone = None if author is None else self._reader.tombstone(digest, author)
+        if stone is not None and stone.skeleton is not None:
+            self._add_dead(digest, stone.author, stone.skeleton)
+            return
+        dropped = dropped_post(self._reader, digest)
+        if dropped is not None:
+            self._add_dead(digest, dropped.author, dropped.skeleton)
+        else:
+            self._gone[digest] = None
+
+    def _add_dead(self, digest: bytes, author: bytes, dead: Skeleton) -> None:
+        """Add a post that is gone, and what its end may have changed."""
+        channel = dead.channel or ""
+        if dead.type in LINKABLE_TYPES:
+            says = self._members.get((channel, author), False)
+            self._members[channel, author] = says or dead.type == LEAVE
+            self._channels.setdefault(channel, False)
+        if dead.type == TEXT:
+            self._gone[digest] = channel
+        elif dead.type == TOPIC:
+            self._topics[channel] = None
+        elif dead.type == INFO:
+            self._add_info(author)
+        elif dead.type in MODERATION_TYPES and self._counts(author):
+            self._contexts[None] = None  # on whom or what it was is not known any more
+
+    # --- how things are ------------------------------------------------------------------------
+
+    def told(self, unread_entries: int) -> Iterator[Change]:
+        """Yield how each thing is. `unread_entries` of the log follow those that were added."""
+        yield from self._channels_told(unread_entries)
+        for author in self._names:
+            yield NameChanged(self._display.user(author))
+        yield from self._members_told(unread_entries)
+        for channel in self._topics:
+            yield TopicChanged(channel, self._display.topic(channel))
+        yield from self._messages_told()
+        for user, context in self._roles:
+            yield RoleChanged(self._display.user(user, context), context)
+        for user, context in self._users:
+            found = self._display.user(user, context)
+            yield (UserHidden if found.is_hidden else UserShown)(found, context)
+        for context in self._contexts:
+            yield ModerationChanged(context)
+        yield from self._others
+        for channel in self._unread:
+            yield UnreadChanged(channel)
+
+    def _channels_told(self, unread_entries: int) -> Iterator[Change]:
+        """Yield channels. One is new if all its live posts are among the entries, read or not read yet."""
+        for channel in {**self._channels, **self._live}:
+            if channel in RESERVED_CHANNELS:
+                continue
+            posts = sum(activity.of_channel(self._reader, channel))
+            if not posts or self._display.is_dropped(channel):
+                yield ChannelRemoved(channel)
+            elif self._channels.get(channel) or posts <= self._live[channel] + unread_entries:
+                yield ChannelAdded(channel)
+
+    def _members_told(self, unread_entries: int) -> Iterator[Change]:
+        for (channel, author), is_said in self._members.items():
+            if not is_said and not unread_entries and _was_member(self._reader, channel, author, self._read):
+                continue
+            member = membership.of_user(self._reader, channel, author)
+            is_member = member is not None and member.is_member and not self._display.is_gone(author, channel)
+            yield (Joined if is_member else Left)(channel, self._display.user(author, channel))
+
+    def _messages_told(self) -> Iterator[Change]:
+        for digest, channel in self._acted_on.items():
+            if digest not in self._texts:
+                post = self._reader.post(digest)
+                if post is None or not self._display.is_here(post):
+                    self._gone.setdefault(digest, channel)
+                elif post.type == TEXT:
+                    yield self._message_told(post, MessageShown)
+        for digest, channel in self._gone.items():
+            if channel is not None:
+                self._unread[channel] = None
+            yield MessageDeleted(digest, channel)
+        for post in self._texts.values():
+            yield self._message_told(post, MessageAdded)
+
+    def _message_told(self, post: Post, displayed: type[MessageAdded | MessageShown]) -> Change:
+        message = self._display.message(post)
+        self._unread[message.channel] = None
+        return displayed(message) if message.hidden_by is None else MessageHidden(replace(message, text=""))
+
+
+def _was_member(reader: Reader, channel: str, author: bytes, but: Container[bytes]) -> bool:
+    """Tell whether a user is a member of a channel by the latest of its posts, of all types, that are not in `but`."""
+    latest = b"", LEAVE
+    for post_type in _MEMBER_TYPES:
+        prefix = b"%b%b!%b!%d!" % (channel_state.MEMBER_PREFIX, escape(channel), author.hex().encode(), post_type)
+        row = next((row for row in reader.prefix(prefix, reverse=True) if row[1] not in but), None)
+        if row is not None:
+            latest = max(latest, (order_key_of_row(row), post_type))
+    return latest[1] != LEAVE
+
+
+_MEMBER_TYPES: Final = (TEXT, TOPIC, JOIN, LEAVE)
