@@ -82,9 +82,12 @@ def texts(
             yield place, digest
 
 
-def channels(reader: Reader) -> Iterator[str]:
-    """Yield the name of every channel with messages. Each costs one read, however many messages there are."""
-    start, stop = PREFIX, after_prefix(PREFIX)
+def channels(reader: Reader, first: str = "") -> Iterator[str]:
+    """Yield the name of every channel with messages. Each costs one read, however many messages there are.
+
+    They are in order of names, from `first` on.
+    """
+    start, stop = PREFIX + escape(first), after_prefix(PREFIX)
     while (row := next(reader.scan(start, stop), None)) is not None:
         channel_key = row[0][len(PREFIX) :].split(b"!", 1)[0]
         yield unescape(channel_key)

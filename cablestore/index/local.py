@@ -48,6 +48,27 @@ JUDGED: Final = b"judged"
 """The own public key for which the drops in local rows follow from the posts. Without this row they are found again
 when the store is opened."""
 
+READ: Final = b"read"
+"""Read marks: channel -> up to where the user has read it (`cablestore.store.read_marks`)."""
+
+LATE: Final = b"late"
+"""Texts that came after their channel was marked and are dated before the mark: channel and <mono-ts> -> the text."""
+
+MENTION: Final = b"mention"
+"""Texts that name the user: <mono-ts> -> the text and its channel (`cablestore.store.mentions`)."""
+
+MENTION_IN: Final = b"mention-in"
+"""The same texts by channel: channel and <mono-ts> -> the text."""
+
+MENTIONING: Final = b"mentioning"
+"""The key and the names of the user by which mentions were found. Without this row they are not looked for."""
+
+MENTION_SEARCH: Final = b"mention-search"
+"""Which stored texts must still be searched for mentions, if any, and where that continues."""
+
+UNSEEN: Final = b"unseen"
+"""Number of the arrival log after which texts came by a reindexing: they are looked at when the store is opened."""
+
 
 VALUE: Final = b"value"
 """Values of the store's user, under names that its clients choose: name and key, both escaped -> bytes."""

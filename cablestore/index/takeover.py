@@ -17,7 +17,7 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
-from cablestore.index.local import DROPPED, JUDGED, WITNESSED, local_key
+from cablestore.index.local import DROPPED, JUDGED, MENTIONING, READ, UNSEEN, WITNESSED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.plan import Plan
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
@@ -72,7 +72,16 @@ def take_over(
         target.flush()
         _copy_log(live, target)
     report.logged = _log_differences(live, target, dialect)
+    if live is not None and report.logged and any(chain(live.local_rows(READ), live.local_rows(MENTIONING))):
+        _note_unseen(live, target)
     return report
+
+
+def _note_unseen(live: Reader, target: Database) -> None:
+    """Remember from where on the log has posts that no write of the store stored: it looks at them when it opens."""
+    earlier = live.local(UNSEEN, b"")
+    unseen = b"%d" % (arrival_log.next_sequence(live) - 1) if earlier is None else earlier
+    target.write({local_key(UNSEEN): unseen}, sync=False)
 
 
 def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:

@@ -66,6 +66,10 @@ MAX_PAGE_MESSAGES: Final = 1_000
 MAX_PAGE_ROWS_READ: Final = 2_000
 """Messages that one page reads at most. A page of a channel in which most is hidden ends there, with a cursor."""
 
+MAX_UNREAD_COUNTED: Final = 1_000
+"""Unread texts and mentions that are counted in one channel. This number means that there are as many or more, so a
+client shows "999+"."""
+
 MAX_REFUSED_REMEMBERED: Final = 100_000
 """Refused posts of dropped users and channels whose hashes are remembered, 200 bytes each, so that they are not
 requested again. Further ones are refused by author and channel when they come."""

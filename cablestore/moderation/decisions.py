@@ -20,7 +20,7 @@ from cablestore.moderation.known import BLOCKING, HeldActs, KnownActs, is_doing,
 from cablestore.moderation.roles import RoleContexts
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole
-from cablestore.protocol.body import BLOCK, ROLE
+from cablestore.protocol.body import BLOCK, MODERATION, ROLE
 
 
 class ActOutcome(StrEnum):
@@ -66,6 +66,8 @@ class UserDrop(NamedTuple):
 
 _AboutUsers = dict[tuple[bytes, str], tuple[UserDrop | None, ModerationAct | None]]
 """What drops and what hides a user in a channel."""
+_Hidden = tuple[dict[bytes, frozenset[str] | None], dict[str, frozenset[bytes]]]
+"""The hidden users, and by channel the posts on which there are acts."""
 
 
 class Decisions:
@@ -81,6 +83,7 @@ class Decisions:
         self._known = known
         self._own = known.own_key
         self._users = users or {}
+        self._hidden: _Hidden | None = None
         self._contexts = contexts or RoleContexts(
             known.own_key,
             known.seed,
@@ -223,6 +226,42 @@ class Decisions:
         if about is None:
             about = self._users[user, channel] = self.user_dropped(user), self.user_hidden_by(user, channel)
         return about
+
+    def hidden_users(self) -> dict[bytes, frozenset[str] | None]:
+        """Return the users some of whose texts are hidden or dropped, with the channels; None means all channels."""
+        return self._all_hidden()[0]
+
+    def hidden_posts(self) -> dict[str, frozenset[bytes]]:
+        """Return the posts on which there are acts, by channel, "" for acts that name none.
+
+        Whether one is hidden, `text_hidden_by` tells.
+        """
+        return self._all_hidden()[1]
+
+    def _all_hidden(self) -> _Hidden:
+        """Find what is hidden. It is kept, because each list of channels asks for it."""
+        if self._hidden is None:
+            contexts: dict[bytes, set[str | None]] = {}
+            posts: dict[str, set[bytes]] = {}
+            for act in self._known.actions():
+                if act.type == MODERATION and act.what >= Action.HIDE_POST:
+                    posts.setdefault(act.channel or "", set()).update(act.targets)
+                elif is_doing(act):
+                    for user in act.targets:
+                        contexts.setdefault(user, set()).add(act.channel)
+            users = {user: self._hiding_contexts(user, named) for user, named in contexts.items()}
+            self._hidden = (
+                {user: channels for user, channels in users.items() if channels is None or channels},
+                {channel: frozenset(hashes) for channel, hashes in posts.items()},
+            )
+        return self._hidden
+
+    def _hiding_contexts(self, user: bytes, named: set[str | None]) -> frozenset[str] | None:
+        """Return in which of the named channels a user is hidden, None if it may be in any."""
+        if self.user_dropped(user) is not None or self.user_hidden_by(user, None) is not None:
+            return None
+        channels = (channel for channel in named if channel is not None)
+        return frozenset(channel for channel in channels if self.user_hidden_by(user, channel) is not None)
 
     # --- blocks (4.6) --------------------------------------------------------------------------------
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
+from cablestore import limits
 from cablestore.errors import CorruptStoreError
 from cablestore.index.reader import Reader
 from cablestore.protocol.acts import ModerationAct, UserRole
 from cablestore.protocol.body import Info, Text
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement
-from cablestore.views import channel_state, channel_topic, membership, user_info
+from cablestore.views import channel_state, channel_topic, membership, messages, user_info
 
 Hidden = Literal["omit", "mark", "show"]
 """What is done with messages that moderation hides: leave them out, show that they are there, show them."""
@@ -162,6 +164,15 @@ class Display:
         if hidden == "omit" or not self.is_here(post):
             return None
         return message if hidden == "show" else replace(message, text="")
+
+    def last_message(self, channel: str) -> Message | None:
+        """Return the latest message of a channel that is shown, None if the latest ones are all hidden."""
+        for _, digest in islice(messages.texts(self._reader, channel, newest_first=True), limits.MAX_PAGE_ROWS_READ):
+            post = self._reader.post(digest)
+            message = None if post is None else self.shown(post, "omit")
+            if message is not None:
+                return message
+        return None
 
     def message(self, post: Post) -> Message:
         """Return a post/text as a message, with its author's present name."""

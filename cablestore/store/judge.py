@@ -29,6 +29,7 @@ from cablestore.protocol.body import INFO, MODERATION_TYPES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
+from cablestore.store.attention import Attention
 from cablestore.store.judgement import (
     HeldHere,
     Judgement,
@@ -51,9 +52,10 @@ class Judge:
     A store that is not moderated (`is_active` is false) keeps and shows everything.
     """
 
-    def __init__(self, engine: Engine, identity: StoreIdentity, *, is_active: bool) -> None:
+    def __init__(self, engine: Engine, identity: StoreIdentity, attention: Attention, *, is_active: bool) -> None:
         self._engine = engine
         self._identity = identity
+        self._attention = attention
         self.is_active: Final = is_active
         identity.known()
         self.judgement = self._read(engine.live_readers()[0]) if is_active else None
@@ -124,6 +126,7 @@ class Judge:
         if before is None:
             if any(post.type in _DECIDING for post in (*plan.added, *plan.removed)):
                 plan.set_local(JUDGED, b"", None)  # a moderated store decides again
+            self._attention.note(plan)
             note_discarded(plan)
             transaction.commit(plan.finish(), sync=sync)
             return
@@ -135,6 +138,7 @@ class Judge:
             self.sweep_batch(transaction, sync=sync)
 
     def _commit(self, transaction: Transaction, plan: Plan, judgement: Judgement, *, sync: bool) -> None:
+        self._attention.note(plan)
         note_discarded(plan)
         before, changes = self.judgement, plan.finish()
         self.judgement = judgement  # before the write, so that no reader has a snapshot that is newer

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import blake3
 
@@ -22,16 +22,21 @@ from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
 from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key, decode_tombstone, hash_part
 from cablestore.index.tombstone import Tombstone
-from cablestore.protocol.body import TYPE_NAMES
+from cablestore.protocol.body import TEXT, TYPE_NAMES
 from cablestore.protocol.dialect import RESERVED_CHANNELS
-from cablestore.protocol.keys import after_prefix, is_sort_time
+from cablestore.protocol.keys import after_prefix, escape, is_sort_time
 from cablestore.protocol.post import Post
+from cablestore.store import mentions
 from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.store.cursor import cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
 from cablestore.store.judgement import Judgement
+from cablestore.store.read_marks import Unread
 from cablestore.views import activity, channel_state, links, membership, messages
 from cablestore.views import author as author_view
+
+ChannelOrder = Literal["name", "activity"]
+"""The order of a list of channels: by name, or latest message first, with the channels without messages last."""
 
 
 class Page(NamedTuple):
@@ -49,12 +54,21 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel: its topic ("" if it has none), its number of members, and its number of live posts of each type."""
+    """A channel: its topic ("" if it has none), its number of members, and its number of live posts of each type.
+
+    `unread` and `mentions` count the texts of others that are not hidden and came after the channel was marked read
+    (`CableStore.mark_read`), and those of them that name the user. They are exact up to 999;
+    `limits.MAX_UNREAD_COUNTED` means that many or more. A channel that was never marked is unread from its beginning.
+    `last_message` is the latest that is shown, None if there is none among the latest `limits.MAX_PAGE_ROWS_READ`.
+    """
 
     name: str
     topic: str
     members: int
     posts: dict[str, int]
+    unread: int = 0
+    mentions: int = 0
+    last_message: Message | None = None
 
 
 class Event(NamedTuple):
@@ -88,6 +102,10 @@ class Queries(ABC):
     @abstractmethod
     def _judgement(self) -> Judgement | None:
         """Return the decisions on moderation: those of the state that was read last, or newer ones."""
+
+    def _own_key(self) -> bytes | None:
+        """Return the public key of the store's user, None if it has none."""
+        return None
 
     def post(self, digest: bytes) -> Post | None:
         """Return the post with this hash, or None. The store's own local-only posts are found too."""
@@ -141,7 +159,7 @@ class Queries(ABC):
         limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
         with self._reading() as reader:
             channel = reader.dialect.channel_id(channel)
-            place = None if cursor is None else _place(cursor)
+            place = None if cursor is None else place_of(cursor)
             after, before = (None, place) if newest_first else (place, None)
             display = Display(reader, self._judgement())
             found: list[Message] = []
@@ -178,8 +196,8 @@ class Queries(ABC):
             shown = (display.shown(_must_have(reader, digest), hidden) for digest in ordered)
             return [message for message in shown if message is not None]
 
-    def channels(self, *, with_reserved: bool = False) -> Iterator[Channel]:
-        """Yield the channels that a client shows, sorted by the bytes of their names.
+    def channels(self, *, with_reserved: bool = False, order: ChannelOrder = "name") -> Iterator[Channel]:
+        """Yield the channels that a client shows, sorted by the bytes of their names, or latest message first.
 
         Those in `dialect.RESERVED_CHANNELS` are left out unless `with_reserved`. Peers get these too:
         `answers.channel_list`. Dropped channels are left out. Until all posts of dropped users are removed, the numbers
@@ -187,10 +205,47 @@ class Queries(ABC):
         """
         with self._reading() as reader:
             display = Display(reader, self._judgement())
-            for name, counts in activity.channels(reader):
-                if (name in RESERVED_CHANNELS and not with_reserved) or display.is_dropped(name):
-                    continue
-                yield Channel(name, display.topic(name), display.member_count(name), _by_name(counts))
+            found = self._channels(reader, display, with_reserved=with_reserved)
+            if order == "activity":
+                found = iter(sorted(found, key=lambda channel: _cursor_of(channel.last_message), reverse=True))
+            yield from found
+
+    def _channels(self, reader: Reader, display: Display, *, with_reserved: bool) -> Iterator[Channel]:
+        unread = Unread(reader, self._judgement(), self._own_key())
+        for name, counts in activity.channels(reader):
+            if (name in RESERVED_CHANNELS and not with_reserved) or display.is_dropped(name):
+                continue
+            yield Channel(
+                name,
+                display.topic(name),
+                display.member_count(name),
+                _by_name(counts),
+                unread.texts(name, counts[TEXT]),
+                unread.mentions(name),
+                display.last_message(name) if counts[TEXT] else None,
+            )
+
+    def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
+        """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
+
+        A text names the user by the name that the user had at its time, as a word or after an `@`, without regard to
+        case, or by a word that is the beginning of its public key, of `naming.KEY_DIGITS` hex digits or more. `cursor`
+        continues after a page or a message; CursorError tells that it is none. Hidden messages are left out.
+        """
+        limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
+        place = None if cursor is None else place_of(cursor)
+        with self._reading() as reader:
+            channel_key = None if channel is None else escape(reader.dialect.channel_id(channel))
+            display = Display(reader, self._judgement())
+            found: list[Message] = []
+            for read, (at, digest) in enumerate(mentions.newest(reader, place, channel_key), 1):
+                post = reader.post(digest)
+                message = None if post is None else display.shown(post, "omit")
+                if message is not None:
+                    found.append(message)
+                if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
+                    return Page(found, at.decode())
+            return Page(found, None)
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
         """Yield the channels of which a user is a member, without the reserved ones."""
@@ -313,10 +368,17 @@ class Snapshot(Queries):
     The functions in `cablestore.store.answers` take its `reader`.
     """
 
-    def __init__(self, source: SnapshotSource, reader: Reader, judgement: Judgement | None = None) -> None:
+    def __init__(
+        self,
+        source: SnapshotSource,
+        reader: Reader,
+        judgement: Judgement | None = None,
+        own_key: bytes | None = None,
+    ) -> None:
         self._source = source
         self.reader = reader
         self._judged = judgement
+        self._own = own_key
 
     def __enter__(self) -> Self:
         return self
@@ -333,6 +395,9 @@ class Snapshot(Queries):
 
     def _judgement(self) -> Judgement | None:
         return self._judged
+
+    def _own_key(self) -> bytes | None:
+        return self._own
 
 
 def stats_of(engine: Engine, reader: Reader) -> Stats:
@@ -356,7 +421,11 @@ def _by_name(counts: list[int]) -> dict[str, int]:
     return {TYPE_NAMES[post_type]: count for post_type, count in enumerate(counts) if count}
 
 
-def _place(cursor: str) -> bytes:
+def _cursor_of(message: Message | None) -> str:
+    return "" if message is None else message.cursor
+
+
+def place_of(cursor: str) -> bytes:
     """Return the sort time that a cursor of messages is. Raises CursorError."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(

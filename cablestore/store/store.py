@@ -32,6 +32,8 @@ from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
+from cablestore.store.attending import Attending
+from cablestore.store.attention import Attention
 from cablestore.store.authoring import Composer, require_deletable
 from cablestore.store.closed import ClosedStore
 from cablestore.store.following import Following
@@ -52,11 +54,12 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Following, Writing):
+class CableStore(Attending, Following, Writing):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
-    returns one that does not change. `Following` adds those that wait for events, `Writing` one for each common post.
+    returns one that does not change. `Following` adds those that wait for events, `Attending` what the user has read,
+    `Writing` a method for each common post.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class CableStore(Following, Writing):
         self._verifier = SignatureVerifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._identity.known)
         self._composer = Composer(self._identity, clock)
-        self._judge = Judge(engine, store_identity, is_active=moderated)
+        self._identity.known()
+        self._attention = Attention(engine, store_identity)
+        self._judge = Judge(engine, store_identity, self._attention, is_active=moderated)
         self.moderation: Final = Moderator(engine, self._judge, self._composer, clock)
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local: Final = LocalValues(engine)
@@ -456,7 +461,7 @@ class CableStore(Following, Writing):
         Its decisions on moderation are those of that state, or newer ones.
         """
         state, reader = self._engine.snapshot()
-        return Snapshot(state, reader, self._judge.judgement)
+        return Snapshot(state, reader, self._judge.judgement, self._identity.known_key)
 
     @contextmanager
     def _reading(self) -> Iterator[Reader]:

@@ -1,0 +1,162 @@
+"""Read marks: up to where the user has read each channel, and how many texts of others are unread.
+
+    !local!read!<channel>            -> msgpack [<mono-ts> up to which it is read, number of the arrival log then]
+    !local!late!<channel>!<mono-ts>  -> hash u8[32] | author u8[32] of a text that came after the marking, dated before it
+
+Unread are the texts after the mark and the late ones, without those of the user and those that moderation hides. There
+is no counter. The texts after a mark are one range of the view `messages`, those of one author in it one range of
+`channel_state`. So the posts themselves say what is unread, whichever way they came, and nothing is written for a text
+that is dated after the mark. A channel without a mark was never read: its number of texts is in the view `activity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+
+from cablestore import limits
+from cablestore.errors import CorruptStoreError
+from cablestore.index.local import LATE, MENTION_IN, READ, local_key
+from cablestore.index.packing import pack, unpack
+from cablestore.index.reader import Reader
+from cablestore.moderation.decisions import Decisions
+from cablestore.protocol.body import TEXT
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape, time_of
+from cablestore.protocol.post import Post
+from cablestore.store.judgement import Judgement
+from cablestore.views import author as author_view
+from cablestore.views import channel_state, messages
+
+
+class ReadMark(NamedTuple):
+    """Mark of a channel: the <mono-ts> up to which it is read, b"" for an empty one, and the log's number then."""
+
+    place: bytes
+    sequence: int
+
+
+def encode_mark(mark: ReadMark) -> bytes:
+    """Return the value of a mark's local row."""
+    return pack(list(mark))
+
+
+def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
+    """Return the marks by channel, as keys have it. Raises CorruptStoreError."""
+    found = {}
+    for key, value in reader.local_rows(READ):
+        match unpack(value):
+            case [bytes() as place, int() as sequence]:
+                found[key] = ReadMark(place, sequence)
+            case _:
+                raise CorruptStoreError(f"the read mark of the channel {key!r} is damaged. Mark the channel again")
+    return found
+
+
+def named_value(post: Post) -> bytes:
+    """Return the value of a row that names a text: hash and author."""
+    return post.hash + post.author
+
+
+class Unread:
+    """Numbers of unread texts and mentions in one state of a store, each at most `limits.MAX_UNREAD_COUNTED`."""
+
+    def __init__(self, reader: Reader, judgement: Judgement | None, own_key: bytes | None) -> None:
+        self._reader = reader
+        self._decisions: Decisions | None = None
+        if judgement is not None and judgement.decisions.has_actions:
+            self._decisions = judgement.decisions
+        self._own_key = own_key
+        self._marks = stored_marks(reader)
+        self._has_late = next(reader.local_rows(LATE), None) is not None
+        self._has_mentions = next(reader.local_rows(MENTION_IN), None) is not None
+
+    def texts(self, channel: str, held: int) -> int:
+        """Return how many texts of a channel are unread. `held` is how many it has."""
+        key = escape(channel)
+        mark = self._marks.get(key)
+        left_out = self._left_out(channel, b"" if mark is None else mark.place)
+        if mark is None:
+            return max(0, min(held - len(left_out), limits.MAX_UNREAD_COUNTED))
+        late = sum(1 for _ in islice(self._late(channel), limits.MAX_UNREAD_COUNTED)) if self._has_late else 0
+        return late + self._after(key, mark.place, left_out, limits.MAX_UNREAD_COUNTED - late)
+
+    def mentions(self, channel: str) -> int:
+        """Return how many unread texts of a channel name the user."""
+        if not self._has_mentions:
+            return 0
+        mark = self._marks.get(escape(channel))
+        found = (place for place, _, _ in self._shown(MENTION_IN, channel))
+        unread = (place for place in found if mark is None or self._is_unread(channel, mark, place))
+        return sum(1 for _ in islice(unread, limits.MAX_UNREAD_COUNTED))
+
+    def _is_unread(self, channel: str, mark: ReadMark, place: bytes) -> bool:
+        return place > mark.place or self._reader.local(LATE, escape(channel) + b"!" + place) is not None
+
+    def _after(self, key: bytes, place: bytes, left_out: set[bytes], most: int) -> int:
+        """Count the texts after a place that are not left out, up to `most`."""
+        prefix = messages.PREFIX + key + b"!"
+        size = len(prefix) + SORT_TIME_SIZE_BYTES  # the row of a deletion has a longer key
+        rows = self._reader.scan(prefix + place + b"~" if place else prefix, after_prefix(prefix))
+        found = (1 for row in rows if len(row[0]) == size and row[0][-SORT_TIME_SIZE_BYTES:] not in left_out)
+        return sum(islice(found, most))
+
+    def _late(self, channel: str) -> Iterator[bytes]:
+        for place, _, _ in self._shown(LATE, channel):
+            yield place
+
+    def _shown(self, name: bytes, channel: str) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Yield (<mono-ts>, hash, author) of the shown texts of others that local rows of a channel name."""
+        prefix = local_key(name, escape(channel) + b"!")
+        for key, value in self._reader.prefix(prefix):
+            place, digest, author = key[len(prefix) :], value[:HASH_SIZE_BYTES], value[HASH_SIZE_BYTES:]
+            is_held = author != self._own_key and self._reader.has(digest.hex().encode())
+            if is_held and not self._is_hidden(digest, author, channel, place):
+                yield place, digest, author
+
+    # --- what does not count -------------------------------------------------------------------
+
+    def _left_out(self, channel: str, after: bytes) -> set[bytes]:
+        """Return the <mono-ts> of the texts after a place that are the user's own or hidden."""
+        found = set() if self._own_key is None else {place for place, _ in self._by(self._own_key, channel, after)}
+        if self._decisions is None:
+            return found
+        for user, latest, channels in self._hidden_users:
+            if latest > after and (channels is None or channel in channels):
+                rows = self._by(user, channel, after)
+                found |= {place for place, digest in rows if self._is_hidden(digest, user, channel, place)}
+        posts = self._decisions.hidden_posts()
+        for digest in (*posts.get(channel, ()), *posts.get("", ())):
+            post = self._reader.post(digest)
+            if (
+                post is not None
+                and post.type == TEXT
+                and post.channel_key == escape(channel)
+                and post.sort_time > after
+            ):
+                found |= {post.sort_time} if self._is_hidden(digest, post.author, channel, post.sort_time) else set()
+        return found
+
+    @cached_property
+    def _hidden_users(self) -> list[tuple[bytes, bytes, frozenset[str] | None]]:
+        """The users with hidden texts: key, <mono-ts> of the latest text, channels where they are hidden or None."""
+        found = []
+        for user, channels in self._decisions.hidden_users().items() if self._decisions is not None else ():
+            row = self._reader.last(b"%b%b!%d!" % (author_view.PREFIX, user.hex().encode(), TEXT))
+            if row is not None:
+                found.append((user, row[0][-SORT_TIME_SIZE_BYTES:], channels))
+        return found
+
+    def _is_hidden(self, digest: bytes, author: bytes, channel: str, place: bytes) -> bool:
+        decisions = self._decisions
+        return decisions is not None and decisions.text_hidden_by(digest, author, channel, time_of(place)) is not None
+
+    def _by(self, author: bytes, channel: str, after: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (<mono-ts>, hash) of an author's texts in a channel after a place."""
+        group = escape(channel) + b"!" + author.hex().encode()
+        prefix = b"%b%b!%d!" % (channel_state.MEMBER_PREFIX, group, TEXT)
+        start = prefix + after + b"~" if after else prefix
+        for key, digest in self._reader.scan(start, after_prefix(prefix)):
+            yield key[len(prefix) :], digest
