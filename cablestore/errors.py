@@ -38,6 +38,10 @@ class CursorError(CableStoreError, ValueError):
     """A text is no cursor of what it is used for. Cursors come from an earlier page, unchanged."""
 
 
+class SearchError(CableStoreError, ValueError):
+    """A search has no word, is too long, or goes on with a cursor that is none."""
+
+
 class ModerationError(CableStoreError, ValueError):
     """A seed is malformed, or an act of moderation is one that the protocol forbids."""
 

@@ -20,6 +20,7 @@ class OptionalDistribution(NamedTuple):
 OPTIONAL: Final = {
     "Crypto": OptionalDistribution("pycryptodome", "archive"),
     "aiohttp": OptionalDistribution("aiohttp", "archive"),
+    "apsw": OptionalDistribution("apsw", "search"),
     "farmhash": OptionalDistribution("FarmHash", "sds-nim"),
     "google": OptionalDistribution("protobuf", "archive"),
     "grpc": OptionalDistribution("grpcio", "reindex-connect"),

@@ -28,6 +28,7 @@ _SECTIONS: Final = {
         "log": ("read", "Show the messages of CHANNEL, the newest last."),
         "channels": ("read", "List the channels."),
         "users": ("read", "List all users who wrote, or the members of a channel."),
+        "search": ("search", "Search the messages for WORDS."),
         "show": ("read", "Show a post, or who deleted or dropped it."),
         "stats": ("read", "Show counts, sizes of views, and posts of each period."),
     },

@@ -10,6 +10,7 @@
     generation-000001/  an earlier LevelDB, kept to go back to; or one that STORE does not name. That one is not
                         touched, unless its file UNNAMED says that a rebuild or a reindexing left it
     sds/                causal logs and their lock: `cablestore.sds.log`
+    search.sqlite       full-text index, and search.sqlite-wal while it is open; both can be removed: `cablestore.search`
     scratch-*/          temporary files of a rebuild or a check
     damaged-000001/     a LevelDB that could not be read completely, kept when it was rebuilt
 
@@ -50,8 +51,20 @@ _DAMAGED: Final = "damaged-"
 _SCRATCH: Final = "scratch-"
 CAUSAL_LOGS: Final = "sds"
 """Folder of causal logs. It may exist before the store, and a rebuild does not change it."""
+SEARCH_INDEX: Final = "search.sqlite"
+SEARCH_FILES: Final = (SEARCH_INDEX, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wal", "shm", "journal")))
+"""Files of the full-text index. SQLite makes the others beside the first."""
 _OWN_NAMES: Final = frozenset(
-    {_STORE, f"{_STORE}{_BEFORE_RENAME}", _LOCK, IDENTITY_FILE, CAUSAL_LOGS, "control.sock", "peers.json"}
+    {
+        _STORE,
+        f"{_STORE}{_BEFORE_RENAME}",
+        _LOCK,
+        IDENTITY_FILE,
+        CAUSAL_LOGS,
+        "control.sock",
+        "peers.json",
+        *SEARCH_FILES,
+    }
 )
 _NUMBERED: Final = re.compile(f"({_GENERATION}|{_DAMAGED})([0-9]{{6,18}})")
 

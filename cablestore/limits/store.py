@@ -70,6 +70,19 @@ MAX_UNREAD_COUNTED: Final = 1_000
 """Unread texts and mentions that are counted in one channel. This number means that there are as many or more, so a
 client shows "999+"."""
 
+MAX_SEARCH_CHARACTERS: Final = 1_000
+"""Characters of one search. People enter a few words; a pasted page is refused."""
+
+MAX_SEARCH_TERMS: Final = 32
+"""Words and phrases of one search. All of them must be in a text."""
+
+MAX_SEARCH_RANKED: Final = 50_000
+"""Texts among which the best are found: the newest that match. Each costs a microsecond, and a common word is in every
+fifth text."""
+
+SEARCH_CATCH_UP_S: Final = 2.0
+"""Seconds that a search reads what is new in the store before it answers from what it has read: 100,000 posts."""
+
 MAX_REFUSED_REMEMBERED: Final = 100_000
 """Refused posts of dropped users and channels whose hashes are remembered, 200 bytes each, so that they are not
 requested again. Further ones are refused by author and channel when they come."""

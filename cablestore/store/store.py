@@ -31,6 +31,7 @@ from cablestore.protocol.body import Body, Delete, Info
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
+from cablestore.search.index import SearchIndex
 from cablestore.store import answers, retention
 from cablestore.store.attending import Attending
 from cablestore.store.attention import Attention
@@ -45,6 +46,7 @@ from cablestore.store.key_file import StoreIdentity
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Snapshot, Stats, stats_of
+from cablestore.store.searching import Searching
 from cablestore.store.writing import Writing
 from cablestore.views import CATALOG, user_info
 
@@ -54,12 +56,12 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Attending, Following, Writing):
+class CableStore(Attending, Following, Searching, Writing):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
     returns one that does not change. `Following` adds those that wait for events, `Attending` what the user has read,
-    `Writing` a method for each common post.
+    `Searching` full-text search, `Writing` a method for each common post.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class CableStore(Attending, Following, Writing):
         self._identity.known()
         self._attention = Attention(engine, store_identity)
         self._judge = Judge(engine, store_identity, self._attention, is_active=moderated)
+        self._search = SearchIndex(self.path, engine.dialect, engine.snapshot, self._database_name)
         self.moderation: Final = Moderator(engine, self._judge, self._composer, clock)
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local: Final = LocalValues(engine)
@@ -188,6 +191,7 @@ class CableStore(Attending, Following, Writing):
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open raise StoreClosedError."""
+        self._search.close()
         self._engine.close()
         self._verifier.close()
 
@@ -206,6 +210,11 @@ class CableStore(Attending, Following, Writing):
     def path(self) -> Path | None:
         """The store's folder, None for a store in memory."""
         return None if self._engine.folder is None else self._engine.folder.path
+
+    def _database_name(self) -> str:
+        """Return a name that no other database has, for what is kept beside it."""
+        header = None if self._engine.folder is None else self._engine.folder.header
+        return "memory" if header is None else f"{header.store_id} {header.generation}"
 
     @property
     def identity(self) -> Identity:

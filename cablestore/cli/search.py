@@ -1,0 +1,142 @@
+"""Command that searches: search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import click
+
+from cablestore.cli.channel_argument import complete_channel
+from cablestore.cli.messages import message_fields
+from cablestore.cli.options import common_options, full_users
+from cablestore.cli.output import Output, colour_of, safe
+from cablestore.cli.remote import offered
+from cablestore.cli.stores import open_to_read
+from cablestore.cli.terminal import Text
+from cablestore.cli.values import Moment
+from cablestore.store.searching import Order, SearchHit
+from cablestore.store.store import CableStore
+
+_LOOK_S: Final = 0.5
+"""How often `search --index` looks whether its client is still connected."""
+_NAME_CHARACTERS: Final = 20
+
+
+def _serve_search(store: CableStore, out: Output, *, only_index: bool, **chosen: Any) -> None:
+    """Run `search` in the process that has the store open. It does not wait for a large index unless asked to."""
+    _require_words(chosen["words"], only_index=only_index)
+    pending = 0
+    while only_index and (pending := store.update_search_index(timeout_s=_LOOK_S)) and out.is_wanted():
+        pass
+    if only_index:
+        _tell_index(out, pending)
+    else:
+        _show(store, out, **chosen)
+
+
+@offered(_serve_search)
+@click.command()
+@click.argument("words", nargs=-1)
+@click.option("--channel", shell_complete=complete_channel, help="Only messages of this channel.")
+@click.option("--author", metavar="USER", help="Only messages of this user: a name, or the first digits of the key.")
+@click.option("--since", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
+@click.option("--until", type=Moment(), help="Only messages before this time.")
+@click.option("-n", "--number", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of messages.")
+@click.option(
+    "--order", type=click.Choice(get_args(Order)), default="newest", show_default=True, help="The newest or best first."
+)
+@click.option("--cursor", metavar="CURSOR", help="Continue after an earlier search, which printed this.")
+@click.option("--index", "only_index", is_flag=True, help="Only bring the index up to date.")
+@common_options
+def search(path: Path, out: Output, only_index: bool, **chosen: Any) -> None:
+    """Search the messages for WORDS.
+
+    A message must have all of them. "two words" in quotes must follow each other, and rust* is the beginning of a word.
+    Case and accents do not matter. In Chinese, Japanese and Korean each character is a word.
+    """
+    _require_words(chosen["words"], only_index=only_index)
+    with open_to_read(path) as store:
+        pending = store.update_search_index(timeout_s=0)
+        with out.progress("indexing", pending) as progress:
+            pending = store.update_search_index(progress=progress)
+        if only_index:
+            _tell_index(out, pending)
+        else:
+            _show(store, out, **chosen)
+
+
+def _require_words(words: tuple[str, ...], *, only_index: bool) -> None:
+    if bool(words) == only_index:
+        raise click.UsageError("say what to search for, or --index and no words")
+
+
+def _tell_index(out: Output, pending: int) -> None:
+    text = f"about {pending:,} posts are not in the index yet" if pending else "the search index is up to date"
+    out.say(text, pending=pending)
+
+
+def _show(
+    store: CableStore,
+    out: Output,
+    *,
+    words: tuple[str, ...],
+    channel: str | None,
+    author: str | None,
+    since: int | None,
+    until: int | None,
+    number: int,
+    order: Order,
+    cursor: str | None,
+) -> None:
+    user = None if author is None else full_users(store, [author])[0]
+    shown = 0
+    while True:  # a page has fewer messages than asked for where many are hidden
+        page = store.search(
+            " ".join(words),
+            channel=channel,
+            author=user,
+            after=since,
+            before=until,
+            limit=number - shown,
+            cursor=cursor,
+            order=order,
+        )
+        for hit in page.hits:
+            out.say(_line(hit, out), **_fields(hit))
+        shown += len(page.hits)
+        cursor = page.cursor
+        if cursor is None or shown >= number:
+            break
+    if out.as_json:
+        out.say("", cursor=cursor, pending=page.pending)
+    if not shown:
+        out.note("nothing found")
+    if cursor is not None:
+        out.note(f"for more: --cursor {cursor}")
+    if page.pending:
+        out.note(f"about {page.pending:,} posts are not in the index yet: search again, or run `search --index`")
+
+
+def _line(hit: SearchHit, out: Output) -> Text:
+    message = hit.message
+    line = Text(f"{out.when(message.timestamp_ms)}  ")
+    line.append(safe(message.channel), style="dim")
+    line.append("  ")
+    line.append(safe(message.name)[:_NAME_CHARACTERS], style=colour_of(message.author))
+    line.append("  ")
+    for text, is_match in hit.excerpt.parts():
+        line.append(safe(text), style="bold yellow" if is_match else "")
+    line.append(f"  {message.hash.hex()[:8]}", style="dim")
+    return line
+
+
+def _fields(hit: SearchHit) -> dict[str, Any]:
+    return message_fields(hit.message) | {
+        "marks": hit.marks,
+        "excerpt": hit.excerpt.text,
+        "excerpt_marks": hit.excerpt.marks,
+    }
+
+
+COMMANDS: Final = (search,)

@@ -1,0 +1,242 @@
+"""Index of one store: it reads the store until it is in step, and finds texts. For any number of threads.
+
+A new index reads all posts in order of their hashes, which is fastest, and then what arrived meanwhile. After that it
+follows the arrival log. What an entry says of a post is not used: a text is in the index if the store has it. So
+reading an entry twice does no harm.
+
+One lock guards the file. A thread holds it for one question, or for one step of catching up, and reads posts without
+it. So searches of other threads are answered between two steps. A step that another thread was faster to do is dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cablestore import limits
+from cablestore.errors import StorageError, StoreClosedError
+from cablestore.extras import naming_extras
+from cablestore.index import arrival_log
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.batches import Progress, no_progress
+from cablestore.index.database import SnapshotSource
+from cablestore.index.meta import SIZES_KEY, decode_sizes
+from cablestore.index.reader import DATA_PREFIX, Reader
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import Post
+from cablestore.search.documents import Document, author_word, channel_word, document_of, id_floor
+from cablestore.search.query import Term, matches, terms_of
+from cablestore.search.words import words_of
+
+if TYPE_CHECKING:
+    from cablestore.search.table import IndexState, IndexTable
+
+_POSTS_READ: Final = 5_000
+"""Posts or entries of the log that one step reads: about a tenth of a second, and 5 MB."""
+_OF_POSTS: Final = frozenset({EventKind.ACCEPTED, EventKind.DELETED, EventKind.DISCARDED})
+
+
+class IndexThrownAwayError(StorageError):
+    """The file was damaged, and an empty one is in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is searched: the terms, the channel, the author, and start <= time < end."""
+
+    terms: list[Term]
+    channel: str | None
+    author: bytes | None
+    start_ms: int
+    end_ms: int | None
+
+    @property
+    def expression(self) -> str:
+        """The question in FTS5's language, without the time."""
+        parts = ["{text} : (" + " AND ".join(term.expression for term in self.terms) + ")"]
+        parts += [] if self.channel is None else ["{place} : " + channel_word(self.channel)]
+        parts += [] if self.author is None else ["{place} : " + author_word(self.author)]
+        return " AND ".join(parts)
+
+    @property
+    def ids(self) -> tuple[int, int]:
+        """The ids of the time: the first, and the one after the last."""
+        return id_floor(self.start_ms), id_floor(limits.MAX_TIMESTAMP_MS + 1 if self.end_ms is None else self.end_ms)
+
+    def chooses(self, post: Post) -> bool:
+        """Tell whether channel, author and time of a post are those that are searched."""
+        return (
+            self.channel in {None, post.channel}
+            and self.author in {None, post.author}
+            and self.start_ms <= post.timestamp_ms
+            and (self.end_ms is None or post.timestamp_ms < self.end_ms)
+        )
+
+
+class SearchIndex:
+    """Index of one store. Its file is opened when it is first used."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        dialect: Dialect,
+        snapshot: Callable[[], tuple[SnapshotSource, Reader]],
+        source: Callable[[], str],
+    ) -> None:
+        """Make an index in a folder, or in memory. `source` names the store's present database."""
+        self._folder = folder
+        self._dialect = dialect
+        self._snapshot = snapshot
+        self._source = source
+        self._lock = threading.Lock()
+        self._table: IndexTable | None = None
+        self._is_open = True
+
+    @contextmanager
+    def _locked(self) -> Iterator[IndexTable]:
+        """Take the lock and open the file if it is not open. A damaged file is thrown away."""
+        with naming_extras("search needs"):
+            from cablestore.search.table import DamagedIndexError, IndexTable  # noqa: PLC0415 - an extra brings apsw
+        with self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store is closed")
+            if self._table is None:
+                self._table = IndexTable(self._folder)
+            try:
+                yield self._table
+            except DamagedIndexError:
+                self._table.clear()
+                raise IndexThrownAwayError("the search index was damaged and is made again: search again") from None
+
+    def close(self) -> None:
+        """Wait for the running step, then close the file."""
+        with self._lock:
+            self._is_open = False
+            if self._table is not None:
+                self._table.close()
+
+    # --- catching up ---------------------------------------------------------------------------
+
+    def catch_up(self, timeout_s: float | None = None, progress: Progress = no_progress) -> int:
+        """Read what is new in the store, for about `timeout_s` at most. Returns about how many posts are left to read.
+
+        `progress` is called with the number of posts and entries of the log that were read.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        source = self._source()
+        state, reader = self._snapshot()
+        with state:
+            self._require_fit(reader, source)
+            return self._follow(reader, until, progress)
+
+    def _require_fit(self, reader: Reader, source: str) -> None:
+        """Throw the index away if it is not of this database, or if the log is not the one that it has read."""
+        with self._locked() as table:
+            known = table.state()
+            if known.source == source and known.mark == _mark(reader, known.position):
+                return
+            if known.source:
+                table.clear()
+            position = arrival_log.next_sequence(reader) - 1
+            table.update(
+                known._replace(source=source, position=position, mark=_mark(reader, position), read_to=""), (), ()
+            )
+
+    def _follow(self, reader: Reader, until: float | None, progress: Progress) -> int:
+        last = arrival_log.next_sequence(reader) - 1
+        while True:
+            with self._locked() as table:
+                known, must_purge = table.state(), table.must_purge()
+            if known.read_to is not None:
+                read = self._read_posts(reader, known, known.read_to)
+            elif known.position < last:
+                read = self._read_log(reader, known)
+            elif must_purge:
+                read = 0
+                with self._locked() as table:
+                    if table.must_purge():
+                        table.purge()
+            else:
+                return 0
+            progress(read)
+            if until is not None and time.monotonic() >= until:
+                return self._left(reader, last)
+
+    def _left(self, reader: Reader, last: int) -> int:
+        """Return about how many posts and entries of the log are not read yet."""
+        with self._locked() as table:
+            known = table.state()
+        left = max(0, last - known.position)
+        if known.read_to is not None:  # hashes are spread evenly
+            posts = decode_sizes(reader.get(SIZES_KEY))["data"].rows
+            left += max(1, round(posts * (1 - int((known.read_to or "0").ljust(8, "0")[:8], 16) / 2**32)))
+        return left
+
+    def _read_posts(self, reader: Reader, known: IndexState, read_to: str) -> int:
+        start = DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX
+        rows = list(islice(reader.scan(start, after_prefix(DATA_PREFIX)), _POSTS_READ))
+        hashes = [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for key, _ in rows]
+        docs = [document_of(digest, raw, self._dialect) for digest, (_, raw) in zip(hashes, rows, strict=True)]
+        is_last = len(rows) < _POSTS_READ
+        self._write(known, known._replace(read_to=None if is_last else hashes[-1].hex()), docs, [])
+        return len(rows)
+
+    def _read_log(self, reader: Reader, known: IndexState) -> int:
+        entries = list(islice(arrival_log.entries(reader, known.position), _POSTS_READ))
+        docs, removed = list[Document | None](), list[bytes]()
+        for digest in dict.fromkeys(entry.hash for entry in entries if entry.kind in _OF_POSTS):
+            raw = reader.get(DATA_PREFIX + digest.hex().encode())
+            if raw is None:
+                removed.append(digest)
+            else:
+                docs.append(document_of(digest, raw, self._dialect))
+        # A part of the log may be lost. Then what is left of it was read.
+        position = entries[-1].sequence if entries else arrival_log.next_sequence(reader) - 1
+        self._write(known, known._replace(position=position, mark=_mark(reader, position)), docs, removed)
+        return len(entries)
+
+    def _write(
+        self, known: IndexState, following: IndexState, docs: list[Document | None], removed: list[bytes]
+    ) -> None:
+        with self._locked() as table:
+            if table.state() == known:
+                table.update(following, [doc for doc in docs if doc is not None], removed)
+
+    # --- finding -------------------------------------------------------------------------------
+
+    def question(
+        self, text: str, channel: str | None, author: bytes | None, start_ms: int, end_ms: int | None
+    ) -> Question:
+        """Read what a person entered. Raises SearchError."""
+        with self._locked() as table:
+            return Question(terms_of(text, table.tokenize), channel, author, start_ms, end_ms)
+
+    def newest(self, question: Question, place: int | None, number: int) -> list[tuple[int, bytes]]:
+        """Return (id, beginning of the hash) of texts that match, the newest first: those before the id `place`."""
+        start, stop = question.ids
+        with self._locked() as table:
+            return table.newest(question.expression, start, stop if place is None else min(place, stop), number)
+
+    def ranked(self, question: Question, skipped: int, number: int) -> list[tuple[int, bytes]]:
+        """Return the same, the best first, among the newest `limits.MAX_SEARCH_RANKED` that match."""
+        with self._locked() as table:
+            return table.ranked(question.expression, *question.ids, skipped, number, limits.MAX_SEARCH_RANKED)
+
+    def marks(self, question: Question, text: str) -> Iterator[tuple[int, int]]:
+        """Yield begin and end of each match in a text."""
+        with self._locked() as table:
+            words = words_of(text, table.tokenize)
+        return matches(question.terms, words)
+
+
+def _mark(reader: Reader, position: int) -> bytes:
+    """Return the content of an entry of the arrival log, nothing if it is not there."""
+    entry = next(arrival_log.entries(reader, position - 1), None) if position > 0 else None
+    return b"" if entry is None or entry.sequence != position else bytes((entry.kind,)) + entry.hash

@@ -1,0 +1,66 @@
+"""Query: what a person enters into a search box, read without errors of syntax.
+
+    rust lifetimes      texts with both words, in any order
+    "borrow checker"    the words next to each other, in this order
+    borrow*             words that begin so; "borrow ch"* is a phrase whose last word begins so
+
+All other characters separate words: `don't` is the phrase `don t`. Quotes that are not closed end with the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from cablestore import limits
+from cablestore.errors import SearchError
+from cablestore.search.words import Tokenize, Word, words_of
+
+_TERM: Final = re.compile(r'"([^"]*)(?:"(\*?)|$)|([^\s"]+)')
+_UNENCODABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+class Term(NamedTuple):
+    """Words that must follow each other. With `is_prefix` the last one is only the beginning of a word."""
+
+    words: tuple[str, ...]
+    is_prefix: bool
+
+    @property
+    def expression(self) -> str:
+        """The term in FTS5's language. Words are letters, marks and digits alone, so nothing needs an escape."""
+        return f'"{" ".join(self.words)}"' + "*" * self.is_prefix
+
+
+def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
+    """Return the terms of a query, each once. Raises SearchError if there is none, or if there are too many."""
+    if len(text) > limits.MAX_SEARCH_CHARACTERS:
+        raise SearchError(
+            f"the search has {len(text):,} characters, allowed are {limits.MAX_SEARCH_CHARACTERS:,}: enter fewer words"
+        )
+    found: dict[Term, None] = {}
+    for quoted, after, plain in _TERM.findall(_UNENCODABLE.sub(" ", text)):
+        words = tuple(word.word for word in words_of(quoted or plain, tokenize))
+        if words:
+            found[Term(words, after == "*" or plain.endswith("*"))] = None
+    if not found:
+        raise SearchError(f"{text!r} has no word to search for. Words are made of letters and digits")
+    if len(found) > limits.MAX_SEARCH_TERMS:
+        raise SearchError(
+            f"the search has {len(found)} terms, allowed are {limits.MAX_SEARCH_TERMS}: enter fewer words"
+        )
+    return list(found)
+
+
+def matches(terms: list[Term], words: list[Word]) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each place in a text, given by its words, where a term matches."""
+    plain = [word.word for word in words]
+    for term in terms:
+        size, first = len(term.words), term.words[0]
+        for at in range(len(words) - size + 1):
+            last = plain[at + size - 1]
+            if (size > 1 and plain[at] != first) or tuple(plain[at : at + size - 1]) != term.words[:-1]:
+                continue
+            if last.startswith(term.words[-1]) if term.is_prefix else last == term.words[-1]:
+                yield words[at].start, words[at + size - 1].end

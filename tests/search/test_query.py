@@ -1,0 +1,143 @@
+"""What people enter, read into terms, and where terms match: any text is read, and none is an error of syntax."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore import limits
+from cablestore.errors import SearchError
+from cablestore.search.excerpt import EXCERPT_CHARACTERS, excerpt_of, merged
+from cablestore.search.query import Term, matches, terms_of
+from cablestore.search.table import IndexTable
+from cablestore.search.words import words_of
+
+TABLE = IndexTable(None)
+ALPHABET = st.one_of(
+    st.characters(exclude_categories=["Cs"]),
+    st.sampled_from('aA bé"*-():^{}+~ßİ京東ッﾀﾞ한ᄒ\u0301\u200d\u3099नम\x00\n'),
+)
+
+
+def read(text: str) -> list[tuple[str, bool]]:
+    return [(" ".join(term.words), term.is_prefix) for term in terms_of(text, TABLE.tokenize)]
+
+
+def matched(query: str, text: str) -> list[str]:
+    places = merged(matches(terms_of(query, TABLE.tokenize), words_of(text, TABLE.tokenize)))
+    return [text[start:end] for start, end in places]
+
+
+def test_words_phrases_and_prefixes_are_read() -> None:
+    assert read("rust  Lifetimes") == [("rust", False), ("lifetimes", False)]
+    assert read('"Borrow Checker" is') == [("borrow checker", False), ("is", False)]
+    assert read('rust* "borrow ch"*') == [("rust", True), ("borrow ch", True)]
+    assert read("don't c++ a.b*") == [("don t", False), ("c", False), ("a b", True)]
+    assert read("rust rust RUST") == [("rust", False)]
+    assert read('x"open quotes') == [("x", False), ("open quotes", False)]
+    assert read("NOT a OR b AND c NEAR(d e)") == [
+        ("not", False), ("a", False), ("or", False), ("b", False), ("and", False), ("c", False), ("near d", False),
+        ("e", False),
+    ]  # fmt: skip
+    assert read("東京 タワー") == [("東 京", False), ("タ ワ ー", False)]
+
+
+@pytest.mark.parametrize("text", ["", "  ", "!!!", '""', '"', "*", "- + *", "\x00", "\U0001f389", "\ud800"])
+def test_a_search_without_a_word_says_so(text: str) -> None:
+    with pytest.raises(SearchError, match="has no word to search for"):
+        read(text)
+
+
+def test_a_search_has_limits() -> None:
+    assert len(read(" ".join(f"w{i}" for i in range(limits.MAX_SEARCH_TERMS)))) == limits.MAX_SEARCH_TERMS
+    with pytest.raises(SearchError, match="33 terms, allowed are 32"):
+        read(" ".join(f"w{i}" for i in range(limits.MAX_SEARCH_TERMS + 1)))
+    assert read("a" * limits.MAX_SEARCH_CHARACTERS)
+    with pytest.raises(SearchError, match="1,001 characters, allowed are 1,000"):
+        read("a" * (limits.MAX_SEARCH_CHARACTERS + 1))
+
+
+@given(st.text(ALPHABET, max_size=40))
+def test_whatever_is_entered_is_no_error_for_fts5(text: str) -> None:
+    try:
+        terms = terms_of(text, TABLE.tokenize)
+    except SearchError:
+        return
+    expression = " AND ".join(term.expression for term in terms)
+    assert TABLE.newest("{text} : (" + expression + ")", 0, 2**62, 5) == []
+    again = terms_of(" ".join(term.expression for term in terms), TABLE.tokenize)
+    assert again == terms  # words are what they are, cut a second time
+
+
+@given(st.text(ALPHABET, max_size=60), st.integers(0, 10), st.integers(1, 4), st.booleans())
+def test_what_fts5_finds_is_marked(text: str, first: int, size: int, is_prefix: bool) -> None:
+    """Words in their places are the words that FTS5 cuts, and a phrase of them is marked."""
+    words = words_of(text, TABLE.tokenize)
+    assert all(0 <= word.start < word.end <= len(text) for word in words)
+    chosen = words[first : first + size]
+    if chosen:
+        term = Term(tuple(word.word for word in chosen), is_prefix)
+        assert (chosen[0].start, chosen[-1].end) in set(matches([term], words))
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "marked"),
+    [
+        ("cafe", "a CAFÉ, cafés", ["CAFÉ"]),
+        ("cafe*", "a CAFE\u0301, cafés", ["CAFE\u0301", "cafés"]),
+        ("strasse", "die Straße", ["Straße"]),
+        ("ξεσκεπαζω", "ΞΕΣΚΕΠΆΖΩ", ["ΞΕΣΚΕΠΆΖΩ"]),
+        ("istanbul", "İstanbul", ["İstanbul"]),
+        ("tieng viet", "tiếng Việt", ["tiếng", "Việt"]),
+        ("йод", "Йод и йод", ["Йод", "йод"]),
+        ("שלום", "שָׁלוֹם", ["שָׁלוֹם"]),
+        ("rust", "rust\U0001f980!", ["rust"]),
+        ("\U0001f980", "rust\U0001f980!", ["\U0001f980"]),
+        ("नमस्ते", "नमस्ते दुनिया", ["नमस्ते"]),
+        ("ﬁne", "fine", ["fine"]),
+        ("abc", "ＡＢＣ", ["ＡＢＣ"]),
+        ("京", "東京都", ["京"]),
+        ("東京", "東京都と東 京", ["東京", "東 京"]),
+        ("タワー", "東京ﾀﾜｰ", ["ﾀﾜｰ"]),
+        ("ガ", "ｶﾞ", ["ｶﾞ"]),
+        ("녕하", "안녕하세요", ["녕하"]),
+        ("한국", "\u1112\u1161\u11ab\u1100\u116e\u11a8", ["\u1112\u1161\u11ab\u1100\u116e\u11a8"]),
+        ("中文", "用中文写", ["中文"]),
+        ('"a b" c', "a-b, a c b", ["a-b", "c"]),
+        ("a b", "x", []),
+    ],
+)
+def test_case_accents_and_width_do_not_matter(query: str, text: str, marked: list[str]) -> None:
+    assert matched(query, text) == marked
+
+
+@given(st.text(ALPHABET, max_size=500), st.data())
+def test_an_excerpt_is_one_safe_line_with_the_first_match(text: str, data: st.DataObject) -> None:
+    places = data.draw(st.lists(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
+    marks = merged((start, end) for start, end in places if start < end)
+    found = excerpt_of(text, marks)
+    assert len(found.text) <= EXCERPT_CHARACTERS + 2
+    assert not {unicodedata.category(c) for c in found.text} & {"Cc", "Cf", "Zl", "Zp"}
+    assert "".join(part for part, _ in found.parts()) == found.text
+    assert bool(found.marks) == bool(marks)
+    if marks:
+        begin, end = found.marks[0]
+        shown = text[marks[0][0] : marks[0][1]]
+        plain = "".join(" " if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} else c for c in shown)
+        assert plain.startswith(found.text[begin:end])
+
+
+def test_a_long_text_is_cut_around_the_match() -> None:
+    text = "lorem " * 100 + "needle" + " ipsum" * 100
+    found = excerpt_of(text, ((600, 606),))
+    assert found.text.startswith("…")
+    assert found.text.endswith("…")
+    assert [part for part, is_match in found.parts() if is_match] == ["needle"]
+
+
+def test_the_tokenizer_is_the_one_of_the_table() -> None:
+    assert isinstance(TABLE._tokenizer, apsw.FTS5Tokenizer)
