@@ -140,6 +140,10 @@ class NodeError(CableStoreError):
     """A node fails: an address is malformed or in use, or a peer cannot be reached."""
 
 
+class InvitationError(CableStoreError, ValueError):
+    """A text is no invitation to a cabal, or one that nobody could use. No message shows a key."""
+
+
 class ArchiveError(CableStoreError):
     """A history archive, its index or its torrent cannot be made, fetched or trusted."""
 

@@ -191,4 +191,4 @@ def serving() -> Iterator[Callable[..., Served]]:
 @pytest.fixture
 def quick_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the clock often, so that a test of a time-out is short."""
-    monkeypatch.setattr("cablestore.peers.node._TICK_S", 0.02)
+    monkeypatch.setattr("cablestore.peers.core._TICK_S", 0.02)

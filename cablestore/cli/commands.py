@@ -46,6 +46,7 @@ _SECTIONS: Final = {
         "unblock": ("moderate", "Take posts of USERS again."),
     },
     "Peers": {
+        "invite": ("invite", "Print an invitation to the cabal, for those who should join."),
         "serve": ("serve", "Run a peer until SIGTERM or Ctrl-C."),
         "sync": ("serve", "Fetch once what a peer has and this store lacks."),
         "reconcile": ("reconcile", "Exchange once with a store what either lacks."),

@@ -10,7 +10,7 @@ import click
 
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, size
-from cablestore.cli.serve_options import AddressType, peer_options, settings_of
+from cablestore.cli.serve_options import AddressType, invited, peer_options, settings_of
 from cablestore.cli.service import run_on_loop
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import Moment
@@ -44,6 +44,7 @@ def reconcile(
     an audit finds a difference. Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so
     on.
     """
+    invited(chosen)
     settings = replace(settings_of(chosen), reconciles=True)
     with open_store(path, create=create) as store, out.progress("reconciling", None) as progress:
 

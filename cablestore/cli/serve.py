@@ -16,6 +16,7 @@ import structlog
 
 from cablestore import __version__
 from cablestore.cli import values
+from cablestore.cli.invite import inviting
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import control
@@ -24,6 +25,7 @@ from cablestore.cli.serve_options import (
     PREFIX,
     AddressType,
     address_options,
+    invited,
     read_config,
     setting_options,
     settings_of,
@@ -32,10 +34,10 @@ from cablestore.cli.serve_options import (
 )
 from cablestore.cli.service import StopSignal, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
-from cablestore.errors import StorageError
+from cablestore.errors import NodeError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.moderation import Seed, UserRole
-from cablestore.peers import Address, Node, NodeSettings, SyncReport
+from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
@@ -47,6 +49,7 @@ metrics."""
 _SECTIONS: Final = {
     "Addresses": ("listen", "connect", "reconcile_listen", "reconcile_connect", "metrics"),
     "Cabal and channels": (
+        "invitation",
         "cabal_key",
         "moderation_seed",
         "channels",
@@ -98,7 +101,7 @@ def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
     # A new identity is created now, so that a problem with its file is reported now.
     public_key = store.identity.public_key.hex()
     _allow_files(plan.settings.max_peers + _OTHER_FILES)
-    with _controlled(store, path):
+    with inviting(store, plan.settings.cabal_key, plan.connect), _controlled(store, path):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
         status = run_on_loop(_serve(store, out, plan))
     _LOG.info("stopped", extra={"store": str(path)})
@@ -256,15 +259,19 @@ def serve(
     Every option can also be set in the environment, as CABLESTORE_SERVE_LISTEN and so on, with spaces between several
     values, or in a file. Options override the environment, and the environment overrides the file.
     """
-    if not (listen or connect or reconcile_listen or reconcile_connect):
-        raise click.UsageError("no address is given: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
     if (reconcile_listen or reconcile_connect) and not chosen["reconcile"]:
         raise click.UsageError("--reconcile-listen and --reconcile-connect need --reconcile")
-    settings = settings_of(chosen)
     log_to_standard_error(
         is_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()),
         level=log_level or ("warning" if quiet else "info"),
     )
+    invitation = invited(chosen)
+    if invitation is not None:
+        connect = tuple(dict.fromkeys((*connect, *invitation.peers)))
+        moderation_seed = _seed_of(invitation, moderation_seed)
+    if not (listen or connect or reconcile_listen or reconcile_connect):
+        raise click.UsageError("no address is given: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
+    settings = settings_of(chosen)
     if quiet:
         out = Output(as_json=False, quiet=True)
     unknown = unknown_variables(ctx.command)
@@ -277,18 +284,31 @@ def serve(
         return run(store, path, out, plan)
 
 
-def join_with_seed(store: CableStore, text: str) -> None:
-    """Give a store its moderation seed, unless it had this one before: what was revoked stays revoked."""
+def _seed_of(invitation: Invitation, text: str | None) -> str | None:
+    """Return the seed of an invitation, or the one that was given as text if the invitation has none."""
+    if not invitation.seed:
+        return text
+    if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
+        raise click.UsageError("the moderation seed is another one than that of the invitation: give only one of them")
+    return invitation.seed.hex()
+
+
+def join_with_seed(store: CableStore, text: str) -> bool:
+    """Give a store its moderation seed, unless it had this one before: what was revoked stays revoked.
+
+    Tells whether it was given.
+    """
     known = store.moderation.seed
     if known is not None and known.roles == Seed.read_hex(text, 0).roles:
         if known.revoked_at_ms is not None:
             _LOG.warning("the moderation seed was revoked and is not used", extra={"users": len(known.roles)})
-        return
+        return False
     store.moderation.join_with_seed(text)
     _LOG.info(
         "joined with a moderation seed, which `cablestore moderation --revoke-seed` revokes",
         extra={f"{role.name.lower()}_{number}": user.hex() for number, (user, role) in enumerate(_seeded(store), 1)},
     )
+    return True
 
 
 def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
@@ -297,17 +317,25 @@ def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_SYNC"})
-@click.argument("address", metavar="HOST:PORT", type=AddressType(to_connect=True))
+@click.argument("address", metavar="HOST:PORT", required=False, type=AddressType(to_connect=True))
 @sync_options
 @common_options
-def sync(path: Path, out: Output, address: Address, create: bool, **chosen: Any) -> None:
+def sync(path: Path, out: Output, address: Address | None, create: bool, **chosen: Any) -> None:
     """Fetch once what a peer has and this store lacks. The peer may fetch what it lacks at the same time.
 
-    Options can also be set in the environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
+    Without HOST:PORT, the peer is the first one of the invitation that can be reached. Options can also be set in the
+    environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
     """
+    invitation = invited(chosen)
+    addresses = (address,) if address is not None else () if invitation is None else invitation.peers
+    if not addresses:
+        raise click.UsageError("Missing argument 'HOST:PORT'." + ("" if invitation is None else " It names no peer."))
     settings = settings_of(chosen)
-    with open_store(path, create=create) as store, out.progress("syncing", None) as progress:
-        report = run_on_loop(_sync_once(store, settings, address, progress))
+    with open_store(path, create=create) as store:
+        if invitation is not None and invitation.seed and join_with_seed(store, invitation.seed.hex()):
+            out.note("the invitation has a moderation seed: `cablestore moderation` shows it, and revokes it")
+        with out.progress("syncing", None) as progress:
+            report = run_on_loop(_sync_once(store, settings, addresses, progress, out))
     _tell_sync(out, report)
     if report.unstored:
         raise StorageError(
@@ -316,10 +344,21 @@ def sync(path: Path, out: Output, address: Address, create: bool, **chosen: Any)
 
 
 async def _sync_once(
-    store: CableStore, settings: NodeSettings, address: Address, progress: Callable[[int], None]
+    store: CableStore,
+    settings: NodeSettings,
+    addresses: tuple[Address, ...],
+    progress: Callable[[int], None],
+    out: Output,
 ) -> SyncReport:
+    """Fetch from the first peer that has all that it offers. Raises the error of the last one."""
+    *others, last = addresses
     async with Node(store, settings) as node:
-        return await node.sync_once(address, progress)
+        for address in others:
+            try:
+                return await node.sync_once(address, progress)
+            except NodeError as error:
+                out.note(f"{error}; the next peer is tried")
+        return await node.sync_once(last, progress)
 
 
 def _tell_sync(out: Output, report: SyncReport) -> None:

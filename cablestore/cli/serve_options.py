@@ -15,7 +15,7 @@ from cablestore.cli.options import all_of
 from cablestore.cli.output import safe
 from cablestore.cli.values import cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
-from cablestore.peers import Address, NodeSettings
+from cablestore.peers import Address, Invitation, NodeSettings
 
 PREFIX: Final = "CABLESTORE_SERVE"
 """Begin of the names of environment variables that `serve` reads."""
@@ -110,12 +110,18 @@ class AddressType(click.ParamType[Address]):
 
 peer_options = all_of(
     click.option(
+        "--invitation",
+        type=click.Path(path_type=Path, allow_dash=True),
+        metavar="FILE",
+        help="File with an invitation, or - for standard input: the cabal key, peers and the moderation seed in it are "
+        "used. `cablestore invite` prints one.",
+    ),
+    click.option(
         "--cabal-key",
         type=cabal_key,
         metavar="@FILE|HEX",
-        help="Shared key of all members, 64 hex digits: encrypts connections and keeps others out. Use a file or the "
-        "environment: "
-        "every user of the machine can see the command line.",
+        help="Shared key of all members, 64 hex digits: encrypts connections and keeps others out. Use a file, an "
+        "invitation or the environment: every user of the machine can see the command line.",
     ),
     click.option(
         "--channels", type=channel_name, multiple=True, help="Follow only this channel; repeatable [default: all]."
@@ -183,6 +189,18 @@ def _option(name: str, setting: Field[Any]) -> Callable[[Any], Any]:
 
 setting_options = all_of(*(_option(name, setting) for name, setting in _SETTINGS.items()))
 """Options of `serve` that each set one field of the settings."""
+
+
+def invited(chosen: dict[str, Any]) -> Invitation | None:
+    """Return the invitation that options choose, and set its cabal key among them. Raises InvitationError."""
+    path = chosen.pop("invitation")
+    if path is None:
+        return None
+    invitation = Invitation.read(path)
+    if chosen["cabal_key"] not in (None, invitation.cabal_key):
+        raise click.UsageError("the cabal key is another one than that of the invitation: give only one of them")
+    chosen["cabal_key"] = invitation.cabal_key
+    return invitation
 
 
 def settings_of(chosen: dict[str, Any]) -> NodeSettings:

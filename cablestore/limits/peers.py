@@ -96,6 +96,16 @@ MAX_PEERS_REMEMBERED: Final = 1_000
 """Peers for which the time is kept up to which their history is stored. Those that were synced longest ago are dropped
 first."""
 
+MAX_PEER_EVENTS: Final = 1_024
+"""Changes of a node's peers that wait for one reader. Beyond it they are given up, and the reader is told so."""
+
+MAX_INVITATION_PEERS: Final = 32
+"""Peers that an invitation names: enough to find one that is there, few enough to be tried in turn."""
+
+MAX_INVITATION_SIZE_CHARACTERS: Final = 16_384
+"""Characters of an invitation: as many peers with long names and as large a seed as it may have. A wrong file is refused
+early."""
+
 MAX_PEERS_PER_ADDRESS: Final = 256
 """Connections from one address. Many people may share one behind a router."""
 

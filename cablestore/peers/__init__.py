@@ -2,16 +2,43 @@
 
 `Node` answers peers, follows channels, forwards requests of legacy peers, and stores what peers send.
 
+    core        the parts of a node, and what goes on between them
+    peer_events who is connected, and what changes
     context     services of a node, given to all its parts         threads     the threads that use the store
     link        what the connections of both ports share           connection  one Cable connection
     listener    one port: listen, connect, stay connected          answering   the answers to one peer
     sync        what a node asks of its peers                      fetch       how it gets the posts that they offer
     relay       forwarding of legacy requests                      live, news  what live requests get
+    invitation  what somebody needs to join, on one line
     reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable
 """
 
+from cablestore.peers.invitation import Invitation
 from cablestore.peers.node import Node
+from cablestore.peers.peer_events import (
+    Peer,
+    PeerConnected,
+    PeerEvent,
+    PeerEvents,
+    PeerEventsMissed,
+    PeerInStep,
+    PeerLost,
+)
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.settings import Address, NodeSettings
 
-__all__ = ["Address", "Node", "NodeSettings", "ReconcileReport", "SyncReport"]
+__all__ = [
+    "Address",
+    "Invitation",
+    "Node",
+    "NodeSettings",
+    "Peer",
+    "PeerConnected",
+    "PeerEvent",
+    "PeerEvents",
+    "PeerEventsMissed",
+    "PeerInStep",
+    "PeerLost",
+    "ReconcileReport",
+    "SyncReport",
+]

@@ -10,6 +10,7 @@ from typing import Any
 
 from cablestore import limits
 from cablestore.peers.metrics import Metrics
+from cablestore.peers.peer_events import PeerWatchers
 from cablestore.peers.restrictions import RestrictionKeeper
 from cablestore.peers.settings import NodeSettings
 from cablestore.peers.sync_state import SyncState
@@ -35,6 +36,7 @@ class PeerContext:
     restrictions: RestrictionKeeper
     marks: SyncState
     metrics: Metrics
+    watchers: PeerWatchers
     run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Runs a coroutine until it ends or the node stops."""
 

@@ -12,8 +12,10 @@ from cablestore import limits
 from cablestore.errors import DecodeError, HandshakeError, ReconcileError
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
+from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost
 from cablestore.peers.settings import Address
 from cablestore.protocol.secure_channel import SecureChannel
+from cablestore.store.store import system_clock_ms
 
 BLOCKED: Final = "the local user blocks the peer"
 """Why a connection ends."""
@@ -30,6 +32,11 @@ class PeerLink(asyncio.Protocol, ABC):
         self.dialed: Final = dialed
         self.name = str(dialed or "?")
         self.host = "?"
+        self.number: Final = context.watchers.next_number()
+        self.is_in_step: bool | None = None
+        """As `Peer.is_in_step`."""
+        self._address = dialed or Address("?", 0)
+        self._since_ms = 0
         self.is_ours: Final = dialed is not None
         self.closed: Final[asyncio.Future[str]] = context.loop.create_future()
         """Done with the reason when the connection is over."""
@@ -83,7 +90,8 @@ class PeerLink(asyncio.Protocol, ABC):
         address = transport.get_extra_info("peername")
         if address:
             self.host = address[0]
-            self.name = str(Address(address[0], address[1]))
+            found = Address(address[0], address[1])
+            self.name, self._address = str(found), self.dialed or found
             _keep_alive(transport.get_extra_info("socket"))
         refusal = self._admit()
         if refusal:
@@ -125,6 +133,8 @@ class PeerLink(asyncio.Protocol, ABC):
 
     def _establish(self) -> None:
         self.established.set_result(True)
+        self._since_ms = system_clock_ms()
+        self._context.watchers.tell(PeerConnected(self.peer))
         self._begin()
 
     def eof_received(self) -> None:
@@ -142,6 +152,8 @@ class PeerLink(asyncio.Protocol, ABC):
         if not self.closed.done():
             self.closed.set_result(reason)
         self._lost()
+        if self.is_established:
+            self._context.watchers.tell(PeerLost(self.peer, reason))
         self._context.log.info("disconnected", extra={"peer": self.name, "reason": reason})
 
     # --- state ---------------------------------------------------------------------------------
@@ -150,6 +162,27 @@ class PeerLink(asyncio.Protocol, ABC):
     def is_established(self) -> bool:
         """Whether messages can be exchanged."""
         return self.established.done() and self.established.result()
+
+    @property
+    def peer(self) -> Peer:
+        """What programs see of the connection at this moment."""
+        return Peer(
+            number=self.number,
+            address=self._address,
+            key=self.remote_static,
+            is_outgoing=self.is_ours,
+            only_reconciles=bool(self.port_name),
+            since_ms=self._since_ms,
+            received_size_bytes=self.received_size_bytes,
+            sent_size_bytes=self.sent_size_bytes,
+            is_in_step=self.is_in_step,
+        )
+
+    def set_in_step(self, is_in_step: bool) -> None:
+        """Note how a reconciliation over the connection ended."""
+        if self.is_in_step is not is_in_step and not self.closed.done():
+            self.is_in_step = is_in_step
+            self._context.watchers.tell(PeerInStep(self.peer))
 
     @property
     def remote_static(self) -> bytes | None:

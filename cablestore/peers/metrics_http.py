@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_w
 from prometheus_client.registry import Collector
 
 from cablestore.errors import CableStoreError, NodeError
+from cablestore.peers.core import NodeCore
 from cablestore.peers.node import Node
 from cablestore.peers.settings import Address
 
@@ -47,13 +48,14 @@ def exporter(node: Node, address: Address) -> Iterator[Address]:
     ...     with exporter(node, Address("127.0.0.1", 9464)) as address:
     ...         ...
     """
-    heartbeat = Heartbeat(node.context.loop)
+    core = node._core  # noqa: SLF001 - this module is a part of the node
+    heartbeat = Heartbeat(core.context.loop)
     try:
         server = (_Server6 if ":" in address.host else _Server)(address, _Handler)
     except (OSError, ValueError, TypeError) as error:  # no host can have this name
         heartbeat.end()
         raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
-    server.set_app(_App(node, heartbeat))
+    server.set_app(_App(core, heartbeat))
     thread = threading.Thread(
         target=server.serve_forever, args=(_LOOKS_EVERY_S,), name="cablestore-exporter", daemon=True
     )
@@ -97,11 +99,11 @@ class Heartbeat:
 class _App:
     """The WSGI application that answers requests."""
 
-    def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
-        self._node = node
+    def __init__(self, core: NodeCore, heartbeat: Heartbeat) -> None:
+        self._core = core
         self._heartbeat = heartbeat
         registry = CollectorRegistry()  # one of the exporter's own, so that the node's does not change
-        registry.register(cast(Collector, node.metrics.registry))  # it collects as a collector does
+        registry.register(cast(Collector, core.metrics.registry))  # it collects as a collector does
         lag = Gauge("cablestore_loop_lag_seconds", "How late the event loop is", registry=registry)
         lag.set_function(lambda: heartbeat.lag_s)
         ProcessCollector(registry=registry)
@@ -135,7 +137,7 @@ class _App:
         health: dict[str, Any] = {"status": "failing" if reason else "ok"}
         if reason:
             health["reason"] = reason
-        load = self._node.load()
+        load = self._core.load()
         health |= {
             "peers": load.peers,
             "live_requests": load.live_requests,
@@ -151,11 +153,11 @@ class _App:
         lag_s = self._heartbeat.lag_s
         if lag_s > STUCK_S:
             return f"the event loop has been stuck for {lag_s:.0f} s"
-        if self._node.metrics.failed_writes:
-            failure = self._node.context.writes.failure
+        if self._core.metrics.failed_writes:
+            failure = self._core.context.writes.failure
             return f"posts cannot be stored until this is mended and the process started again: {failure}"
         try:
-            self._node.store.stats()
+            self._core.store.stats()
         except CableStoreError as error:
             return f"the store cannot be read: {error}"
         return ""

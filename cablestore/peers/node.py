@@ -1,204 +1,65 @@
-"""The node: brings together its ports, the store, live requests, forwarding, syncing and reconciling."""
+"""A node, as programs see it: listen, connect, fetch once, and who is connected. `core` has what it is made of."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
-from typing import Any, Final, Self
+from collections.abc import Callable
+from typing import Final, Self
 
 from cablestore import limits
-from cablestore.errors import NodeError
-from cablestore.peers.answering import Answer
 from cablestore.peers.connection import Connection
-from cablestore.peers.context import PeerContext
-from cablestore.peers.inspecting import InspectionThread
-from cablestore.peers.intake import PostIntake
-from cablestore.peers.listener import PeerListener
-from cablestore.peers.live import LiveRequests
-from cablestore.peers.metrics import Metrics, NodeLoad
-from cablestore.peers.news import News
+from cablestore.peers.core import NodeCore
+from cablestore.peers.metrics import NodeLoad
+from cablestore.peers.peer_events import Peer, PeerEvents
 from cablestore.peers.reconcile_port import ReconcilePort
-from cablestore.peers.reconciler import Reconciler
-from cablestore.peers.relay import Loops, Route
 from cablestore.peers.report import ReconcileReport, SyncReport
-from cablestore.peers.restrictions import RestrictionKeeper
 from cablestore.peers.settings import Address, NodeSettings
-from cablestore.peers.sweeper import Sweeper
-from cablestore.peers.sync import Sync
-from cablestore.peers.sync_state import SyncState
-from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
-from cablestore.protocol.exchange import Exchange, Fault, Names, ResponseEvent
-from cablestore.protocol.message import ListRequest, PostRequest, Request, StateRequest, TimeRangeRequest
-from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
 
-_TICK_S: Final = 1.0
-_ROWS_PER_FORWARD: Final = 20
-"""What it costs to ask another peer, in rows."""
-
 
 class Node:
-    """A store among peers, and the `ConnectionOwner` of its connections. Use it in an `async with` on its loop.
+    """A store among peers. Use it in an `async with` on its loop.
 
     >>> async with Node(store, NodeSettings()) as node:
     ...     await node.listen(Address("127.0.0.1", 13333))
     ...     node.keep_connected(Address("192.0.2.7", 13333))
     """
 
-    context: PeerContext
-    sync: Sync
-    reconciler: Reconciler
-    reconcile_port: ReconcilePort
-    intake: PostIntake
-    sweeper: Sweeper
-    _listener: PeerListener[Connection]
-    _inspection: InspectionThread
-    _feed: FeedThread
-
     def __init__(self, store: CableStore, settings: NodeSettings | None = None) -> None:
         self.store: Final = store
         self.settings: Final = settings or NodeSettings()
-        self.log: Final = logging.getLogger("cablestore.node")
-        self.metrics: Final = Metrics(store, self.load)
-        self.live: Final = LiveRequests(store.dialect)
-        self._by_session: Final[dict[Session, Connection]] = {}
-        self._routes: Final[dict[Exchange, Route]] = {}
-        """By the request of the peer that asked."""
-        self._routes_of_forwarded: Final[dict[Exchange, Route]] = {}
-        """By the requests to other peers."""
-        self._loops: Final = Loops()
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
-        self._is_stopping = False
-
-    # --- life ----------------------------------------------------------------------------------
+        self._core: Final = NodeCore(store, self.settings)
 
     async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        reads = ReadThread(self.store, loop)
-        self.context = context = PeerContext(
-            store=self.store,
-            dialect=self.store.dialect,
-            settings=self.settings,
-            loop=loop,
-            log=self.log,
-            watch=Stopwatch(),
-            reads=reads,
-            restrictions=RestrictionKeeper(self.store, reads, self._restricted),
-            writes=WriteThread(self.store, loop),
-            marks=SyncState(self.store.path),
-            metrics=self.metrics,
-            run=self._run,
-        )
-        self._listener = PeerListener(context, partial(Connection, context, self), _until_closed)
-        self.intake = PostIntake(context, self._halt_fetches)
-        self.sync = Sync(context, self.intake, self.connections)
-        self.reconciler = Reconciler(context, self.intake, self.sync)
-        self.reconcile_port = ReconcilePort(context, self.reconciler)
-        self.sweeper = Sweeper(self.store, self.log)
-        self._inspection = InspectionThread(context, self._by_session.get, self._send_on)
-        self._feed = FeedThread(
-            self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
-        )
-        await context.restrictions.read()
-        self._run(self._tick())
-        self._run(self.sync.look_at_channels())
+        await self._core.start()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Stop in good order: no new connections, what is written goes out, what arrived is stored."""
-        self._is_stopping = True
-        loop, ports = self.context.loop, (self._listener, self.reconcile_port)
-        for port in ports:
-            port.stop()
-        self.sweeper.stop()
-        self.context.restrictions.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*(port.close() for port in ports))
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.sweeper.close()
-        await self.reconciler.close()
-        await self._inspection.close()
-        for worker in (self._feed, self.context.writes):
-            await loop.run_in_executor(None, worker.close)
-        await self.context.reads.close()
-        await asyncio.sleep(0)  # the loop takes what the threads handed over last
-        self.context.marks.save()
+        await self._core.stop()
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self.context.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None and not self._is_stopping:
-            self.log.error("a task failed", exc_info=task.exception())
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            now_s = self.context.loop.time()
-            for link in (*self.connections, *self.reconcile_port.links):
-                link.tick(now_s)
-            self._disconnect_slowest()
-            if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
-                self.context.restrictions.read_soon()
-            self.sweeper.look()
-            self.context.marks.save()
-
-    def _halt_fetches(self) -> None:
-        self.sync.fetches.halt()
-
-    def _disconnect_slowest(self) -> None:
-        sizes = {connection: connection.held_size_bytes for connection in self.connections}
-        held = sum(sizes.values())
-        by_size = sorted(sizes, key=sizes.__getitem__)
-        while held > self.settings.max_queued_total_size_bytes:
-            slowest = by_size.pop()
-            held -= sizes[slowest]
-            slowest.close("it reads too slowly, and the memory for queues is used up")
-
-    def load(self) -> NodeLoad:
-        """Return the load of the node at this moment. In any thread."""
-        connections, context = list(self.connections), self.context
-        return NodeLoad(
-            peers=len(connections),
-            live_requests=self.live.count,
-            queued_size_bytes=sum(connection.queued_size_bytes for connection in connections),
-            received_size_bytes=sum(connection.received_size_bytes for connection in connections),
-            sent_size_bytes=sum(connection.sent_size_bytes for connection in connections),
-            reads_waiting=context.reads.waiting,
-            ingest_queued_size_bytes=context.writes.queued_size_bytes,
-            wanted_hashes=len(self.sync.fetches.wanted),
-        )
-
-    # --- what a program calls ------------------------------------------------------------------
+    # --- connections ---------------------------------------------------------------------------
 
     @property
     def connections(self) -> set[Connection]:
         """The connections of the Cable port, in both directions."""
-        return self._listener.links
+        return self._core.connections
 
     async def listen(self, address: Address) -> Address:
         """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
-        return await self._listener.listen(address)
+        return await self._core.listener.listen(address)
 
     async def connect(self, address: Address, timeout_s: float = limits.HANDSHAKE_TIMEOUT_S) -> Connection:
         """Connect to a peer, the handshake included. Raises NodeError."""
-        return await self._listener.connect(address, timeout_s)
+        return await self._core.listener.connect(address, timeout_s)
 
     def keep_connected(self, address: Address) -> None:
         """Stay connected to a peer. After a failure, try again after longer and longer pauses."""
-        self._listener.keep_connected(address)
+        self._core.listener.keep_connected(address)
 
     async def sync_once(self, address: Address, progress: Callable[[int], None] | None = None) -> SyncReport:
         """Fetch what a peer has and the store lacks, then end the connection. Raises NodeError."""
-        return await self.sync.once(address, self._connect_once, progress)
+        return await self._core.sync.once(address, self._core.connect_once, progress)
 
     async def reconcile_once(
         self,
@@ -215,9 +76,9 @@ class Node:
         Posts of the channels and the window of the settings move both ways, unless they are older than `since_ms`. An
         audit moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
         """
-        return await self.reconciler.once(
+        return await self._core.reconciler.once(
             address,
-            self._connect_met if over_cable else self.reconcile_port.connect,
+            self._core.connect_met if over_cable else self.reconcile_port.connect,
             Terms(from_ms=since_ms),
             report or ReconcileReport(),
             expected="a store that reconciles" if over_cable else "the reconciliation port of a store",
@@ -225,192 +86,25 @@ class Node:
             progress=progress,
         )
 
-    # --- connections ---------------------------------------------------------------------------
+    # --- who is connected ----------------------------------------------------------------------
 
-    async def _connect_once(self, address: Address) -> Connection:
-        """Connect to a peer for one purpose: nothing else is asked of it."""
-        return await self._listener.connect(address, new_link=partial(Connection, self.context, self, is_once=True))
+    def peers(self) -> list[Peer]:
+        """Return who is connected, in order of time. Of handshakes that are not done there is nothing."""
+        return self._core.peers()
 
-    async def _connect_met(self, address: Address) -> Connection:
-        """Connect to a Cable port, and wait until both sides know that the other one reconciles. Raises NodeError."""
-        connection = await self._connect_once(address)
-        connection.greet()
-        await asyncio.wait({connection.met}, timeout=limits.GREETING_TIMEOUT_S)
-        if not connection.is_met:
-            connection.end("it does not reconcile")
-            is_closed = connection.closed.done()
-            reason = connection.closed.result() if is_closed else "it is no cablestore, or does not reconcile"
-            raise NodeError(f"{address} was not recognised within {limits.GREETING_TIMEOUT_S:g} s: {reason}")
-        return connection
+    def peer_events(self) -> PeerEvents:
+        """Return an async iterator of what changes from now on: `PeerConnected`, `PeerInStep`, `PeerLost`.
 
-    def admit(self, connection: Connection) -> str:
-        """Add a connection. Returns why it is refused, or ""."""
-        self._by_session[connection.session] = connection
-        self.metrics.connections[connection.is_ours].inc()
-        return self._listener.admit(connection)
-
-    def established(self, connection: Connection) -> None:
-        """Start to exchange messages with a peer."""
-        self.log.info("connected", extra={"peer": connection.name, "dialed": connection.is_ours})
-        if self._feed.has_skipped:
-            self._feed.has_skipped = False
-            self.context.restrictions.read()
-        if connection.audience.is_blocked:
-            connection.banish()
-            return
-        self.sync.begin(connection)
-        if self.settings.reconciles and not connection.is_once:
-            connection.greet()
-
-    def _restricted(self, dropped: frozenset[str], asks_again: bool) -> None:
-        """Keep to restrictions that were read: end connections with those that the local user blocks (4.6.1.1)."""
-        for link in (*self.connections, *self.reconcile_port.links):
-            if link.is_established and link.audience.is_blocked:
-                if isinstance(link, Connection):
-                    self.sync.lost(link)
-                link.banish()
-        self.sync.restricted(dropped, asks_again=asks_again)
-
-    def met(self, connection: Connection) -> None:
-        """Start to reconcile with a peer: both sides know that the other one does."""
-        if connection.is_ours and not connection.is_once and not connection.is_banished:
-            self._run(self.reconciler.keep_in_step(connection))
-
-    def is_reconciling(self, connection: Connection) -> bool:
-        """Tell whether a reconciliation over the connection is under way."""
-        return self.reconciler.is_under_way(connection)
-
-    def received_extra(self, connection: Connection, frame: bytes) -> None:
-        """Take a frame of a reconciliation."""
-        if not connection.is_banished:
-            self.reconciler.received(connection, frame)
-
-    def lost(self, connection: Connection) -> None:
-        """Forget a connection that is over."""
-        self._listener.remove(connection)
-        self.intake.paused.discard(connection)
-        self._by_session.pop(connection.session, None)
-        self.metrics.disconnected(connection.received_size_bytes, connection.sent_size_bytes)
-        self.sync.lost(connection)
-
-    # --- answering -----------------------------------------------------------------------------
-
-    def request(self, connection: Connection, exchange: Exchange) -> bool:
-        """Start to follow a request of the peer. False if it was refused and must not be answered.
-
-        That is so if the request came in a circle, or if the peer has too many live requests for the same already: each
-        of them gets all news of it.
+        It begins with this call: call `peers` after it, without an `await` in between, and nothing is missed. It ends
+        when the node stops.
         """
-        request = exchange.request
-        if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
-            connection.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
-            connection.session.refuse(exchange)
-            return False
-        self.metrics.requests[type(request)].inc()
-        if request.ttl > 0 and self.settings.relays:
-            if self._loops.is_loop(connection.session, request, self._by_session):
-                connection.session.refuse(exchange)
-                return False
-            is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0) and not self._is_dropped(
-                request
-            )
-            if is_forwarded and connection.share.is_left() and not connection.is_banished:
-                route = Route(connection.session, exchange, self._inspection, self._routes_of_forwarded)
-                self._routes[exchange] = route
-                if not isinstance(request, PostRequest):
-                    self._forward(route)
-        if request.is_live:
-            self.live.add(connection, exchange)
-        return True
+        return self._core.watchers.follow()
 
-    def _is_dropped(self, request: Request) -> bool:
-        """Tell whether a request is for a channel that is dropped."""
-        channel = request.channel if isinstance(request, TimeRangeRequest | StateRequest) else ""
-        return self.store.dialect.channel_id(channel) in self.context.restrictions.now.channels
+    @property
+    def reconcile_port(self) -> ReconcilePort:
+        """The port for reconciliation alone, with a `listen`, `connect` and `keep_connected` of its own."""
+        return self._core.reconcile_port
 
-    def _forward(self, route: Route, hashes: tuple[bytes, ...] | None = None) -> None:
-        others = [known.session for known in self.connections if known.is_established and not known.is_banished]
-        route.forward(others, self.context.loop.time(), hashes)
-        origin = self._by_session.get(route.origin)
-        if origin is not None:
-            origin.share.charge(_ROWS_PER_FORWARD * len(others))
-        self._flush_all()
-
-    def _flush_all(self) -> None:
-        for connection in list(self.connections):
-            connection.flush()
-
-    def to_give(self, exchange: Exchange, hashes: list[bytes]) -> Sequence[bytes]:
-        """Return those of the store's hashes that the peer did not get from others."""
-        route = self._routes.get(exchange)
-        return hashes if route is None else route.fresh(hashes)
-
-    def answered(self, connection: Connection, answer: Answer) -> None:
-        """Conclude a request for which the store has no more, unless others or the future may have."""
-        exchange = answer.exchange
-        self.metrics.answer_seconds[type(exchange.request)].observe(self.context.loop.time() - answer.began_s)
-        route = self._routes.get(exchange)
-        if exchange.is_over:
-            pass
-        elif route is not None:
-            self._answered_here(route, answer)
-        elif isinstance(exchange.request, ListRequest):
-            connection.session.answer_names(exchange, answer.names)
-        else:
-            connection.session.finish(exchange)
-        live = self.live.get(exchange) if exchange.request.is_live else None
-        if live is not None:
-            live.caught_up(answer.sequence)
-        if exchange.is_over:
-            self.dropped(exchange)
-
-    def _answered_here(self, route: Route, answer: Answer) -> None:
-        """Add what the store had for a request that others are asked too. For posts, they are asked only now."""
-        route.names.update(answer.names)
-        if isinstance(route.exchange.request, PostRequest):
-            route.fresh(answer.found)
-            missing = tuple(digest for digest in route.exchange.request.hashes if digest not in answer.found)
-            if missing:
-                self._forward(route, missing)
-        route.finish()
-
-    def dropped(self, exchange: Exchange) -> None:
-        """Forget a request of the peer that is over."""
-        if exchange.request.is_live:
-            self.live.remove(exchange)
-        route = self._routes.pop(exchange, None)
-        if route is not None:
-            route.end()
-            self._flush_all()
-
-    def responded(self, connection: Connection, event: ResponseEvent) -> None:
-        """Take a part of the answer to a request of ours, or its end: for the peer that it was forwarded for, or for us."""
-        route = self._routes_of_forwarded.get(event.exchange)
-        if route is None:
-            self.sync.take(connection, event)
-        else:
-            if isinstance(event, Names):  # others may know a channel that is dropped here (moderation.md 5.1.3.7)
-                dropped, channel_id = self.context.restrictions.now.channels, self.store.dialect.channel_id
-                event = event._replace(channels=tuple(c for c in event.channels if channel_id(c) not in dropped))
-            route.take(connection.session, event)
-            self._send_on(route)
-
-    def _send_on(self, route: Route) -> None:
-        """Send what a route has passed on, and forget the request if that was the end."""
-        origin = self._by_session.get(route.origin)
-        if origin is not None:
-            origin.flush()
-        if route.exchange.is_over:
-            self.dropped(route.exchange)
-
-    def _deliver(self, news: list[News]) -> None:
-        self.context.restrictions.heard(news)
-        self.sync.heard(news)
-        for live in self.live.deliver(news):
-            live.connection.flush()
-            if live.exchange.is_over:
-                self.dropped(live.exchange)
-
-
-async def _until_closed(connection: Connection) -> None:
-    await asyncio.wait({connection.closed})
+    def load(self) -> NodeLoad:
+        """Return the load of the node at this moment. In any thread."""
+        return self._core.load()

@@ -55,6 +55,9 @@ _END_WAIT_S: Final = 2.0
 
 _UNDER_WAY: Final = "another reconciliation with this peer is under way"
 
+_UNDECIDED: Final = ("refused", "stopped")
+"""Outcomes that do not tell whether the stores are equal."""
+
 
 class ReconcileJob(NamedTuple):
     """Work of one conversation, or of several."""
@@ -328,6 +331,8 @@ class Reconciler:
             for each in (report, own):
                 current.add_to(each)
             is_audit = current.talk.purpose is Purpose.AUDIT
+            if not is_audit and outcome not in _UNDECIDED:
+                link.set_in_step(outcome == "done")
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)
             fields = {
                 "peer": link.name,

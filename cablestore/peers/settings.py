@@ -34,7 +34,7 @@ class Address(NamedTuple):
             port = (rest.removeprefix(":") or port) if bracket else ""
         elif text.count(":") == 1:
             host, port = text.split(":")
-        if not host or not port.isdecimal() or int(port) > 65_535:
+        if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
             raise NodeError(f"{text!r} is no address: expected host:port, as in 127.0.0.1:{default_port}")
         return cls(host, int(port))
 

@@ -16,7 +16,7 @@ from cablestore import CableStore, limits
 from cablestore.cli import serve as service
 from cablestore.cli.serve_options import config_keys
 from cablestore.moderation import UserRole
-from cablestore.peers import Address, NodeSettings
+from cablestore.peers import Address, Invitation, NodeSettings
 from cablestore.protocol.secure_channel import PROLOGUE
 
 Command = Callable[..., tuple[int, str, str]]
@@ -92,7 +92,10 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     assert set(tomllib.loads(text)["serve"]) == set(config_keys(service.serve))
     (tmp_path / "key").write_text(KEY)
     text = text.replace("/etc/cablestore/cabal-key", str(tmp_path / "key"))
-    (tmp_path / "seed").write_bytes(bytes([UserRole.ADMIN, *bytes(32)]))
+    seed = bytes([UserRole.ADMIN, *bytes(32)])
+    (tmp_path / "seed").write_bytes(seed)
+    (tmp_path / "invitation").write_text(str(Invitation(bytes.fromhex(KEY), (Address("another.example", 1),), seed)))
+    text = text.replace("/etc/cablestore/invitation", str(tmp_path / "invitation"))
     text = text.replace("/etc/cablestore/seed", str(tmp_path / "seed"))
     file = toml(tmp_path, text.replace("/var/lib/cablestore/store", str(tmp_path / "store")))
     with CableStore.open(tmp_path / "store"):

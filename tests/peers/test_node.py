@@ -317,8 +317,8 @@ async def test_liar(how: str) -> None:
             await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))
             assert sum(fault in reason for reason in net.log.reasons()) == len(liars), net.log.reasons()
         for node in net.nodes:
-            assert len(node.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER * len(node.connections)
+            assert len(node._core.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER * len(node.connections)
         for liar in liars:
             await liar.close()
-        await every(net.nodes, lambda node: not len(node.sync.fetches.wanted))
+        await every(net.nodes, lambda node: not len(node._core.sync.fetches.wanted))
         assert not any(link.closed.done() for link in net.links), "an honest link was given up"

@@ -129,7 +129,7 @@ async def test_a_peer_that_does_not_ask_for_its_notice_goes_after_a_while() -> N
         await until(lambda: net.nodes[0].connections)
         [link] = net.nodes[0].connections
         assert link.is_banished
-        now_s = net.nodes[0].context.loop.time()
+        now_s = net.nodes[0]._core.context.loop.time()
         link.tick(now_s)
         assert not link.closed.done()
         link.tick(now_s + limits.BLOCK_NOTICE_S)

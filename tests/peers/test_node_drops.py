@@ -100,7 +100,7 @@ async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_
         for _ in range(3):
             link = await node.connect(address)
             await until(lambda: all(has(store, new[1])))
-            await until(lambda: not node.sync.fetches.wanted and not node.sync.fetches.storing)
+            await until(lambda: not node._core.sync.fetches.wanted and not node._core.sync.fetches.storing)
             link.close("again")
             await until(lambda: not node.connections)
         asked = [digest for keeper in keepers for m in keeper.asked(PostRequest) for digest in m.hashes]

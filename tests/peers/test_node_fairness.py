@@ -134,7 +134,7 @@ def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
     @on_standing_loop
     async def scenario() -> None:
         async with listening(texts(MANY), rows_in_advance=IN_ADVANCE) as (node, address):
-            node.context.watch = Hearing(node)
+            node._core.context.watch = Hearing(node)
             honest = await ByHand.connect(address)
             async with greedy(node, address, kind) as peer:
                 await until(lambda: has_had_its_share(peer), lambda: vars(peer))

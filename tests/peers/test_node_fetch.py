@@ -42,7 +42,7 @@ async def test_fetches_open_and_fetch_posts() -> None:
         asked = [digest for request in (*requests, following) for digest in request.hashes]
         assert tuple(asked) == hashes[: len(asked)]
         assert await asks_for_no_posts(peer)
-        assert len(node.sync.fetches.wanted) == len(hashes) - limits.FETCH_POSTS
+        assert len(node._core.sync.fetches.wanted) == len(hashes) - limits.FETCH_POSTS
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
@@ -59,7 +59,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
 
 
 def nothing_waits(node: Node) -> bool:
-    fetches = node.sync.fetches
+    fetches = node._core.sync.fetches
     return not len(fetches.wanted) and not fetches.storing
 
 
@@ -76,9 +76,9 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
             await deliver(peer, posts)
             await until(lambda: node.store.last_sequence == limits.FETCH_POSTS)
             await deliver(peer, posts)
-            await until(lambda: node.sync.fetches.is_halted)
-            assert node.metrics.failed_writes == 1
-            assert node.context.writes.failure.startswith("the disk refused")
+            await until(lambda: node._core.sync.fetches.is_halted)
+            assert node._core.metrics.failed_writes == 1
+            assert node._core.context.writes.failure.startswith("the disk refused")
             await until(lambda: nothing_waits(node))
             other = await ByHand.connect(address)
             await offered(other, tuple(posts))
@@ -100,7 +100,7 @@ def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> 
             assert 0 < report.posts < 2_000
             assert report.posts + report.unstored <= 2_000
             assert report.unstored > 0
-            assert not node.context.marks._peers
+            assert not node._core.context.marks._peers
 
     scenario()
 

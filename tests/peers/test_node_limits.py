@@ -153,7 +153,7 @@ async def test_max_live_alike() -> None:
         peer.send(*[LIVE] * (limits.MAX_LIVE_ALIKE + 3), LIVE._replace(channel="other"))
         peer.send(*[StateRequest(b"", "default", 1)] * limits.MAX_LIVE_ALIKE)
         await peer.hashes()
-        assert node.live.count == 2 * limits.MAX_LIVE_ALIKE + 1
+        assert node._core.live.count == 2 * limits.MAX_LIVE_ALIKE + 1
         assert only(node).faults == 3
         node.store.ingest(raws(ANN.text("default", "new")))
         for _ in range(limits.MAX_LIVE_ALIKE):
@@ -161,7 +161,7 @@ async def test_max_live_alike() -> None:
             assert isinstance(message, HashResponse)
         assert await peer.is_silent()
         peer.send(*[CancelRequest(b"", peer_id(peer, number)) for number in range(1, 10)])
-        await until(lambda: node.live.count == 2 * limits.MAX_LIVE_ALIKE - 8)
+        await until(lambda: node._core.live.count == 2 * limits.MAX_LIVE_ALIKE - 8)
         await peer.close()
 
 

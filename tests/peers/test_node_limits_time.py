@@ -91,7 +91,7 @@ async def test_idle_timeout_s() -> None:
         async with listening(idle_timeout_s=0.3) as (node, address):
             silent, live, talker = [await ByHand.connect(address) for _ in range(3)]
             live.send(LIVE)
-            await until(lambda: len(node.connections) == 3 and node.live.count == 1)
+            await until(lambda: len(node.connections) == 3 and node._core.live.count == 1)
             for _ in range(10):
                 assert await talker.hashes() == []
                 await pass_time(0.1)

@@ -76,7 +76,7 @@ def test_limit_is_shared_by_history_and_news() -> None:
             store.ingest(raws(early, elsewhere, *news))
             await until(lambda: peer.is_concluded(asked))
             assert peer.hashes(asked)[2:] == [post.hash for post in news[:2]]
-            assert not node.live.count
+            assert not node._core.live.count
 
     run(main())
 
@@ -159,7 +159,7 @@ def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) 
             for one in asked:
                 found = peer.hashes(one)
                 assert len(found) == len(set(found)) == len(posts)
-            assert node.live.count == len(asked)
+            assert node._core.live.count == len(asked)
 
     run(main())
 
@@ -173,10 +173,10 @@ def test_cancel_ends_it(request_: Any) -> None:
     async def main() -> None:
         async with asking(ANN.text(CHANNEL, "x")) as (node, store, peer):
             asked, other = peer.ask(request_), peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
-            await until(lambda: node.live.count == 2)
+            await until(lambda: node._core.live.count == 2)
             await quiet(peer, 1, other)
             peer.say(CancelRequest(b"\xffcan", asked))
-            await until(lambda: node.live.count == 1)
+            await until(lambda: node._core.live.count == 1)
             before = len(peer.answers_to(asked))
             store.ingest(raws(ANN.join(CHANNEL), ANN.topic(CHANNEL, "t"), BOB.text(CHANNEL, "y"), act()))
             await quiet(peer, 2, other)
@@ -325,7 +325,7 @@ def test_what_is_written_is_everywhere_soon(dialect: Dialect) -> None:
         stores = [memory(n, dialect, [ann.text(CHANNEL, "x", at=at(0))]) for n in range(4)]
         async with network(*stores, settings=slow) as net:
             await net.line()
-            await until(lambda: sum(node.live.count for node in net.nodes) == 3 * 2 * 3)
+            await until(lambda: sum(node._core.live.count for node in net.nodes) == 3 * 2 * 3)
             text, topic = ann.text(CHANNEL, "now", at=at(1)), ann.topic(CHANNEL, "now", at=at(2))
             stores[0].ingest(raws(text, topic, ann.join(CHANNEL, at=at(3)), ann.named("Ann", at=at(4))))
             await net.are_alike()

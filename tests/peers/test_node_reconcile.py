@@ -27,7 +27,7 @@ KEYS = pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypte
 
 
 def counted(node: Node, name: str, **labels: str) -> float:
-    found = node.metrics.registry.get_sample_value(f"cablestore_reconcile_{name}", labels)
+    found = node._core.metrics.registry.get_sample_value(f"cablestore_reconcile_{name}", labels)
     return found or 0.0
 
 
@@ -165,14 +165,14 @@ async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
     quick = NodeSettings(reconcile_every_s=0.1, reconcile_window_ms=60_000)
     async with two_nodes(store, empty, settings=quick) as (one, other, address):
         link = await other.reconcile_port.connect(address)
-        task = other._run(other.reconciler.keep_in_step(link))
+        task = other._core._run(other._core.reconciler.keep_in_step(link))
         await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
         store.ingest(raws(*recent(ANN, 5, age_ms=10**9)))
         link.end("by the test")
         await soon(task)
         link = await other.reconcile_port.connect(address)
         before = counted(other, "sessions_total", side="us", outcome="done")
-        task = other._run(other.reconciler.keep_in_step(link))
+        task = other._core._run(other._core.reconciler.keep_in_step(link))
         await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= before + 2)
         assert not are_alike(one, other)
         object.__setattr__(other.settings, "reconcile_all_every_s", 0.0)
@@ -201,7 +201,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
                     cutter.left = rng.randrange(120_000)
                     while await is_whole(other, through, over_cable):
                         pass
-                    await until(lambda: not len(one.reconciler))
+                    await until(lambda: not len(one._core.reconciler))
                 cutter.left = 2**60
                 await once(other, through, over_cable=over_cable)
             await until(lambda: are_alike(one, other))
@@ -268,12 +268,12 @@ async def test_talks_at_a_time_have_a_limit() -> None:
         address = await one.reconcile_port.listen(Address(HOST, 0))
         reader, writer = await asyncio.open_connection(*address)
         writer.write(bytes((len(hello()),)) + hello())
-        await until(lambda: len(one.reconciler) == 1)
+        await until(lambda: len(one._core.reconciler) == 1)
         with pytest.raises(PeerRefusedError, match="1 reconciliations are under way") as error:
             await once(other, address)
         assert error.value.reason == "busy"
         writer.close()
-        await until(lambda: not len(one.reconciler))
+        await until(lambda: not len(one._core.reconciler))
         assert (await once(third, address)).talks == 1
         assert await reader.read(5)
 
@@ -285,7 +285,7 @@ async def test_reconciling_does_not_keep_cable_waiting() -> None:
     stores = with_stores(texts, [])
     async with two_nodes(*stores, over_cable=True, settings=replace(ONLY, channels=None)) as (_, other, address):
         task = asyncio.ensure_future(other.reconcile_once(address, over_cable=True))
-        await until(lambda: other.context.writes.queued_size_bytes or task.done())
+        await until(lambda: other._core.context.writes.queued_size_bytes or task.done())
         [connection] = other.connections
         moved = []
         while not task.done():

@@ -60,7 +60,7 @@ async def called(*frames: bytes) -> AsyncIterator[Address]:
 
 def outcome(node: Node, of: str) -> float:
     name, labels = "cablestore_reconcile_sessions_total", {"side": "them", "outcome": of}
-    return node.metrics.registry.get_sample_value(name, labels) or 0.0
+    return node._core.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 def claiming(*ids: SyncID, reconciled: bool = False) -> PayloadFrame:
@@ -166,7 +166,9 @@ async def test_posts_that_are_no_posts() -> None:
         await peer.rest()
         await peer.close()
         await until(lambda: not node.reconcile_port.links)
-        assert node.metrics.registry.get_sample_value("cablestore_posts_in_total", {"verdict": "malformed"}) == len(bad)
+        assert node._core.metrics.registry.get_sample_value(
+            "cablestore_posts_in_total", {"verdict": "malformed"}
+        ) == len(bad)
         assert any("invalid posts" in reason for reason in log.reasons())
         assert node.store.stats().posts == {"text": 50}
 
@@ -179,7 +181,7 @@ async def test_posts_under_a_wrong_hash_or_time_are_not_taken() -> None:
         peer.say(hello())
         peer.tell(claiming(post_id(text.hash, START_MS + 901), post_id(bytes(32), START_MS)))
         peer.tell(PostsFrame(0, (content_of(text), content_of(other))))
-        await until(lambda: node.reconciler._by_link)
+        await until(lambda: node._core.reconciler._by_link)
         await peer.close()
         await until(lambda: outcome(node, "lost"))
         assert node.store.post(text.hash) is node.store.post(other.hash) is None
@@ -192,7 +194,7 @@ async def test_who_is_called_does_not_begin() -> None:
         async with called(hello()) as strange:
             with pytest.raises((NodeError, ReconcileError)):
                 await soon(node.reconcile_once(strange))
-        assert not len(node.reconciler)
+        assert not len(node._core.reconciler)
 
 
 @on_loop
@@ -257,7 +259,7 @@ def test_any_frames_leave_a_node_as_it_was(frames: list[bytes]) -> None:
             peer.writer.write_eof()
             await peer.rest()
             await peer.close()
-            await until(lambda: not node.reconcile_port.links and not len(node.reconciler))
+            await until(lambda: not node.reconcile_port.links and not len(node._core.reconciler))
             other = await call(address)
             other.say(hello())
             heard = await other.hear()

@@ -89,7 +89,7 @@ async def test_an_old_client_that_is_called_hears_cable_alone() -> None:
                 [connection] = node.connections
                 assert not connection.session.is_cablestore
                 assert connection.session.has_greeted
-                assert not len(node.reconciler)
+                assert not len(node._core.reconciler)
             [peer] = peers
             frames = FrameReader().feed(bytes(peer.told))
             assert len(frames) > 8

@@ -78,7 +78,7 @@ def test_all_within_ttl_hops_answer_and_nobody_else_is_told(layout: str, ttl: in
             given = [m.posts for m in peer.answers_to(wanted) if isinstance(m, PostResponse)]
             assert hashes_of(raw for part in given for raw in part) == near
             assert len(bystander.answers_to(asked)) == len(bystander.answers_to(wanted)) == 0
-            await every(net.nodes, lambda node: not node._routes)
+            await every(net.nodes, lambda node: not node._core._routes)
             await peer.close()
             await bystander.close()
 
@@ -140,17 +140,17 @@ def test_cancel_travels() -> None:
     async def main() -> None:
         async with nodes("line") as (net, _):
             peer, end = await client(net, 0), await client(net, 4)
-            live = [node.live.count for node in net.nodes]
+            live = [node._core.live.count for node in net.nodes]
             asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
             await until(lambda: end.asked(TimeRangeRequest) and len(peer.hashes(asked)) == 5)
-            assert [node.live.count - before for node, before in zip(net.nodes, live, strict=True)] == [1] * 5
+            assert [node._core.live.count - before for node, before in zip(net.nodes, live, strict=True)] == [1] * 5
             assert [request.request_id for request in end.asked(TimeRangeRequest) if request.channel == CHANNEL] == [
                 asked
             ]
             peer.say(CancelRequest(b"\xffcan", asked))
-            await until(lambda: [node.live.count for node in net.nodes] == live)
+            await until(lambda: [node._core.live.count for node in net.nodes] == live)
             await until(lambda: asked in [cancel.cancel_id for cancel in end.asked(CancelRequest)])
-            assert not any(node._routes for node in net.nodes)
+            assert not any(node._core._routes for node in net.nodes)
             await peer.close()
             await end.close()
 
@@ -181,13 +181,13 @@ def test_a_live_limit_that_is_reached_ends_it_everywhere() -> None:
     async def main() -> None:
         async with nodes("line") as (net, _):
             peer = await client(net, 0)
-            live = [node.live.count for node in net.nodes]
+            live = [node._core.live.count for node in net.nodes]
             asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 6, 16))
             await until(lambda: len(peer.hashes(asked)) == 5)
             net.nodes[0].store.ingest(raws(own(10)))
             await until(lambda: peer.is_concluded(asked))
-            await until(lambda: [node.live.count for node in net.nodes] == live)
-            assert not any(node._routes for node in net.nodes)
+            await until(lambda: [node._core.live.count for node in net.nodes] == live)
+            assert not any(node._core._routes for node in net.nodes)
             await peer.close()
 
     run(main())
@@ -222,7 +222,7 @@ def test_loss_concludes(cut: str) -> None:
             await until(lambda: all(map(peer.is_concluded, (asked, state, names))))
             assert set(peer.hashes(asked)) == {post.hash for post in posts}
             if cut == "client":
-                await every(net.nodes, lambda node: not node._routes)
+                await every(net.nodes, lambda node: not node._core._routes)
             await peer.close()
             await silent.close()
 
@@ -238,7 +238,7 @@ def test_who_asked_and_is_lost_leaves_nothing() -> None:
                 peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
             await until(lambda: len(silent.asked(TimeRangeRequest)) >= 20)
             peer.cut()
-            await until(lambda: not any(node._routes for node in net.nodes))
+            await until(lambda: not any(node._core._routes for node in net.nodes))
             await until(lambda: len(silent.asked(CancelRequest)) == 20)
             await peer.close()
             await silent.close()

@@ -143,7 +143,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
                     cutter.left = BEARS
                     if await is_whole(other, through, over_cable=False):
                         break
-                    await until(lambda: not len(one.reconciler))
+                    await until(lambda: not len(one._core.reconciler))
                 else:
                     pytest.fail(
                         f"after {LINKS} links {len(set(other.store.dump()) - set(one.store.dump()))} rows differ"
@@ -166,7 +166,7 @@ async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[Cab
                 cutter.left = BEARS
                 async with Node(halves[1], settings) as other:
                     is_done = await is_whole(other, through, over_cable=False)
-                await until(lambda: not len(one.reconciler))
+                await until(lambda: not len(one._core.reconciler))
                 if is_done:
                     break
             assert is_done

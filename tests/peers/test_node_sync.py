@@ -232,11 +232,11 @@ def test_failed_pass_leaves_no_mark(cuts: bool) -> None:
                             await sync_of(node, address)
                     else:
                         assert (await sync_of(node, address)).missing > 0
-                    assert node.context.marks.get(str(address), "default") is None
+                    assert node._core.context.marks.get(str(address), "default") is None
                 async with raw_listener(Keeper, posts=posts) as (address, _):
                     report = await sync_of(node, address)
                     assert 0 < report.posts < 1500
-                    assert node.context.marks.get(str(address), "default") is not None
+                    assert node._core.context.marks.get(str(address), "default") is not None
             assert store.check().is_clean
 
     with scratch_folder() as folder:
@@ -262,7 +262,7 @@ async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
         await until(lambda: all(node.store.post(post.hash) is not None for post in posts))
         await owing.close()
         await other.close()
-        await until(lambda: not len(node.sync.fetches.wanted) and not node.sync.fetches.storing)
+        await until(lambda: not len(node._core.sync.fetches.wanted) and not node._core.sync.fetches.storing)
 
 
 # --- stopping ----------------------------------------------------------------------------------
@@ -287,8 +287,8 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
         lost = "without the end", "broke"
         assert key is None or not any(each in reason for reason in reasons for each in lost), reasons
         assert link.closed.done()
-        assert not fetching.sync.fetches.storing, "it came, and was not stored"
-        assert not asyncio.all_tasks() - {asyncio.current_task(), *serving._tasks}
+        assert not fetching._core.sync.fetches.storing, "it came, and was not stored"
+        assert not asyncio.all_tasks() - {asyncio.current_task(), *serving._core._tasks}
 
 
 @on_loop
@@ -300,16 +300,16 @@ async def test_lost_peers_leave_nothing() -> None:
         await net.link(other, one)
         await cut_and_mend(net, choice, 30)
         await net.are_alike()
-        tasks = {node: len(node._tasks) for node in net.nodes}
+        tasks = {node: len(node._core._tasks) for node in net.nodes}
         assert max(tasks.values()) < 12, tasks
         for link in net.links:
             link.close("the end")
         await every(net.nodes, lambda node: not node.connections)
-        await every(net.nodes, lambda node: len(node._tasks) == 1)
+        await every(net.nodes, lambda node: len(node._core._tasks) == 1)
         for node in net.nodes:
-            assert not len(node.sync.fetches.wanted)
-            assert not len(node.sync)
-            assert not node.live.count
+            assert not len(node._core.sync.fetches.wanted)
+            assert not len(node._core.sync)
+            assert not node._core.live.count
 
 
 @on_loop
@@ -324,5 +324,5 @@ async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> No
             return connection
 
         with pytest.raises(NodeError, match="ended the connection: lost"):
-            await one.sync.once(net.addresses[other], connect, None)
-        assert (len(one.sync), len(one.sync.fetches)) == (0, 0)
+            await one._core.sync.once(net.addresses[other], connect, None)
+        assert (len(one._core.sync), len(one._core.sync.fetches)) == (0, 0)

@@ -101,19 +101,19 @@ def only(node: Node) -> Connection:
 def assert_nothing_is_left(node: Node) -> None:
     """Check that no connection has left a trace in the node's tables."""
     assert not node.connections
-    assert not node._by_session
-    assert not node._listener._by_host
-    assert not node._routes
-    assert not node.intake.paused
-    assert node.live.count == 0
-    assert not node.live._alike
-    assert not node.live._tables
-    assert not node._routes_of_forwarded
-    assert node.context.writes.queued_size_bytes == 0
-    assert len(node.sync.fetches.wanted) == 0
-    assert not len(node.sync)
-    assert not node.sync.fetches.storing
-    assert not len(node.reconciler)
+    assert not node._core._by_session
+    assert not node._core.listener._by_host
+    assert not node._core._routes
+    assert not node._core.intake.paused
+    assert node._core.live.count == 0
+    assert not node._core.live._alike
+    assert not node._core.live._tables
+    assert not node._core._routes_of_forwarded
+    assert node._core.context.writes.queued_size_bytes == 0
+    assert len(node._core.sync.fetches.wanted) == 0
+    assert not len(node._core.sync)
+    assert not node._core.sync.fetches.storing
+    assert not len(node._core.reconciler)
     assert not node.reconcile_port.links
 
 

@@ -50,16 +50,16 @@ async def serve(posts: int, settings: NodeSettings) -> None:
 def state_of(node: Node, errors: Errors) -> dict[str, Any]:
     return {
         "connections": len(node.connections),
-        "tables": len(node._by_session)
-        + len(node._listener._by_host)
-        + len(node._routes)
-        + len(node._routes_of_forwarded)
-        + len(node.sync)
-        + len(node.sync.fetches),
-        "live": node.live.count + len(node.live._alike),
+        "tables": len(node._core._by_session)
+        + len(node._core.listener._by_host)
+        + len(node._core._routes)
+        + len(node._core._routes_of_forwarded)
+        + len(node._core.sync)
+        + len(node._core.sync.fetches),
+        "live": node._core.live.count + len(node._core.live._alike),
         "tasks": len(asyncio.all_tasks()),
         "queued": sum(known.queued_size_bytes for known in node.connections),
-        "waiting": node.context.reads.waiting,
+        "waiting": node._core.context.reads.waiting,
         "errors": errors.found,
     }
 

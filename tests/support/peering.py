@@ -22,6 +22,7 @@ from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, Post
 from cablestore.errors import DecodeError, NodeError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
+from cablestore.peers.core import NodeCore
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.message import (
     CancelRequest,
@@ -226,8 +227,8 @@ async def cut_and_mend(net: Network, choice: random.Random, times: int) -> None:
         link.close("cut by the test")
         await soon(asyncio.shield(link.closed))
         assert link.dialed is not None
-        assert isinstance(link._owner, Node)
-        net.links[index] = await link._owner.connect(link.dialed)
+        assert isinstance(link._owner, NodeCore)
+        net.links[index] = await link._owner.listener.connect(link.dialed)
 
 
 def with_key(settings: NodeSettings, key: bytes | None, *, separate: bool = False) -> NodeSettings:

@@ -25,10 +25,13 @@ def environment(**more: str) -> dict[str, str]:
     return clean | {"PYTHONUNBUFFERED": "1"} | more
 
 
-def cablestore(*arguments: object, store: Path, **more: str) -> subprocess.CompletedProcess[str]:
+def cablestore(
+    *arguments: object, store: Path, given: str | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; `given` is its standard input."""
     command = [sys.executable, "-m", "cablestore", *map(str, arguments), "-s", str(store)]
     return subprocess.run(
-        command, capture_output=True, text=True, env=environment(**more), check=False, timeout=LIMIT_S
+        command, capture_output=True, text=True, input=given, env=environment(**more), check=False, timeout=LIMIT_S
     )
 
 
@@ -42,16 +45,25 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str]:
 
 
 class Served:
-    """Process that runs `cablestore serve`."""
+    """Process that runs `cablestore serve`; `given` is its standard input."""
 
-    def __init__(self, store: Path, *arguments: object, **more: str) -> None:
+    def __init__(self, store: Path, *arguments: object, given: str | None = None, **more: str) -> None:
         self.store = store
         self._log = store.with_suffix(f".{time.monotonic_ns()}.log")
         command = [sys.executable, "-m", "cablestore", "serve", "-s", str(store), "--json", *map(str, arguments)]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment(**more)
+                command,
+                stdin=None if given is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment(**more),
             )
+        if given is not None:
+            assert self.process.stdin is not None
+            self.process.stdin.write(given)
+            self.process.stdin.close()
         self.told: dict[str, str] = {}
 
     def hear(self, what: str) -> str:

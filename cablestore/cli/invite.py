@@ -1,0 +1,134 @@
+"""The command `invite`: print what others need to join."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import click
+
+from cablestore.cli.options import full_users, with_store
+from cablestore.cli.output import Output
+from cablestore.cli.remote import offered
+from cablestore.cli.values import cabal_key_hex, text_value
+from cablestore.errors import NodeError
+from cablestore.moderation import Seed, UserRole
+from cablestore.peers import Address, Invitation
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.store.store import CableStore
+
+
+class ServedCabal(NamedTuple):
+    """The cabal in which this process serves a store."""
+
+    key: bytes | None
+    peers: tuple[Address, ...]
+
+
+_SERVED: Final[WeakKeyDictionary[CableStore, ServedCabal]] = WeakKeyDictionary()
+
+
+@contextmanager
+def inviting(store: CableStore, key: bytes | None, peers: tuple[Address, ...]) -> Iterator[None]:
+    """Have `invite` know the cabal key and the peers of a store that this process serves, during the body."""
+    _SERVED[store] = ServedCabal(key, peers)
+    try:
+        yield
+    finally:
+        del _SERVED[store]
+
+
+@text_value("address", str)
+def _peer(text: str) -> str:
+    """Return the address of a peer that others can reach, as text."""
+    try:
+        address = Address.parse(text)
+    except NodeError as error:
+        raise ValueError(str(error)) from None
+    return str(Invitation(None, (address,)).peers[0])
+
+
+@offered()
+@click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_INVITE"})
+@click.option(
+    "--peer",
+    "peers",
+    type=_peer,
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where others reach a member; repeatable [default: those that `serve` connects to].",
+)
+@click.option(
+    "--cabal-key",
+    "key",
+    type=cabal_key_hex,
+    metavar="@FILE|HEX",
+    help="Shared key of all members. Use a file: every user of the machine can see the command line [default: that of "
+    "the running `serve`].",
+)
+@click.option("--new-key", is_flag=True, help="Make a new cabal key, for a new cabal.")
+@click.option("--admin", "admins", multiple=True, metavar="USER", help="Name an admin in the seed; repeatable.")
+@click.option("--mod", "mods", multiple=True, metavar="USER", help="Name a mod in the seed; repeatable.")
+@with_store
+def invite(
+    store: CableStore,
+    out: Output,
+    peers: tuple[str, ...],
+    key: str | None,
+    new_key: bool,
+    admins: tuple[str, ...],
+    mods: tuple[str, ...],
+) -> None:
+    """Print an invitation to the cabal, for those who should join.
+
+    It is a line of text with the cabal key, addresses of peers, and the moderation seed of the store with the users that
+    --admin and --mod add. `serve`, `sync` and `reconcile` take it with --invitation. Pass it on over a channel that you
+    trust.
+    """
+    if new_key and key is not None:
+        raise click.UsageError("--new-key and --cabal-key exclude each other")
+    served = _SERVED.get(store)
+    if new_key:
+        cabal_key: bytes | None = secrets.token_bytes(KEY_SIZE_BYTES)
+    elif key is not None:
+        cabal_key = bytes.fromhex(key)
+    elif served is not None:
+        cabal_key = served.key
+    else:
+        raise click.UsageError(
+            "the cabal key is not known: use --cabal-key @FILE, --new-key for a new cabal, or run `serve` meanwhile"
+        )
+    addresses = tuple(map(Address.parse, peers)) or (() if served is None else served.peers)
+    roles = _roles(store, admins, mods)
+    seed = Seed(tuple(roles.items()), 0).write()
+    _tell(out, Invitation(cabal_key, tuple(dict.fromkeys(addresses)), seed), roles)
+
+
+def _roles(store: CableStore, admins: tuple[str, ...], mods: tuple[str, ...]) -> dict[bytes, UserRole]:
+    """Return the roles of the store's seed, if it is in force, and of further users."""
+    seed = store.moderation.seed
+    known = dict(seed.roles) if seed is not None and seed.revoked_at_ms is None else {}
+    known |= dict.fromkeys(full_users(store, mods), UserRole.MOD)
+    return known | dict.fromkeys(full_users(store, admins), UserRole.ADMIN)
+
+
+def _tell(out: Output, invitation: Invitation, roles: dict[bytes, UserRole]) -> None:
+    out.say(
+        str(invitation),
+        invitation=str(invitation),
+        peers=[str(peer) for peer in invitation.peers],
+        is_encrypted=invitation.cabal_key is not None,
+        roles={user.hex(): role.name.lower() for user, role in roles.items()},
+    )
+    if invitation.cabal_key is None:
+        out.note("it has no cabal key, as `serve` runs without one: connections are not encrypted")
+    else:
+        out.note("anyone who has this line can join the cabal and read what is written in it")
+    if not invitation.peers:
+        out.note("it names no peer: add --peer HOST:PORT, where others reach one")
+
+
+COMMANDS: Final = (invite,)

@@ -1,0 +1,136 @@
+"""Who is connected to a node, and what changes: for programs that show it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, NamedTuple, Self
+from weakref import WeakSet
+
+from cablestore import limits
+from cablestore.peers.settings import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One connection of a node, as it was when this was read.
+
+    `number` differs for each connection of a node. `address` is the one that this node connected to, or the one that
+    the peer came from. `key` is the public key that the peer showed in the handshake, None without encryption.
+    `only_reconciles` says that it is connected to a port for reconciliation alone.
+
+    `is_in_step` is True if the last reconciliation with the peer ended with equal stores, as far as both follow the same
+    channels, and False if it broke off. It is None before the first one has ended, and for a peer that does not
+    reconcile.
+    """
+
+    number: int
+    address: Address
+    key: bytes | None
+    is_outgoing: bool
+    only_reconciles: bool
+    since_ms: int
+    received_size_bytes: int
+    sent_size_bytes: int
+    is_in_step: bool | None
+
+
+class PeerConnected(NamedTuple):
+    """A connection was made, the handshake included."""
+
+    peer: Peer
+
+
+class PeerInStep(NamedTuple):
+    """`peer.is_in_step` is another one than before."""
+
+    peer: Peer
+
+
+class PeerLost(NamedTuple):
+    """A connection is over."""
+
+    peer: Peer
+    reason: str
+
+
+class PeerEventsMissed(NamedTuple):
+    """Earlier events were given up, because they were not read. `Node.peers` has the present state."""
+
+    number: int
+
+
+PeerEvent = PeerConnected | PeerInStep | PeerLost | PeerEventsMissed
+
+
+class PeerEvents:
+    """Events of a node from now on, for one reader on the node's loop. It ends when the node stops, or by `close`.
+
+    At most `limits.MAX_PEER_EVENTS` wait to be read.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: Final[deque[PeerEvent]] = deque()
+        self._changed: Final = asyncio.Event()
+        self._is_over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> PeerEvent:
+        while not self._waiting:
+            if self._is_over:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        return self._waiting.popleft()
+
+    def put(self, event: PeerEvent) -> None:
+        """Add an event. The node calls this."""
+        if self._is_over:
+            return
+        if len(self._waiting) >= limits.MAX_PEER_EVENTS:
+            missed = sum(known.number if isinstance(known, PeerEventsMissed) else 1 for known in self._waiting)
+            self._waiting.clear()
+            self._waiting.append(PeerEventsMissed(missed))
+        self._waiting.append(event)
+        self._changed.set()
+
+    def close(self) -> None:
+        """End the iteration after the events that wait."""
+        self._is_over = True
+        self._changed.set()
+
+
+class PeerWatchers:
+    """Those who get the events of one node. On its loop."""
+
+    def __init__(self) -> None:
+        self._followers: Final[WeakSet[PeerEvents]] = WeakSet()
+        self._numbers: Final = count(1)
+        self._is_over = False
+
+    def next_number(self) -> int:
+        """Return the number of a new connection."""
+        return next(self._numbers)
+
+    def follow(self) -> PeerEvents:
+        """Return an iterator of the events from now on. Nothing remains of one that is forgotten."""
+        found = PeerEvents()
+        self._followers.add(found)
+        if self._is_over:
+            found.close()
+        return found
+
+    def tell(self, event: PeerEvent) -> None:
+        """Give an event to all."""
+        for follower in tuple(self._followers):
+            follower.put(event)
+
+    def close(self) -> None:
+        """End all iterations."""
+        self._is_over = True
+        for follower in tuple(self._followers):
+            follower.close()

@@ -1,0 +1,193 @@
+"""Invitations on the command line: how they are made and used, and that no process list has a key."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from people import ANN, BOB
+from serving import HERE, KEY, OTHER_KEY, Served, cablestore
+from waiting import wait_until
+
+from cablestore import CableStore
+from cablestore.cli import serve as service
+from cablestore.moderation import UserRole
+from cablestore.peers import Address, Invitation
+
+Command = Callable[..., tuple[int, str, str]]
+PEER = Address("peer.example", 13333)
+SEED = bytes([UserRole.ADMIN]) + ANN.key
+
+
+def shown_to_all(process: int) -> str:
+    """Return what the system tells of a process: its command line and its environment."""
+    return "".join(Path(f"/proc/{process}/{name}").read_text() for name in ("cmdline", "environ"))
+
+
+def texts(path: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in cablestore("log", "default", "--json", store=path).stdout.splitlines()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="this system has no /proc")
+def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
+    tmp_path: Path, serving: Callable[..., Served]
+) -> None:
+    with CableStore.open(tmp_path / "a") as store:
+        store.text("default", "welcome")
+        me = store.identity.public_key.hex()
+    made = cablestore("invite", "--new-key", "--admin", me, store=tmp_path / "a")
+    assert made.returncode == 0, made.stderr
+    assert "it names no peer" in made.stderr
+    key = Invitation.parse(made.stdout).cabal_key
+    assert key is not None
+    file = tmp_path / "cabal"
+    file.touch(0o600)
+    file.write_text(made.stdout)
+    one = serving(tmp_path / "a", "--invitation", file, "--listen", HERE)
+    asked = cablestore("invite", "--peer", one.address, "--json", store=tmp_path / "a")  # the key comes from `serve`
+    [told] = [json.loads(line) for line in asked.stdout.splitlines()]
+    assert (told["peers"], told["is_encrypted"], told["roles"]) == ([one.address], True, {me: "admin"})
+    invitation = Invitation.parse(told["invitation"])
+    assert invitation == Invitation(key, (Address.parse(one.address),), bytes.fromhex(f"02{me}"))
+
+    two = serving(tmp_path / "b", "--create", "--invitation", "-", given=told["invitation"])
+    wait_until(lambda: texts(tmp_path / "b") == ["welcome"])
+    synced = cablestore("sync", "--create", "--invitation", "-", store=tmp_path / "c", given=told["invitation"] + "\n")
+    assert (synced.returncode, texts(tmp_path / "c")) == (0, ["welcome"]), synced.stderr
+    assert "the invitation has a moderation seed" in synced.stderr
+    reconciled = cablestore("reconcile", one.address, "--cable", "--invitation", file, "--json", store=tmp_path / "c")
+    assert reconciled.returncode == 0, reconciled.stderr
+    for name in ("b", "c"):
+        found = cablestore("moderation", "--json", store=tmp_path / name)
+        assert f'"{me}"' in found.stdout
+        assert '"admin (seed)"' in found.stdout
+    for served in (one, two):
+        known = shown_to_all(served.process.pid)
+        assert "--invitation" in known
+        assert key.hex() not in known.lower()
+        assert served.stop() == 0
+        assert served.logged("listening" if served is one else "connected")
+        assert key.hex() not in json.dumps(served.logged())
+
+
+def test_the_next_peer_is_tried_and_other_keys_are_kept_out(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    one = serving(tmp_path / "a", "--create", "--listen", HERE, CABLESTORE_SERVE_CABAL_KEY=KEY)
+    assert cablestore("post", "default", "hello", store=one.store).returncode == 0 if one.address else None
+    with socket.socket() as taken:  # nobody listens there, and nobody else can
+        taken.bind(("127.0.0.1", 0))
+        gone = Address(*taken.getsockname())
+        peers = (gone, Address.parse(one.address))
+        text = str(Invitation(bytes.fromhex(KEY), peers))
+        found = cablestore("sync", "--create", "--invitation", "-", store=tmp_path / "b", given=text)
+        assert (found.returncode, texts(tmp_path / "b")) == (0, ["hello"]), found.stderr
+        assert f"cannot connect to {gone}" in found.stderr
+        text = str(Invitation(bytes.fromhex(OTHER_KEY), peers))
+        found = cablestore("sync", "--create", "--invitation", "-", store=tmp_path / "c", given=text)
+        assert (found.returncode, texts(tmp_path / "c")) == (2, [])
+        assert f"no connection with {one.address}" in found.stderr
+        assert OTHER_KEY not in found.stderr
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
+    """Return what `serve` would do, instead of doing it."""
+    found: list[service.ServePlan] = []
+
+    def run(*arguments: Any) -> int:
+        found.append(arguments[-1])
+        return 0
+
+    monkeypatch.setattr(service, "run", run)
+    monkeypatch.setattr(service, "log_to_standard_error", lambda **_: None)
+    for name in [name for name in os.environ if name.startswith("CABLESTORE_")]:
+        monkeypatch.delenv(name)
+    return found
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "invitation"
+    path.touch(0o600)
+    path.write_text(str(Invitation(bytes.fromhex(KEY), (PEER,), SEED)))
+    return path
+
+
+def test_serve_takes_key_peers_and_seed_of_an_invitation(
+    run: Command, plans: list[service.ServePlan], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ("-s", tmp_path / "store", "--create")
+    assert run("serve", *store, "--invitation", file) == (0, "", "")
+    assert run("serve", *store, "--invitation", file, "--connect", "b.example", "--connect", str(PEER))[0] == 0
+    same = ("--cabal-key", KEY, "--moderation-seed", SEED.hex())
+    assert run("serve", *store, "--invitation", file, *same) == (0, "", "")
+    monkeypatch.setenv("CABLESTORE_SERVE_INVITATION", str(file))
+    assert run("serve", *store, "--listen", HERE) == (0, "", "")
+    assert [plan.settings.cabal_key for plan in plans] == [bytes.fromhex(KEY)] * 4
+    assert [plan.connect for plan in plans] == [(PEER,), (Address("b.example", 13333), PEER), (PEER,), (PEER,)]
+    with CableStore.open(tmp_path / "store") as opened:
+        assert opened.moderation.seed is not None
+        assert opened.moderation.seed.roles == ((ANN.key, UserRole.ADMIN),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["serve", "--invitation", "FILE", "--cabal-key", OTHER_KEY], "another one than that of the invitation"),
+        (["serve", "--invitation", "FILE", "--moderation-seed", f"01{BOB.key.hex()}"], "seed is another one than"),
+        (["serve", "--invitation", "missing"], "no invitation can be read from missing: No such file"),
+        (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "another one than that of the invitation"),
+        (["serve", "--invitation", "PEERLESS"], "no address is given"),
+        (["serve", "--invitation", "NONE"], "an invitation begins with cable:"),
+        (["sync", "--invitation", "PEERLESS"], "Missing argument 'HOST:PORT'. It names no peer"),
+        (["sync"], "Missing argument 'HOST:PORT'"),
+        (["sync", "--invitation", "NONE"], "an invitation begins with cable:"),
+        (["reconcile", "peer.example", "--invitation", "NONE"], "an invitation begins with cable:"),
+        (["invite"], "the cabal key is not known: use --cabal-key @FILE, --new-key for a new cabal, or run `serve`"),
+        (["invite", "--new-key", "--cabal-key", KEY], "exclude each other"),
+        (["invite", "--new-key", "--peer", "0.0.0.0"], "is no address to connect to"),
+        (["invite", "--new-key", "--peer", "a:b"], "is no address"),
+        (["invite", "--new-key", "--admin", "nobody"], "no user here has this name"),
+        (["invite", "--cabal-key", "@NONE"], "a cabal key has 64 hex digits"),
+    ],
+)
+@pytest.mark.usefixtures("plans")
+def test_bad_input_is_one_clear_error(
+    run: Command, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with CableStore.open("store"):
+        pass
+    Path("KEYLESS").write_text(str(Invitation(None, (PEER,))))
+    Path("PEERLESS").write_text(str(Invitation(bytes.fromhex(KEY))))
+    Path("NONE").write_text(KEY[1:])
+    file.rename("FILE")
+    status, out, err = run(*arguments, "-s", "store")
+    assert (status, out) == (2, "")
+    assert reason in " ".join(err.split())
+    assert KEY[1:] not in err
+    assert "Traceback" not in err
+
+
+def test_an_invitation_says_what_it_is_given(run: Command, tmp_path: Path) -> None:
+    with CableStore.open(tmp_path) as store:
+        store.moderation.join_with_seed(SEED)
+        store.set_name("me")
+        me = store.identity.public_key
+    (tmp_path / "key").write_text(KEY)
+    given = ("--cabal-key", f"@{tmp_path / 'key'}", "--peer", "peer.example", "--peer", "[::1]:5", "--mod", "me")
+    status, out, _ = run("invite", *given, "-s", tmp_path)
+    assert status == 0
+    assert out.endswith("\n")
+    seed = SEED + bytes([UserRole.MOD]) + me
+    assert Invitation.parse(out) == Invitation(bytes.fromhex(KEY), (PEER, Address("::1", 5)), seed)
+    with CableStore.open(tmp_path) as store:
+        store.moderation.revoke_seed()
+    status, out, _ = run("invite", *given[:2], "-s", tmp_path)
+    assert (status, out) == (0, f"cable:{KEY}\n")
+    fresh = {run("invite", "--new-key", "-s", tmp_path)[1] for _ in range(3)}
+    assert len(fresh) == 3

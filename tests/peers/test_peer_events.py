@@ -1,0 +1,211 @@
+"""What programs see of a node's peers: who is connected, since when, in step or not, and what changes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from peering import HOST, QUICK, every, memory, network, run, soon, until
+from people import ANN, raws
+
+from cablestore import CableStore, limits
+from cablestore.peers import (
+    Address,
+    Node,
+    NodeSettings,
+    Peer,
+    PeerConnected,
+    PeerEvent,
+    PeerEvents,
+    PeerEventsMissed,
+    PeerInStep,
+    PeerLost,
+)
+from cablestore.peers.peer_events import PeerWatchers
+from cablestore.protocol.crypto import exchange_public_key
+from cablestore.store.store import system_clock_ms
+
+IN_STEP = replace(QUICK, reconciles=True, reconcile_every_s=0.05)
+
+
+def shown(peers: dict[int, Peer], event: PeerEvent) -> None:
+    """Apply an event as a program does that shows a list of peers."""
+    match event:
+        case PeerConnected(peer) | PeerInStep(peer):
+            peers[peer.number] = peer
+        case PeerLost(peer, _):
+            del peers[peer.number]
+
+
+async def followed(node: Node, log: list[PeerEvent]) -> dict[int, Peer]:
+    """Follow the peers of a node until it stops; return those that are left."""
+    events = node.peer_events()
+    peers = {peer.number: peer for peer in node.peers()}
+    async for event in events:
+        log.append(event)
+        shown(peers, event)
+        assert {number: (peer.address, peer.is_in_step) for number, peer in peers.items()} == {
+            peer.number: (peer.address, peer.is_in_step) for peer in node.peers()
+        } or events._waiting
+    return peers
+
+
+@pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["open", "encrypted"])
+def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> None:
+    async def scenario() -> None:
+        began_ms = system_clock_ms()
+        stores = [memory("one"), memory("two", posts=[ANN.text("default", "x")])]
+        async with network(*stores, settings=replace(IN_STEP, cabal_key=key)) as net:
+            one, two = net.nodes
+            assert one.peers() == two.peers() == []
+            log: list[PeerEvent] = []
+            following = asyncio.create_task(followed(one, log))
+            await asyncio.sleep(0)
+            link = await net.link(two, one)
+            await every((one, two), lambda node: [peer.is_in_step for peer in node.peers()] == [True])
+            [came], [went] = one.peers(), two.peers()
+            assert went.address == net.addresses[one]
+            assert came.address.host == HOST
+            assert (came.is_outgoing, went.is_outgoing) == (False, True)
+            assert not came.only_reconciles
+            assert began_ms <= came.since_ms <= system_clock_ms()
+            static = [exchange_public_key(store.identity.public_key) if key else None for store in stores]
+            assert [went.key, came.key] == static
+            await until(lambda: one.peers()[0].received_size_bytes == two.peers()[0].sent_size_bytes > 0)
+            assert two.peers()[0].received_size_bytes == one.peers()[0].sent_size_bytes > 0
+            link.close("cut by the test")
+            await until(lambda: one.peers() == two.peers() == [])
+            again = await net.link(two, one)
+            await until(lambda: len(one.peers()) == 1)
+            assert one.peers()[0].number > came.number
+            again.close("cut by the test")
+            await until(lambda: not one.peers())
+            late = one.peer_events()
+            await net.stop(one)
+            assert await soon(following) == {}
+            assert [type(event) for event in log[:3]] == [PeerConnected, PeerInStep, PeerLost]
+            assert {event.peer.is_in_step for event in log if isinstance(event, PeerConnected)} == {None}
+            lost = [event.reason for event in log if isinstance(event, PeerLost)]
+            assert len(lost) == 2
+            assert all(lost)
+            for ended in (late, one.peer_events()):
+                assert [event async for event in ended] == []
+
+    run(scenario())
+
+
+def test_a_peer_that_does_not_reconcile_is_neither_in_step_nor_out_of_it() -> None:
+    async def scenario() -> None:
+        async with network(memory("one"), memory("two"), settings=QUICK) as net:
+            one, two = net.nodes
+            await net.link(two, one)
+            await until(lambda: len(one.peers()) == 1)
+            two.store.ingest(raws(ANN.text("default", "x")))
+            await net.are_alike()
+            assert [peer.is_in_step for node in (one, two) for peer in node.peers()] == [None, None]
+
+    run(scenario())
+
+
+def test_a_reconciliation_that_breaks_off_is_out_of_step_until_one_succeeds() -> None:
+    async def scenario() -> None:
+        async with network(memory("one"), memory("two"), settings=IN_STEP, may_complain=True) as net:
+            one, two = net.nodes
+            await net.link(two, one)
+            await until(lambda: [peer.is_in_step for peer in two.peers()] == [True])
+            log: list[PeerEvent] = []
+            following = asyncio.create_task(followed(two, log))
+            await asyncio.sleep(0)
+            two._core.context.settings = replace(IN_STEP, talk_silence_s=0)
+            await until(lambda: [peer.is_in_step for peer in two.peers()] == [False])
+            two._core.context.settings = IN_STEP
+            await until(lambda: [peer.is_in_step for peer in two.peers()] == [True])
+            await net.stop(two)
+            await soon(following)
+            steps = [event.peer.is_in_step for event in log if isinstance(event, PeerInStep)]
+            assert steps[0] is False
+            assert True in steps
+            assert all(before is not after for before, after in pairwise(steps))
+
+    run(scenario())
+
+
+def test_connections_of_the_port_for_reconciliation_are_there_too() -> None:
+    async def scenario() -> None:
+        async with network(memory("one"), memory("two"), settings=IN_STEP) as net:
+            one, two = net.nodes
+            address = await one.reconcile_port.listen(Address(HOST, 0))
+            two.reconcile_port.keep_connected(address)
+            await every((one, two), lambda node: [peer.is_in_step for peer in node.peers()] == [True])
+            assert [peer.only_reconciles for node in (one, two) for peer in node.peers()] == [True, True]
+            assert two.peers()[0].address == address
+            assert two.connections == set()
+
+    run(scenario())
+
+
+def test_a_reader_that_does_not_read_is_told_that_it_missed_something() -> None:
+    async def scenario() -> None:
+        watchers = PeerWatchers()
+        events = watchers.follow()
+        peer = Peer(1, Address(HOST, 1), None, True, False, 0, 0, 0, None)
+        for _ in range(2 * limits.MAX_PEER_EVENTS):
+            watchers.tell(PeerConnected(peer))
+        assert len(events._waiting) <= limits.MAX_PEER_EVENTS
+        watchers.close()
+        found = [event async for event in events]
+        assert isinstance(found[0], PeerEventsMissed)
+        assert found[0].number + len(found) - 1 == 2 * limits.MAX_PEER_EVENTS
+        assert set(found[1:]) == {PeerConnected(peer)}
+        forgotten = PeerEvents()
+        watchers._followers.add(forgotten)
+        del forgotten, events
+        gc.collect()
+        assert not watchers._followers
+
+    run(scenario())
+
+
+def test_an_iteration_is_ended_by_its_reader_or_by_a_cancellation() -> None:
+    async def scenario() -> None:
+        watchers = PeerWatchers()
+        events = watchers.follow()
+        reading = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        watchers.tell(PeerEventsMissed(1))
+        assert await soon(anext(events)) == PeerEventsMissed(1)
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        events.close()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        watchers.tell(PeerEventsMissed(1))
+        assert [event async for event in events] == []
+
+    run(scenario())
+
+
+def test_a_node_shows_what_programs_use_and_nothing_else() -> None:
+    with CableStore.in_memory() as store:
+        node = Node(store, NodeSettings())
+        assert node.peers() == []
+        assert {name for name in dir(node) if not name.startswith("_")} == {
+            "connect",
+            "connections",
+            "keep_connected",
+            "listen",
+            "load",
+            "peer_events",
+            "peers",
+            "reconcile_once",
+            "reconcile_port",
+            "settings",
+            "store",
+            "sync_once",
+        }
