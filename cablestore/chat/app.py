@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from datetime import tzinfo
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from textual import work
 from textual.app import App, ComposeResult
@@ -15,16 +16,17 @@ from textual.content import Content
 from textual.widgets import Static
 
 from cablestore.chat import commands
+from cablestore.chat.command_runner import CommandRunner
 from cablestore.chat.line_list import Line, LineList
+from cablestore.chat.lines import Place, channel_line, counted, member_line
 from cablestore.chat.look import DARK, LIGHT
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.safe_text import clean, fit
-from cablestore.chat.screens import HelpScreen, QuestionScreen
+from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen, QuestionScreen
 from cablestore.chat.session import ChannelEntry, Member, News, Session
 from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES, short_name
 from cablestore.chat.typing_box import TypingBox
 from cablestore.errors import CableStoreError
-from cablestore.moderation import UserRole
 from cablestore.store.display import Message
 
 _LOOK_S: Final = 0.1
@@ -33,14 +35,6 @@ _LISTS_EVERY: Final = 5
 """The lists of channels and members are read again after this many looks at most."""
 FIRST_CHANNEL: Final = "default"
 _QUOTED: Final = 300
-_ROLE_SIGNS: Final = {UserRole.ADMIN: "@", UserRole.MOD: "+", UserRole.USER: ""}
-
-
-class Place(NamedTuple):
-    """What is shown: a cabal, by its number, and a channel of it."""
-
-    cabal: int
-    channel: str
 
 
 class ChatApp(App[None]):
@@ -58,6 +52,7 @@ class ChatApp(App[None]):
         Binding("f1", "help", "Help", priority=True),
         Binding("f2", "toggle_members", "Members", priority=True),
         Binding("f3", "toggle_look", "Light or dark", priority=True),
+        Binding("f4", "invitation", "Invitation", priority=True),
         Binding("ctrl+n,alt+down", "next_channel(1)", "Next channel", priority=True),
         Binding("ctrl+p,alt+up", "next_channel(-1)", "Previous channel", priority=True),
         Binding("pageup", "scroll_pages(-1)", "Scroll up", priority=True),
@@ -89,6 +84,9 @@ class ChatApp(App[None]):
         self._lists_are_old = True
         self._is_reading = False
         self._is_ready = False
+        self._runner = CommandRunner(self)
+        self._marked: dict[Place, str] = {}
+        """Up to where channels were marked as read."""
         self._in_order = asyncio.Lock()
         """Typed texts are obeyed one after the other, however fast they are typed."""
 
@@ -132,7 +130,15 @@ class ChatApp(App[None]):
         """Whether something that was asked for is not on the screen yet."""
         is_asking = len(self.screen_stack) > 1
         works = not is_asking and any(worker.is_running for worker in self.workers)
-        return not self._is_ready or self._is_reading or self._lists_are_old or self.messages.is_loading or works
+        happens = any(session.is_busy for session in self._sessions)
+        return (
+            not self._is_ready
+            or happens
+            or self._is_reading
+            or self._lists_are_old
+            or self.messages.is_loading
+            or works
+        )
 
     async def on_mount(self) -> None:
         """Show the first channel, and look for news from now on."""
@@ -148,14 +154,41 @@ class ChatApp(App[None]):
 
     # --- what is shown -------------------------------------------------------------------------
 
-    async def _open(self, place: Place) -> None:
-        """Show a channel from its end."""
+    async def _open(self, place: Place, message: Message | None = None) -> None:
+        """Show a channel from its end, or around a message."""
+        if self._is_ready:
+            await self._mark_read()
+        await self._exchange_drafts(place)
         self._place = place
         self.messages.note = ""
         self.messages.own_key = self.session.own_key
         self.messages.clear()
-        await self._read_newest()
+        if message is None:
+            await self._read_newest()
+        else:
+            await self._read_around(message)
         await self._read_lists()
+
+    async def _exchange_drafts(self, place: Place) -> None:
+        """Keep what is typed for the channel that is left, and show what was typed for the other one."""
+        await self._keep_draft()
+        if place != self._place or not self._is_ready:
+            self.typing.show(await self._sessions[place.cabal].draft(place.channel))
+
+    async def _keep_draft(self) -> None:
+        draft = self.typing.take_draft() if self._is_ready else None
+        if draft is not None:
+            await self.session.set_draft(self.channel, draft)
+
+    async def _read_around(self, message: Message) -> None:
+        """Show a message with what is before and after it, and choose it."""
+        session, timeline = self.session, self.messages.timeline
+        older = await session.page(message.channel, PAGE_MESSAGES, message.cursor)
+        newer = await session.page(message.channel, PAGE_MESSAGES, message.cursor, newest_first=False)
+        if timeline is self.messages.timeline:
+            timeline.set_window([message, *newer.messages], has_newer=newer.cursor is not None)
+            timeline.add_older(older.messages, has_older=older.cursor is not None)
+            self.messages.show_message(message)
 
     async def _read_newest(self) -> None:
         place, timeline = self._place, self.messages.timeline
@@ -182,6 +215,7 @@ class ChatApp(App[None]):
             self._channels[number] = await session.channels()
         self._members = await self.session.members(place.channel) if place.channel else []
         self._own_name = await self.session.own_name()
+        self.messages.mentions = await self.session.mentions(place.channel) if place.channel else frozenset()
         self._lists_are_old = False
         self._show_lists()
 
@@ -190,13 +224,16 @@ class ChatApp(App[None]):
         for number, session in enumerate(self._sessions):
             if len(self._sessions) > 1:
                 lines.append(Line(None, clean(session.label), look="title"))
-            lines += [_channel_line(number, entry) for entry in self._channels[number]]
             place = self._place
+            lines += [
+                channel_line(number, replace(entry, unread=0, mentions=0) if self._is_read(number, entry) else entry)
+                for entry in self._channels[number]
+            ]
             if place.cabal == number and all(entry.name != place.channel for entry in self._channels[number]):
-                lines.append(_channel_line(number, ChannelEntry(place.channel)))
+                lines.append(channel_line(number, ChannelEntry(place.channel)))
         self.query_one("#channels", LineList).show(lines, self._place)
         self.query_one("#members", LineList).show(
-            [Line(None, _number(len(self._members), "member"), look="title"), *map(_member_line, self._members)]
+            [Line(None, counted(len(self._members), "member"), look="title"), *map(member_line, self._members)]
         )
         entry = next((each for each in self._channels[self._place.cabal] if each.name == self.channel), None)
         topic = clean(entry.topic) if entry is not None else ""
@@ -204,6 +241,10 @@ class ChatApp(App[None]):
             Content.assemble((f"#{clean(self.channel)}", "bold"), "  ", (topic, "$text-muted"))
         )
         self._show_state()
+
+    def _is_read(self, cabal: int, entry: ChannelEntry) -> bool:
+        """Tell whether the end of a channel is on the screen."""
+        return Place(cabal, entry.name) == self._place and self.messages.is_at_end and bool(self.app_focus)
 
     def _show_state(self) -> None:
         name = clean(self._own_name) or short_name(self.session.own_key.hex())
@@ -241,9 +282,18 @@ class ChatApp(App[None]):
             if number == self._place.cabal:
                 await self._take(news)
         if self._looks % _LISTS_EVERY == 0:
+            await self._mark_read()
             if self._lists_are_old:
                 await self._read_lists()
             self._show_state()
+
+    async def _mark_read(self) -> None:
+        """Mark as read what is at the end of the view, while the terminal has the focus."""
+        held, place = self.messages.timeline.messages, self._place
+        if not (held and self.messages.is_at_end and self.app_focus) or self._marked.get(place) == held[-1].cursor:
+            return
+        self._marked[place] = held[-1].cursor
+        await self.session.mark_read(place.channel, held[-1].cursor)
 
     async def _take(self, news: News) -> None:
         """Draw what is new in the channel that is shown."""
@@ -271,7 +321,11 @@ class ChatApp(App[None]):
             self.messages.is_loading = False
             return
         cursor = timeline.messages[0 if older else -1].cursor
-        page = await self.session.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
+        try:
+            page = await self.session.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
+        except CableStoreError as error:
+            self.tell(str(error))
+            return
         if timeline is not self.messages.timeline:
             return
         if timeline.messages and cursor == timeline.messages[0 if older else -1].cursor:
@@ -292,11 +346,59 @@ class ChatApp(App[None]):
         else:
             await self._read_newest()
 
+    # --- what commands ask for -----------------------------------------------------------------
+
+    async def show_channel(self, channel: str) -> None:
+        """Show a channel of the same cabal."""
+        await self._open(Place(self._place.cabal, channel))
+
+    def show_end(self) -> None:
+        """Show the newest messages."""
+        self.messages.action_newest()
+
+    def show_help(self) -> None:
+        """Show keys and commands."""
+        self.push_screen(HelpScreen())
+
+    async def show_invitation(self) -> None:
+        """Show the invitation to the cabal."""
+        self.push_screen(InvitationScreen(await self.session.invitation()))
+
+    async def show_found(self, text: str) -> None:
+        """Search, and show what was found. The message that is chosen there is shown in its channel."""
+        cabal, page = self._place.cabal, await self.session.search(text)
+
+        async def show(message: Message | None) -> None:
+            if message is not None:
+                await self._open(Place(cabal, message.channel), message)
+
+        self.push_screen(FoundScreen(text, page, self._zone), show)
+
+    def ask_to_delete_last(self) -> None:
+        """Ask whether the last own message shall be deleted. Raises CableStoreError if none is near."""
+        own = [message for message in self.messages.timeline.messages if message.author == self.session.own_key]
+        if not own:
+            raise CableStoreError("none of your messages is near: scroll to it, press Escape, choose it, press D")
+        self._delete(own[-1])
+
+    async def end(self) -> None:
+        """Keep what is typed, and end."""
+        await self._keep_draft()
+        self.exit()
+
     # --- keys ----------------------------------------------------------------------------------
 
     def action_help(self) -> None:
         """Show keys and commands."""
-        self.push_screen(HelpScreen())
+        self.show_help()
+
+    async def action_quit(self) -> None:
+        """End."""
+        await self._try(self.end())
+
+    async def action_invitation(self) -> None:
+        """Show the invitation to the cabal."""
+        await self._try(self.show_invitation())
 
     def action_toggle_look(self) -> None:
         """Change between light and dark."""
@@ -379,7 +481,7 @@ class ChatApp(App[None]):
     @work
     async def _obey(self, text: str) -> None:
         async with self._in_order:
-            if not await self._try(self._run(text)):
+            if not await self._try(self._runner.run(text)):
                 self.typing.restore(text)
 
     async def _try(self, work: Awaitable[None]) -> bool:
@@ -390,78 +492,3 @@ class ChatApp(App[None]):
             self.tell(str(error))
             return False
         return True
-
-    async def _run(self, text: str) -> None:
-        typed = commands.read(text)
-        if typed.command:
-            await self._run_command(typed)
-        else:
-            await self.session.text(self.channel, typed.argument.rstrip())
-            self.messages.action_newest()
-
-    async def _run_command(self, typed: commands.Typed) -> None:
-        run: dict[str, Callable[[str], Awaitable[None]]] = {
-            "join": self._join,
-            "leave": self._leave,
-            "topic": lambda text: self.session.topic(self.channel, text),
-            "nick": self.session.set_name,
-            "delete": self._delete_last,
-            "help": self._help,
-            "quit": self._quit,
-        }
-        if typed.command in run:
-            await run[typed.command](typed.argument)
-        else:
-            await self._moderate(typed)
-
-    async def _join(self, channel: str) -> None:
-        channel = channel.removeprefix("#")
-        await self.session.join(channel)
-        await self._open(Place(self._place.cabal, channel))
-
-    async def _leave(self, channel: str) -> None:
-        await self.session.leave(channel.removeprefix("#") or self.channel)
-
-    async def _help(self, _: str) -> None:
-        self.action_help()
-
-    async def _quit(self, _: str) -> None:
-        self.exit()
-
-    async def _delete_last(self, _: str) -> None:
-        own = [message for message in self.messages.timeline.messages if message.author == self.session.own_key]
-        if not own:
-            raise CableStoreError("none of your messages is near: scroll to it, press Escape, choose it, press D")
-        self._delete(own[-1])
-
-    async def _moderate(self, typed: commands.Typed) -> None:
-        found = await self.session.users_named(typed.argument)
-        if len(found) != 1:
-            many = ", ".join(member.public_key.hex()[:16] for member in found[:4])
-            raise CableStoreError(
-                f"{typed.argument!r} may be any of {many}: write the first digits of one"
-                if found
-                else f"no user here is called {typed.argument!r}, or has a public key that begins so"
-            )
-        await self.session.moderate(typed.command, users=[found[0].public_key])
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _channel_line(cabal: int, entry: ChannelEntry) -> Line:
-    if entry.mentions:
-        look = "call"
-    elif entry.unread:
-        look = "strong"
-    else:
-        look = "plain" if entry.is_joined else "quiet"
-    badge = f"@{entry.mentions}" if entry.mentions else str(entry.unread or "")
-    return Line(Place(cabal, entry.name), f"#{clean(entry.name)}", badge, look)
-
-
-def _member_line(member: Member) -> Line:
-    name = short_name(member.name)
-    look = "quiet" if member.is_hidden else "strong" if member.is_self else "plain"
-    return Line(name, f"{_ROLE_SIGNS[member.role]:1}{name}", look=look)

@@ -24,6 +24,8 @@ COMMANDS: Final = {
     "unhide": Command("USER", "Show them again"),
     "block": Command("USER", "Take nothing from a user any more, for you alone"),
     "unblock": Command("USER", "Take posts of a user again"),
+    "search": Command("TEXT", "Search all channels; Enter shows a message in its channel"),
+    "invite": Command("", "Show the invitation to this cabal, to copy it"),
     "delete": Command("", "Delete your last message in this channel, after a question"),
     "help": Command("", "Show keys and commands"),
     "quit": Command("", "End the client"),

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from cablestore.errors import CableStoreError
-from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers import Address, Node, NodeSettings, Peer
 from cablestore.store.store import CableStore
 
 
@@ -28,6 +28,7 @@ class HostedNode:
         """Start the node. Raises NodeError if an address cannot be listened on."""
         self._store = store
         self.hosting: Final = hosting
+        self._peers: list[Peer] = []
         self._started: Future[tuple[Node, Sequence[Address], asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=self._run, name="chat-node", daemon=True)
         self._thread.start()
@@ -38,9 +39,9 @@ class HostedNode:
             raise
 
     @property
-    def peers(self) -> int:
-        """The number of peers that are connected now. In any thread."""
-        return self._node.load().peers
+    def peers(self) -> list[Peer]:
+        """Who is connected, as it was at the last change. In any thread."""
+        return self._peers
 
     def connect(self, address: Address) -> None:
         """Stay connected to a peer from now on."""
@@ -65,5 +66,14 @@ class HostedNode:
             listening = [await node.listen(address) for address in self.hosting.listen]
             for address in self.hosting.connect:
                 node.keep_connected(address)
+            watching = asyncio.create_task(self._watch(node))
             self._started.set_result((node, listening, asyncio.get_running_loop(), stop))
             await stop.wait()
+            watching.cancel()
+
+    async def _watch(self, node: Node) -> None:
+        """Keep the list of peers, which must be read on the loop of the node."""
+        events = node.peer_events()
+        self._peers = node.peers()
+        async for _ in events:
+            self._peers = node.peers()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import tzinfo
 from typing import ClassVar, Final
 
@@ -69,7 +68,8 @@ class MessageList(Widget, can_focus=True):
         self.is_at_end = True
         """Whether the view follows new messages."""
         self.chosen: Message | None = None
-        self.is_mention: Callable[[Message], bool] = _never
+        self.mentions: frozenset[bytes] = frozenset()
+        """The hashes of messages that name the user."""
         self.own_key = b""
         """The key of the user, whose messages have no colour."""
         self.is_loading = False
@@ -190,6 +190,15 @@ class MessageList(Widget, can_focus=True):
         self._keep_in_bounds()
         self.refresh()
 
+    def show_message(self, message: Message) -> None:
+        """Choose a message that is held, and show it in the middle."""
+        self.is_at_end = False
+        self._lay_out()
+        self._top = self._row_of(message.cursor) - self.size.height // 2
+        self._keep_in_bounds()
+        self.focus()
+        self._choose(message)
+
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Move the view by the wheel."""
         event.stop()
@@ -270,7 +279,7 @@ class MessageList(Widget, can_focus=True):
         author = row.message.author
         name_style = base + self._style("own" if author == self.own_key else f"author-{author_colour(author)}")
         text_style = base + self._style("note") if row.message.is_hidden else base
-        if self.is_mention(row.message):
+        if row.message.hash in self.mentions:
             text_style = base + self._style("mention")
         strip = Strip(
             [
@@ -301,10 +310,6 @@ class MessageList(Widget, can_focus=True):
         return Strip([Segment(f" {when}End for the newest ".center(width, "─"), style)]).adjust_cell_length(
             width, style
         )
-
-
-def _never(_: Message) -> bool:
-    return False
 
 
 def _padded(name: str, width: int, style: Style, base: Style) -> list[Segment]:

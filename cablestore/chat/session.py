@@ -11,16 +11,28 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from cablestore.chat.hosting import HostedNode, Hosting
-from cablestore.errors import StoreClosedError
-from cablestore.index.arrival_log import EventKind
-from cablestore.moderation import UserRole
-from cablestore.protocol.body import Text
+from cablestore.errors import ChangesCursorError, InvitationError, StoreClosedError
+from cablestore.moderation import Seed, UserRole
+from cablestore.peers import Invitation
+from cablestore.store.changes import (
+    Change,
+    MessageAdded,
+    MessageDeleted,
+    MessageHidden,
+    MessageShown,
+    ModerationChanged,
+    NameChanged,
+    UserHidden,
+    UserShown,
+)
 from cablestore.store.display import User
-from cablestore.store.queries import Event, Page
+from cablestore.store.queries import Page
+from cablestore.store.searching import SearchPage
 from cablestore.store.store import CableStore
 
 T = TypeVar("T")
@@ -32,28 +44,40 @@ _GATHER_S: Final = 0.05
 _LOOK_S: Final = 0.5
 """How often the thread that waits for events sees that the session ends."""
 MAX_MEMBERS_SHOWN: Final = 500
+MAX_MENTIONS: Final = 200
+"""Messages that name the user and are marked on the screen: the latest of the channel."""
+MAX_FOUND: Final = 100
+"""Messages that one search shows."""
+
+
+_EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
+"""Changes after which any message may look different."""
 
 
 @dataclass
 class News:
-    """What may have changed: channels with new messages and the earliest time of these, or everything."""
+    """What may have changed. With `is_all` it is everything."""
 
     channels: dict[str, int] = field(default_factory=dict)
+    """Channels with changed messages, and from which time on; 0 if messages may be gone or hidden."""
+    has_lists: bool = False
     is_all: bool = False
 
-    def add(self, event: Event) -> None:
-        """Note what an event may have changed."""
-        post = event.post
-        if event.kind is EventKind.DELETED or post is None or not isinstance(post.body, Text):
+    def add(self, change: Change) -> None:
+        """Note a change."""
+        self.has_lists = True
+        if isinstance(change, MessageAdded):
+            since = self.channels.get(change.channel, change.message.timestamp_ms)
+            self.channels[change.channel] = min(change.message.timestamp_ms, since)
+        elif isinstance(change, MessageDeleted | MessageHidden | MessageShown) and change.channel is not None:
+            self.channels[change.channel] = 0
+        elif isinstance(change, (*_EVERYTHING, MessageDeleted)):
             self.is_all = True
-            return
-        channel = post.channel or ""
-        self.channels[channel] = min(post.timestamp_ms, self.channels.get(channel, post.timestamp_ms))
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing changed."""
-        return not self.channels and not self.is_all
+        return not (self.has_lists or self.is_all)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +114,15 @@ class Session:
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="chat-read")
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
         self._news = News()
+        self._seen = store.last_sequence
+        """The number of the last event that is in the news."""
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._node = None if hosting is None else HostedNode(store, hosting)
         self._follower = threading.Thread(target=self._follow, name="chat-follow", daemon=True)
-        self._follower.start()
+        self._searcher = threading.Thread(target=self._find_mentions, name="chat-mentions", daemon=True)
+        for thread in (self._follower, self._searcher):
+            thread.start()
 
     def close(self) -> None:
         """End the node and the threads, and close the store."""
@@ -103,7 +131,8 @@ class Session:
             self._node.close()
         for pool in (self._writes, self._reads):
             pool.shutdown(cancel_futures=True)
-        self._follower.join()
+        for thread in (self._follower, self._searcher):
+            thread.join()
         self._store.close()
 
     # --- what happens --------------------------------------------------------------------------
@@ -114,27 +143,50 @@ class Session:
             found, self._news = self._news, News()
         return found
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something happened that is not among the news that were taken."""
+        return not self._news.is_empty or self._searcher.is_alive() or self._seen != self._store.last_sequence
+
     def _follow(self) -> None:
-        after = self._store.last_sequence
+        cursor, seen = self._store.cursor, self._seen
         while not self._closing.is_set():
             try:
-                if not self._store.wait(after, _LOOK_S):
-                    continue
-                self._closing.wait(_GATHER_S)
-                after = self._gather(after)
+                if self._store.wait(seen, _LOOK_S):
+                    self._closing.wait(_GATHER_S)
+                    seen, before = self._store.last_sequence, seen
+                    cursor = self._gather(cursor, is_flood=seen - before > MAX_EVENTS)
+                    self._seen = seen
             except StoreClosedError:
                 return
 
-    def _gather(self, after: int) -> int:
-        latest = self._store.last_sequence
-        is_flood = latest - after > MAX_EVENTS
-        events = [] if is_flood else self._store.events(after)
+    def _gather(self, cursor: str, *, is_flood: bool) -> str:
+        """Take what changed after a cursor into the news. Returns the next cursor."""
+        changes: list[Change] = []
+        if is_flood:
+            cursor = self._store.cursor
+        else:
+            try:
+                changes, cursor = self._store.next_changes(cursor, timeout_s=0)
+            except ChangesCursorError:  # the store was rebuilt
+                cursor, is_flood = self._store.cursor, True
         with self._lock:
-            if is_flood:
+            self._news.is_all = self._news.is_all or is_flood
+            for change in changes:
+                self._news.add(change)
+        return cursor
+
+    def _find_mentions(self) -> None:
+        """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
+
+        def stop_at_end(_: int) -> None:
+            if self._closing.is_set():
+                raise StoreClosedError
+
+        with suppress(StoreClosedError):
+            self._store.find_mentions(stop_at_end)
+            with self._lock:
                 self._news.is_all = True
-            for event in events:
-                self._news.add(event)
-        return events[-1].sequence if events else latest
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -162,7 +214,10 @@ class Session:
         with store.snapshot() as state:
             joined = set(state.joined_channels(self.own_key))
             for channel in state.channels():
-                yield ChannelEntry(channel.name, channel.topic, channel.members, channel.name in joined)
+                name = channel.name
+                yield ChannelEntry(
+                    name, channel.topic, channel.members, name in joined, channel.unread, channel.mentions
+                )
 
     async def members(self, channel: str) -> list[Member]:
         """Return the members of a channel, those with roles first, then by name; at most MAX_MEMBERS_SHOWN."""
@@ -174,6 +229,19 @@ class Session:
 
     def _member(self, user: User) -> Member:
         return Member(user.public_key, user.name, user.role, user.is_hidden, user.public_key == self.own_key)
+
+    async def mentions(self, channel: str) -> frozenset[bytes]:
+        """Return the hashes of the latest messages of a channel that name the user."""
+
+        def read(store: CableStore) -> frozenset[bytes]:
+            with store.snapshot() as state:  # which does not search all texts first
+                return frozenset(message.hash for message in state.mentions(MAX_MENTIONS, channel=channel).messages)
+
+        return await self.read(read)
+
+    async def search(self, text: str) -> SearchPage:
+        """Return the newest messages that match, of all channels. Raises MissingExtraError without the extra."""
+        return await self.read(lambda store: store.search(text, limit=MAX_FOUND))
 
     async def own_name(self) -> str:
         """Return the user's name, "" if it chose none."""
@@ -199,6 +267,18 @@ class Session:
     async def text(self, channel: str, text: str) -> None:
         """Post a message."""
         await self.write(lambda store: store.text(channel, text))
+
+    async def mark_read(self, channel: str, upto: str) -> None:
+        """Mark a channel as read up to a message, given by its cursor."""
+        await self.write(lambda store: store.mark_read(channel, upto))
+
+    async def draft(self, channel: str) -> str:
+        """Return the text that the user began to write in a channel."""
+        return await self.read(lambda store: store.local.draft(channel))
+
+    async def set_draft(self, channel: str, text: str) -> None:
+        """Keep the text that the user began to write in a channel."""
+        await self.write(lambda store: store.local.set_draft(channel, text))
 
     async def join(self, channel: str) -> None:
         """Become a member of a channel."""
@@ -247,16 +327,33 @@ class Session:
         if self._node is None:
             return "offline"
         peers = self._node.peers
-        if peers:
-            return f"{peers} peer{'' if peers == 1 else 's'}"
-        return "connecting" if self._node.hosting.connect else "no peers yet"
+        if not peers:
+            return "connecting" if self._node.hosting.connect else "no peers yet"
+        in_step = sum(peer.is_in_step is True for peer in peers)
+        number = f"{len(peers)} peer{'' if len(peers) == 1 else 's'}"
+        return number + (", in step" if in_step == len(peers) else "")
 
     @property
     def is_connected(self) -> bool:
         """Whether a peer is connected."""
-        return self._node is not None and self._node.peers > 0
+        return self._node is not None and bool(self._node.peers)
 
     @property
     def listening(self) -> list[str]:
         """The addresses where peers may connect."""
         return [] if self._node is None else [str(address) for address in self._node.listening]
+
+    async def invitation(self) -> str:
+        """Return the text that others join this cabal with. Raises InvitationError if nobody could use it."""
+        if self._node is None:
+            raise InvitationError("this client is offline: start it with --listen, --connect or --invitation")
+        hosting, listening = self._node.hosting, self._node.listening
+
+        def read(store: CableStore) -> str:
+            seed = store.moderation.seed
+            is_in_force = seed is not None and seed.revoked_at_ms is None
+            peers = tuple(dict.fromkeys((*listening, *hosting.connect)))
+            text = Seed(seed.roles, 0).write() if seed is not None and is_in_force else b""
+            return str(Invitation(hosting.settings.cabal_key, peers, text))
+
+        return await self.read(read)

@@ -32,6 +32,7 @@ class TypingBox(TextArea):
         self._candidates: list[str] = []
         self._candidate = 0
         self._rest = ""
+        self._begun = ""
 
     def restore(self, text: str) -> None:
         """Show a text again that could not be sent. If another one is being typed, the up arrow brings it back."""
@@ -53,6 +54,16 @@ class TypingBox(TextArea):
             return  # Textual calls TextArea's own handler next
         event.stop()
         event.prevent_default()
+
+    def show(self, text: str) -> None:
+        """Show a text that was begun earlier."""
+        self.text = self._begun = text
+        self.move_cursor(self.document.end)
+
+    def take_draft(self) -> str | None:
+        """Return the text if it was changed since it was shown or taken."""
+        is_changed, self._begun = self.text != self._begun, self.text
+        return self.text if is_changed else None
 
     def _send(self) -> None:
         text = self.text

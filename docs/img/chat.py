@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ HERE: Final = Path(__file__).parent
 START_MS: Final = int(datetime(2026, 3, 7, 18, 40, tzinfo=UTC).timestamp() * 1000)
 NOW_MS: Final = START_MS + 26 * 3_600_000
 PEOPLE: Final = {name: Identity.derive("chat pictures", name) for name in ("ann", "bob", "cyd", "田中", "dora")}
+LIMIT_S: Final = 120
+"""Only a hang takes as long."""
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
 _TALK: Final = (
@@ -84,7 +87,10 @@ async def running(app: ChatApp, width: int, height: int) -> AsyncIterator[Pilot[
 
 async def until(pilot: Pilot[Any], is_so: Callable[[], object]) -> None:
     """Wait until something is so."""
+    end = time.monotonic() + LIMIT_S
     while not is_so():
+        if time.monotonic() > end:
+            raise TimeoutError(pilot.app.export_screenshot())
         await pilot.pause(0.01)
     await pilot.pause()
 
