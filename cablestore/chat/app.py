@@ -374,12 +374,13 @@ class ChatApp(App[None]):
 
         self.push_screen(FoundScreen(text, page, self._zone), show)
 
-    def ask_to_delete_last(self) -> None:
-        """Ask whether the last own message shall be deleted. Raises CableStoreError if none is near."""
-        own = [message for message in self.messages.timeline.messages if message.author == self.session.own_key]
-        if not own:
+    async def ask_to_delete_last(self) -> None:
+        """Ask whether the last own message shall be deleted. Raises CableStoreError if there are many after it."""
+        page = await self.session.page(self.channel, PAGE_MESSAGES)
+        own = next((message for message in page.messages if message.author == self.session.own_key), None)
+        if own is None:
             raise CableStoreError("none of your messages is near: scroll to it, press Escape, choose it, press D")
-        self._delete(own[-1])
+        self._delete(own)
 
     async def end(self) -> None:
         """Keep what is typed, and end."""

@@ -36,7 +36,7 @@ class Client(Protocol):
     def show_end(self) -> None:
         """Show the newest messages."""
 
-    def ask_to_delete_last(self) -> None:
+    async def ask_to_delete_last(self) -> None:
         """Ask whether the last own message shall be deleted."""
 
     async def end(self) -> None:
