@@ -16,6 +16,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "answering.py": (),
     "archive.py": (),
     "channels.py": (),
+    "chat.py": (),
     "content.py": (),
     "cost.py": (),
     "export.py": (),
@@ -34,7 +35,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "sds_simulator.py": ("--participants", "5", "--messages", "10", "--seconds", "10"),
     "torrent.py": (),
 }
-NEEDS = {"torrent.py": "libtorrent", "content.py": "aiohttp", "reindex.py": "pyspark"}
+NEEDS = {"torrent.py": "libtorrent", "chat.py": "textual", "content.py": "aiohttp", "reindex.py": "pyspark"}
 
 
 def test_every_benchmark_is_tried() -> None:
