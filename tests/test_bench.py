@@ -16,7 +16,6 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "answering.py": (),
     "archive.py": (),
     "channels.py": (),
-    "chat.py": (),
     "content.py": (),
     "cost.py": (),
     "export.py": (),
@@ -33,9 +32,10 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "scale.py": (),
     "sds.py": (),
     "sds_simulator.py": ("--participants", "5", "--messages", "10", "--seconds", "10"),
+    "terminal_client.py": (),
     "torrent.py": (),
 }
-NEEDS = {"torrent.py": "libtorrent", "chat.py": "textual", "content.py": "aiohttp", "reindex.py": "pyspark"}
+NEEDS = {"torrent.py": "libtorrent", "terminal_client.py": "textual", "content.py": "aiohttp", "reindex.py": "pyspark"}
 
 
 def test_every_benchmark_is_tried() -> None:

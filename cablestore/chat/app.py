@@ -21,9 +21,9 @@ from cablestore.chat.line_list import Line, LineList
 from cablestore.chat.lines import Place, channel_line, counted, member_line
 from cablestore.chat.look import DARK, LIGHT
 from cablestore.chat.message_list import MessageList
+from cablestore.chat.open_cabal import CabalNews, ChannelEntry, Member, OpenCabal
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen, QuestionScreen
-from cablestore.chat.session import ChannelEntry, Member, News, Session
 from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES, short_name
 from cablestore.chat.typing_box import TypingBox
 from cablestore.errors import CableStoreError
@@ -38,7 +38,7 @@ _QUOTED: Final = 300
 
 
 class ChatApp(App[None]):
-    """A client on one or several cabals. It closes no session."""
+    """A client on one or several cabals. It closes no cabal."""
 
     CSS_PATH = "chat.tcss"
     TITLE = "cablestore"
@@ -66,20 +66,19 @@ class ChatApp(App[None]):
     ]
 
     def __init__(
-        self, sessions: Sequence[Session], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
+        self, open_cabals: Sequence[OpenCabal], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
     ) -> None:
-        """Show these sessions, first of all a channel of the first one. Times are those of `zone`."""
+        """Show these cabals, first of all a channel of the first one. Times are those of `zone`."""
         super().__init__()
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
         self.theme = LIGHT.name if light else DARK.name
-        self._sessions = sessions
+        self._open_cabals = open_cabals
         self._place = Place(0, channel)
         self._zone = zone
-        self._channels: list[list[ChannelEntry]] = [[] for _ in sessions]
+        self._channels: list[list[ChannelEntry]] = [[] for _ in open_cabals]
         self._members: list[Member] = []
         self._own_name = ""
-        self._news = [News() for _ in sessions]
         self._looks = 0
         self._lists_are_old = True
         self._is_reading = False
@@ -106,9 +105,9 @@ class ChatApp(App[None]):
             yield Static("F1 help", id="hints", markup=False)
 
     @property
-    def session(self) -> Session:
-        """The session that is shown."""
-        return self._sessions[self._place.cabal]
+    def open_cabal(self) -> OpenCabal:
+        """The cabal that is shown."""
+        return self._open_cabals[self._place.cabal]
 
     @property
     def channel(self) -> str:
@@ -130,7 +129,7 @@ class ChatApp(App[None]):
         """Whether something that was asked for is not on the screen yet."""
         is_asking = len(self.screen_stack) > 1
         works = not is_asking and any(worker.is_running for worker in self.workers)
-        happens = any(session.is_busy for session in self._sessions)
+        happens = any(open_cabal.is_busy for open_cabal in self._open_cabals)
         return (
             not self._is_ready
             or happens
@@ -161,30 +160,27 @@ class ChatApp(App[None]):
         await self._exchange_drafts(place)
         self._place = place
         self.messages.note = ""
-        self.messages.own_key = self.session.own_key
+        self.messages.own_key = self.open_cabal.own_key
         self.messages.clear()
-        if message is None:
-            await self._read_newest()
-        else:
-            await self._read_around(message)
-        await self._read_lists()
+        await self._try(self._read_newest() if message is None else self._read_around(message))
+        await self._try(self._read_lists())
 
     async def _exchange_drafts(self, place: Place) -> None:
         """Keep what is typed for the channel that is left, and show what was typed for the other one."""
         await self._keep_draft()
         if place != self._place or not self._is_ready:
-            self.typing.show(await self._sessions[place.cabal].draft(place.channel))
+            self.typing.show(await self._open_cabals[place.cabal].draft(place.channel))
 
     async def _keep_draft(self) -> None:
         draft = self.typing.take_draft() if self._is_ready else None
         if draft is not None:
-            await self.session.set_draft(self.channel, draft)
+            await self.open_cabal.set_draft(self.channel, draft)
 
     async def _read_around(self, message: Message) -> None:
         """Show a message with what is before and after it, and choose it."""
-        session, timeline = self.session, self.messages.timeline
-        older = await session.page(message.channel, PAGE_MESSAGES, message.cursor)
-        newer = await session.page(message.channel, PAGE_MESSAGES, message.cursor, newest_first=False)
+        open_cabal, timeline = self.open_cabal, self.messages.timeline
+        older = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor)
+        newer = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor, newest_first=False)
         if timeline is self.messages.timeline:
             timeline.set_window([message, *newer.messages], has_newer=newer.cursor is not None)
             timeline.add_older(older.messages, has_older=older.cursor is not None)
@@ -192,7 +188,7 @@ class ChatApp(App[None]):
 
     async def _read_newest(self) -> None:
         place, timeline = self._place, self.messages.timeline
-        page = await self.session.page(place.channel, PAGE_MESSAGES)
+        page = await self.open_cabal.page(place.channel, PAGE_MESSAGES)
         if timeline is self.messages.timeline:
             timeline.set_newest(page.messages, has_older=page.cursor is not None)
             self.messages.note = "" if page.messages else "No messages yet: write the first one"
@@ -204,26 +200,26 @@ class ChatApp(App[None]):
         if not timeline.messages:
             await self._read_newest()
             return
-        page = await self.session.page_from(self.channel, timeline.messages[0].timestamp_ms, MAX_HELD)
+        page = await self.open_cabal.page_from(self.channel, timeline.messages[0].timestamp_ms, MAX_HELD)
         if timeline is self.messages.timeline:
             timeline.set_window(page.messages, has_newer=page.cursor is not None)
             self.messages.update_rows()
 
     async def _read_lists(self) -> None:
         place = self._place
-        for number, session in enumerate(self._sessions):
-            self._channels[number] = await session.channels()
-        self._members = await self.session.members(place.channel) if place.channel else []
-        self._own_name = await self.session.own_name()
-        self.messages.mentions = await self.session.mentions(place.channel) if place.channel else frozenset()
+        for number, open_cabal in enumerate(self._open_cabals):
+            self._channels[number] = await open_cabal.channels()
+        self._members = await self.open_cabal.members(place.channel) if place.channel else []
+        self._own_name = await self.open_cabal.own_name()
+        self.messages.mentions = await self.open_cabal.mentions(place.channel) if place.channel else frozenset()
         self._lists_are_old = False
         self._show_lists()
 
     def _show_lists(self) -> None:
         lines: list[Line] = []
-        for number, session in enumerate(self._sessions):
-            if len(self._sessions) > 1:
-                lines.append(Line(None, clean(session.label), look="title"))
+        for number, open_cabal in enumerate(self._open_cabals):
+            if len(self._open_cabals) > 1:
+                lines.append(Line(None, clean(open_cabal.label), look="title"))
             place = self._place
             lines += [
                 channel_line(number, replace(entry, unread=0, mentions=0) if self._is_read(number, entry) else entry)
@@ -247,9 +243,9 @@ class ChatApp(App[None]):
         return Place(cabal, entry.name) == self._place and self.messages.is_at_end and bool(self.app_focus)
 
     def _show_state(self) -> None:
-        name = clean(self._own_name) or short_name(self.session.own_key.hex())
-        sign = "●" if self.session.is_connected else "○"
-        parts = [f"{sign} {self.session.connection}", name, *self.session.listening]
+        name = clean(self._own_name) or short_name(self.open_cabal.own_key.hex())
+        sign = "●" if self.open_cabal.is_connected else "○"
+        parts = [f"{sign} {self.open_cabal.connection}", name, *self.open_cabal.listening]
         self.query_one("#state", Static).update("   ".join(parts))
 
     def tell(self, text: str) -> None:
@@ -274,8 +270,8 @@ class ChatApp(App[None]):
             self._is_reading = False
 
     async def _take_news(self) -> None:
-        for number, session in enumerate(self._sessions):
-            news = session.take_news()
+        for number, open_cabal in enumerate(self._open_cabals):
+            news = open_cabal.take_news()
             if news.is_empty:
                 continue
             self._lists_are_old = True
@@ -293,9 +289,9 @@ class ChatApp(App[None]):
         if not (held and self.messages.is_at_end and self.app_focus) or self._marked.get(place) == held[-1].cursor:
             return
         self._marked[place] = held[-1].cursor
-        await self.session.mark_read(place.channel, held[-1].cursor)
+        await self.open_cabal.mark_read(place.channel, held[-1].cursor)
 
-    async def _take(self, news: News) -> None:
+    async def _take(self, news: CabalNews) -> None:
         """Draw what is new in the channel that is shown."""
         earliest = news.channels.get(self.channel)
         if not news.is_all and earliest is None:
@@ -322,7 +318,7 @@ class ChatApp(App[None]):
             return
         cursor = timeline.messages[0 if older else -1].cursor
         try:
-            page = await self.session.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
+            page = await self.open_cabal.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
         except CableStoreError as error:
             self.tell(str(error))
             return
@@ -337,14 +333,13 @@ class ChatApp(App[None]):
 
     async def on_message_list_end_wanted(self, event: MessageList.EndWanted) -> None:
         """Show an end of the channel that is not held."""
-        channel = self.channel
         self.messages.clear()
-        if event.oldest:
-            page = await self.session.page(channel, PAGE_MESSAGES, newest_first=False)
-            self.messages.timeline.set_window(page.messages, has_newer=page.cursor is not None)
-            self.messages.show_start()
-        else:
-            await self._read_newest()
+        await self._try(self._read_oldest() if event.oldest else self._read_newest())
+
+    async def _read_oldest(self) -> None:
+        page = await self.open_cabal.page(self.channel, PAGE_MESSAGES, newest_first=False)
+        self.messages.timeline.set_window(page.messages, has_newer=page.cursor is not None)
+        self.messages.show_start()
 
     # --- what commands ask for -----------------------------------------------------------------
 
@@ -362,11 +357,11 @@ class ChatApp(App[None]):
 
     async def show_invitation(self) -> None:
         """Show the invitation to the cabal."""
-        self.push_screen(InvitationScreen(await self.session.invitation()))
+        self.push_screen(InvitationScreen(await self.open_cabal.invitation()))
 
     async def show_found(self, text: str) -> None:
         """Search, and show what was found. The message that is chosen there is shown in its channel."""
-        cabal, page = self._place.cabal, await self.session.search(text)
+        cabal, page = self._place.cabal, await self.open_cabal.search(text)
 
         async def show(message: Message | None) -> None:
             if message is not None:
@@ -376,8 +371,8 @@ class ChatApp(App[None]):
 
     async def ask_to_delete_last(self) -> None:
         """Ask whether the last own message shall be deleted. Raises CableStoreError if there are many after it."""
-        page = await self.session.page(self.channel, PAGE_MESSAGES)
-        own = next((message for message in page.messages if message.author == self.session.own_key), None)
+        page = await self.open_cabal.page(self.channel, PAGE_MESSAGES)
+        own = next((message for message in page.messages if message.author == self.open_cabal.own_key), None)
         if own is None:
             raise CableStoreError("none of your messages is near: scroll to it, press Escape, choose it, press D")
         self._delete(own)
@@ -456,16 +451,16 @@ class ChatApp(App[None]):
         """Hide the chosen message."""
         chosen = self.messages.chosen
         if chosen is not None:
-            await self._try(self.session.moderate("hide", posts=[chosen.hash]))
+            await self._try(self.open_cabal.moderate("hide", posts=[chosen.hash]))
 
     @work
     async def _delete(self, message: Message) -> None:
-        if message.author != self.session.own_key:
+        if message.author != self.open_cabal.own_key:
             self.tell("This message is not yours: H hides it")
             return
         quoted = fit(clean(message.text, lines=True), _QUOTED)
         if await self.push_screen_wait(QuestionScreen("Delete this message, here and on peers?", quoted)):
-            await self._try(self.session.delete(message.hash))
+            await self._try(self.open_cabal.delete(message.hash))
 
     # --- typed texts ---------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cablestore.chat import commands
-from cablestore.chat.session import Session
+from cablestore.chat.open_cabal import OpenCabal
 from cablestore.errors import CableStoreError
 
 
@@ -14,8 +14,8 @@ class Client(Protocol):
     """The client, as commands see it."""
 
     @property
-    def session(self) -> Session:
-        """The session that is shown."""
+    def open_cabal(self) -> OpenCabal:
+        """The cabal that is shown."""
 
     @property
     def channel(self) -> str:
@@ -44,7 +44,7 @@ class Client(Protocol):
 
 
 class CommandRunner:
-    """Runs what is typed, on the session and in the channel that are shown."""
+    """Runs what is typed, on the cabal and in the channel that are shown."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -58,19 +58,19 @@ class CommandRunner:
     async def run(self, text: str) -> None:
         """Post a message, or run a command. Raises CableStoreError if that is not possible."""
         typed = commands.read(text)
-        client, session = self._client, self._client.session
+        client, open_cabal = self._client, self._client.open_cabal
         match typed.command:
             case "":
-                await session.text(client.channel, typed.argument.rstrip())
+                await open_cabal.text(client.channel, typed.argument.rstrip())
                 client.show_end()
             case "join":
                 await self._join(typed.argument.removeprefix("#"))
             case "leave":
-                await session.leave(typed.argument.removeprefix("#") or client.channel)
+                await open_cabal.leave(typed.argument.removeprefix("#") or client.channel)
             case "topic":
-                await session.topic(client.channel, typed.argument)
+                await open_cabal.topic(client.channel, typed.argument)
             case "nick":
-                await session.set_name(typed.argument)
+                await open_cabal.set_name(typed.argument)
             case "search":
                 await client.show_found(typed.argument)
             case "hide" | "unhide" | "block" | "unblock":
@@ -81,12 +81,12 @@ class CommandRunner:
                     await waiting
 
     async def _join(self, channel: str) -> None:
-        await self._client.session.join(channel)
+        await self._client.open_cabal.join(channel)
         await self._client.show_channel(channel)
 
     async def _moderate(self, typed: commands.Typed) -> None:
-        session = self._client.session
-        found = await session.users_named(typed.argument)
+        open_cabal = self._client.open_cabal
+        found = await open_cabal.users_named(typed.argument)
         if len(found) != 1:
             many = ", ".join(member.public_key.hex()[:16] for member in found[:4])
             raise CableStoreError(
@@ -94,4 +94,4 @@ class CommandRunner:
                 if found
                 else f"no user here is called {typed.argument!r}, or has a public key that begins so"
             )
-        await session.moderate(typed.command, users=[found[0].public_key])
+        await open_cabal.moderate(typed.command, users=[found[0].public_key])

@@ -80,7 +80,7 @@ def _begins(name: str, wanted: str) -> bool:
     return name.casefold().startswith(wanted.casefold())
 
 
-class History:
+class SentTexts:
     """Texts that were sent, newest last, and a place among them."""
 
     _KEPT = 200

@@ -9,7 +9,7 @@ from textual import events
 from textual.message import Message as UiMessage
 from textual.widgets import TextArea
 
-from cablestore.chat.commands import History
+from cablestore.chat.commands import SentTexts
 from cablestore.chat.safe_text import clean
 
 _LINE_BREAKS: Final = frozenset({"ctrl+j", "shift+enter", "alt+enter"})
@@ -28,7 +28,7 @@ class TypingBox(TextArea):
     def __init__(self, complete: Callable[[str], list[str]], widget_id: str) -> None:
         super().__init__(compact=True, highlight_cursor_line=False, placeholder="Write a message", id=widget_id)
         self._complete = complete
-        self._history = History()
+        self._history = SentTexts()
         self._candidates: list[str] = []
         self._candidate = 0
         self._rest = ""

@@ -22,7 +22,7 @@ from cablestore.extras import naming_extras
 from cablestore.peers import Address
 
 if TYPE_CHECKING:
-    from cablestore.chat.session import Session
+    from cablestore.chat.open_cabal import OpenCabal
 
 
 class Cabal(NamedTuple):
@@ -109,7 +109,7 @@ def chat(
         cabals.append(_cabal(further, (), (), more))
     logging.getLogger("cablestore").addHandler(logging.NullHandler())  # a line of a log would break the screen
     with ExitStack() as stack:
-        app = ChatApp([_session(stack, cabal) for cabal in cabals], channel=channel or "", light=light)
+        app = ChatApp([_open_cabal(stack, cabal) for cabal in cabals], channel=channel or "", light=light)
         app.run()
     return app.return_code or 0
 
@@ -127,16 +127,16 @@ def _cabal(path: Path, listen: tuple[Address, ...], connect: tuple[Address, ...]
     )
 
 
-def _session(stack: ExitStack, cabal: Cabal) -> Session:
+def _open_cabal(stack: ExitStack, cabal: Cabal) -> OpenCabal:
     """Open a store. It is closed with the stack."""
-    from cablestore.chat.session import Session  # noqa: PLC0415 - needs an extra
+    from cablestore.chat.open_cabal import OpenCabal  # noqa: PLC0415 - needs an extra
 
     store = stack.enter_context(open_store(cabal.path))
     if cabal.seed is not None:
         join_with_seed(store, cabal.seed)
-    session = Session(store, cabal.path.resolve().name, cabal.hosting)
-    stack.callback(session.close)
-    return session
+    open_cabal = OpenCabal(store, cabal.path.resolve().name, cabal.hosting)
+    stack.callback(open_cabal.close)
+    return open_cabal
 
 
 COMMANDS: Final = (chat,)

@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 
 from cablestore import LEGACY, CableStore, Identity, Info, Join, Text, Topic, encode_post
 from cablestore.chat.app import ChatApp
-from cablestore.chat.session import Session
+from cablestore.chat.open_cabal import OpenCabal
 from cablestore.moderation import UserRole
 
 HERE: Final = Path(__file__).parent
@@ -65,15 +65,15 @@ def fill(store: CableStore) -> None:
 
 
 @contextmanager
-def garden() -> Iterator[Session]:
+def garden() -> Iterator[OpenCabal]:
     """Open the conversation as ann sees it."""
     store = CableStore.in_memory(identity=PEOPLE["ann"], clock=lambda: NOW_MS)
     fill(store)
-    session = Session(store, "garden club")
+    open_cabal = OpenCabal(store, "garden club")
     try:
-        yield session
+        yield open_cabal
     finally:
-        session.close()
+        open_cabal.close()
 
 
 @asynccontextmanager
@@ -103,8 +103,8 @@ def picture(app: ChatApp) -> str:
 
 async def draw(width: int, height: int, *, light: bool = False, keys: str = "", text: str = "") -> str:
     """Return the garden after keys were pressed, one name after a space, and a text was typed."""
-    with garden() as session:
-        app = ChatApp([session], channel="garden", zone=UTC, light=light)
+    with garden() as open_cabal:
+        app = ChatApp([open_cabal], channel="garden", zone=UTC, light=light)
         async with running(app, width, height) as pilot:
             await pilot.press(*keys.split(), *text)
             await until(pilot, lambda: not app.is_busy)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from chatting import PICTURES, app_on, new_store, sessions_on, shown
+from chatting import PICTURES, app_on, cabals_on, new_store, shown
 from people import ANN, BOB, START_MS, raws
 from textual.events import MouseScrollUp
 
@@ -23,8 +23,8 @@ Run = Callable[[ChatApp, Pilot], Awaitable[None]]
 
 def drive(run: Run, *stores: CableStore, size: tuple[int, int] = (100, 24)) -> None:
     async def work() -> None:
-        with sessions_on(*stores) as sessions:
-            app = app_on(sessions)
+        with cabals_on(*stores) as open_cabals:
+            app = app_on(open_cabals)
             async with PICTURES.running(app, *size) as pilot:
                 await run(app, pilot)
 

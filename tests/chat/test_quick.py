@@ -6,7 +6,7 @@ import unicodedata
 from datetime import UTC
 
 import pytest
-from chatting import sessions_on
+from chatting import cabals_on
 from hypothesis import given
 from hypothesis import strategies as st
 from people import BOB, START_MS, raws
@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from cablestore import CableStore
 from cablestore.chat import commands
-from cablestore.chat.commands import History, UnknownCommandError, completions
+from cablestore.chat.commands import SentTexts, UnknownCommandError, completions
 from cablestore.chat.safe_text import clean, fit, wrap
 from cablestore.chat.timeline import MAX_HELD, Timeline, local, short_name
 
@@ -86,7 +86,7 @@ def test_what_is_completed() -> None:
 
 
 def test_what_was_sent_comes_back() -> None:
-    history = History()
+    history = SentTexts()
     assert history.step(-1, "now") is None
     for text in ("first", "second", "second"):
         history.add(text)
@@ -115,5 +115,5 @@ def test_a_window_moves_over_a_history_without_gaps() -> None:
 
 
 def test_a_session_ends_whatever_waits() -> None:
-    with sessions_on(CableStore.in_memory(), CableStore.in_memory()) as sessions:
-        assert [session.connection for session in sessions] == ["offline", "offline"]
+    with cabals_on(CableStore.in_memory(), CableStore.in_memory()) as open_cabals:
+        assert [open_cabal.connection for open_cabal in open_cabals] == ["offline", "offline"]

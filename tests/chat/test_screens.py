@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from chatting import PICTURES, app_on, assert_like, new_store, sessions_on, shown
+from chatting import PICTURES, app_on, assert_like, cabals_on, new_store, shown
 
 from cablestore import Text
 from cablestore.chat.app import ChatApp
@@ -22,8 +22,8 @@ def on_garden(
     name: str, keys: str = "", text: str = "", size: tuple[int, int] = (80, 24), *, light: bool = False
 ) -> None:
     async def run() -> None:
-        with PICTURES.garden() as session:
-            app = app_on([session], channel="garden", light=light)
+        with PICTURES.garden() as open_cabal:
+            app = app_on([open_cabal], channel="garden", light=light)
             async with PICTURES.running(app, *size) as pilot:
                 await pilot.press(*text, *keys.split())
                 await PICTURES.until(pilot, lambda: not app.is_busy)
@@ -34,8 +34,8 @@ def on_garden(
 
 def on_stores(run: Callable[[ChatApp, Pilot], Awaitable[None]], *stores: Any, size: tuple[int, int] = (80, 24)) -> None:
     async def work() -> None:
-        with sessions_on(*stores) as sessions:
-            app = app_on(sessions)
+        with cabals_on(*stores) as open_cabals:
+            app = app_on(open_cabals)
             async with PICTURES.running(app, *size) as pilot:
                 await run(app, pilot)
 

@@ -14,7 +14,7 @@ from folders import ROOT
 
 from cablestore import CableStore, Identity
 from cablestore.chat.app import ChatApp
-from cablestore.chat.session import Session
+from cablestore.chat.open_cabal import OpenCabal
 
 GOLDEN = ROOT / "tests" / "chat" / "screens"
 
@@ -32,14 +32,14 @@ PICTURES: Any = _script()
 
 
 @contextmanager
-def sessions_on(*stores: CableStore) -> Iterator[list[Session]]:
+def cabals_on(*stores: CableStore) -> Iterator[list[OpenCabal]]:
     """Open stores in the client. They are closed at the end."""
-    found = [Session(store, f"cabal {number}") for number, store in enumerate(stores, 1)]
+    found = [OpenCabal(store, f"cabal {number}") for number, store in enumerate(stores, 1)]
     try:
         yield found
     finally:
-        for session in found:
-            session.close()
+        for open_cabal in found:
+            open_cabal.close()
 
 
 def new_store(name: str = "ann", **options: Any) -> CableStore:
@@ -47,8 +47,8 @@ def new_store(name: str = "ann", **options: Any) -> CableStore:
     return CableStore.in_memory(identity=Identity.derive("chat pictures", name), **options)
 
 
-def app_on(sessions: Sequence[Session], **options: Any) -> ChatApp:
-    return ChatApp(sessions, zone=UTC, **options)
+def app_on(open_cabals: Sequence[OpenCabal], **options: Any) -> ChatApp:
+    return ChatApp(open_cabals, zone=UTC, **options)
 
 
 def screen_lines(app: ChatApp) -> list[str]:

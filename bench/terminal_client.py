@@ -1,4 +1,4 @@
-"""The chat client on a large store: `chat.py [POSTS]`, by default 100,000.
+"""The chat client on a large store: `terminal_client.py [POSTS]`, by default 100,000.
 
 How long its start, a screen back and a key take until they are drawn, at rest and while posts come in; and its memory.
 """
@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 
 from cablestore import CableStore, Text
 from cablestore.chat.app import ChatApp
-from cablestore.chat.session import Session
+from cablestore.chat.open_cabal import OpenCabal
 
 RATE = 5_000
 SECONDS = size(8, tiny=1)
@@ -91,8 +91,8 @@ async def measure(store: CableStore, count: int) -> None:
     """Print the figures."""
     flood = Flood(store, count)
     before = resident_mb()[1]
-    session = Session(store, "bench")
-    app = ChatApp([session])
+    open_cabal = OpenCabal(store, "bench")
+    app = ChatApp([open_cabal])
     began = time.perf_counter()
     async with app.run_test(size=(120, 40)) as pilot:
         while not app.messages.timeline.messages:  # noqa: ASYNC110 - the same
@@ -106,7 +106,7 @@ async def measure(store: CableStore, count: int) -> None:
         await asyncio.to_thread(flood.join)
         tell("posts that came in", f"{flood.rate:,.0f} a second", f"{RATE:,} a second")
         tell("memory of the client", f"{resident_mb()[1] - before:.0f} MB", "120 MB")
-    await asyncio.to_thread(session.close)
+    await asyncio.to_thread(open_cabal.close)
 
 
 def batches(count: int) -> Iterator[list[bytes]]:

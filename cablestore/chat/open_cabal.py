@@ -1,7 +1,7 @@
 """One cabal that is open in the client: its store, its node, its threads. The one module that calls a store.
 
-Reads and writes run in threads of the session, at most one of each at a time: the event loop that shows keys never
-waits for the store. What happens in the store is gathered as `News`, whose size has a bound: after a flood it says
+Reads and writes run in threads of the cabal, at most one of each at a time: the event loop that shows keys never
+waits for the store. What happens in the store is gathered as `CabalNews`, whose size has a bound: after a flood it says
 only that everything may have changed.
 """
 
@@ -42,7 +42,7 @@ MAX_EVENTS: Final = 500
 _GATHER_S: Final = 0.05
 """How long events are gathered before they are looked at, so that a flood costs few reads."""
 _LOOK_S: Final = 0.5
-"""How often the thread that waits for events sees that the session ends."""
+"""How often the thread that waits for events sees that the cabal ends."""
 MAX_MEMBERS_SHOWN: Final = 500
 MAX_MENTIONS: Final = 200
 """Messages that name the user and are marked on the screen: the latest of the channel."""
@@ -55,7 +55,7 @@ _EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
 
 
 @dataclass
-class News:
+class CabalNews:
     """What may have changed. With `is_all` it is everything."""
 
     channels: dict[str, int] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Member:
     is_self: bool
 
 
-class Session:
+class OpenCabal:
     """A store that is open, with its node if it hosts one. `close` it at the end."""
 
     def __init__(self, store: CableStore, label: str, hosting: Hosting | None = None) -> None:
@@ -113,7 +113,7 @@ class Session:
         self._store = store
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="chat-read")
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
-        self._news = News()
+        self._news = CabalNews()
         self._seen = store.last_sequence
         """The number of the last event that is in the news."""
         self._lock = threading.Lock()
@@ -137,10 +137,10 @@ class Session:
 
     # --- what happens --------------------------------------------------------------------------
 
-    def take_news(self) -> News:
+    def take_news(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""
         with self._lock:
-            found, self._news = self._news, News()
+            found, self._news = self._news, CabalNews()
         return found
 
     @property
