@@ -20,6 +20,7 @@ def main() -> None:
     logs = Path(os.environ.get("CABLESTORE_DATA", "data")) / "irc" / "raku.tar.xz"
     plan = [["ingest.py"], ["answering.py"], ["scale.py", "20000" if quick else "1000000"]]
     plan.append(["channels.py", "2000" if quick else "1000000"])
+    plan.append(["client.py"])
     plan.append(["export.py"] + (["20000"] if quick else []))
     plan += [["peers.py", *(["20000"] if quick else [])], ["fairness.py"]]
     plan.append(["archive.py"] + (["20000"] if quick else []))

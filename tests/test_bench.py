@@ -16,6 +16,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "answering.py": (),
     "archive.py": (),
     "channels.py": (),
+    "client.py": (),
     "content.py": (),
     "cost.py": (),
     "export.py": (),

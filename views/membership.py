@@ -95,6 +95,12 @@ def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
     return None if value is None else _decode(author_hex, value)
 
 
+def latest_ms(reader: Reader, channel: str, author: bytes) -> int | None:
+    """Return the time of a user's latest post in a channel, None if it has none there."""
+    value = reader.get(PREFIX + escape(channel) + b"!" + author.hex().encode())
+    return None if value is None else int.from_bytes(value[:8])
+
+
 def count(reader: Reader, channel: str) -> int:
     """Return the number of members of a channel."""
     return decode_number(reader.get(COUNT_PREFIX + escape(channel)))

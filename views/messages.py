@@ -65,10 +65,12 @@ def texts(
     newest_first: bool,
     start_ms: int = 0,
     end_ms: int | None = None,
+    at_once: int = 0,
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield (sort time, hash) of a channel's post/text with start <= timestamp < end.
 
     `after` and `before` are sort times. Only texts between them are yielded, without those at the bounds.
+    The first `at_once` rows are read in one go.
     """
     prefix = PREFIX + escape(channel) + b"!"
     start, stop = _bounds(prefix, start_ms, end_ms)
@@ -76,7 +78,7 @@ def texts(
         start = max(start, prefix + after + b"~")
     if before is not None:
         stop = min(stop, prefix + before)
-    for key, digest in reader.scan(start, stop, reverse=newest_first):
+    for key, digest in reader.scan(start, stop, reverse=newest_first, at_once=at_once):
         place = key[len(prefix) :]
         if b"!" not in place:
             yield place, digest

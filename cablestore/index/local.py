@@ -55,7 +55,7 @@ LATE: Final = b"late"
 """Texts that came after their channel was marked and are dated before the mark: channel and <mono-ts> -> the text."""
 
 MENTION: Final = b"mention"
-"""Texts that name the user: <mono-ts> -> the text and its channel (`cablestore.store.mentions`)."""
+"""Texts that name the user: <mono-ts> -> the text (`cablestore.store.mentions`)."""
 
 MENTION_IN: Final = b"mention-in"
 """The same texts by channel: channel and <mono-ts> -> the text."""
@@ -68,7 +68,6 @@ MENTION_SEARCH: Final = b"mention-search"
 
 UNSEEN: Final = b"unseen"
 """Number of the arrival log after which texts came by a reindexing: they are looked at when the store is opened."""
-
 
 VALUE: Final = b"value"
 """Values of the store's user, under names that its clients choose: name and key, both escaped -> bytes."""

@@ -56,12 +56,16 @@ class Attention:
         if place is None:
             latest = messages.texts(plan.reader, unescape(channel_key), newest_first=True)
             place = next((at for at, _ in latest), b"")
+        prefix = local_key(LATE)
+        late = [key[len(prefix) :] for key, _ in plan.reader.prefix(prefix + channel_key + b"!")]
+        known = self._marks.get(channel_key)
+        if known is not None and known.place == place and not late:
+            return  # nothing changes, so nobody is told: a client that marks whenever it is told would never end
         mark = ReadMark(place, self._engine.next_sequence - 1)
         self._marks[channel_key] = mark
-        plan.set_local(READ, channel_key, encode_mark(mark))
-        prefix = local_key(LATE)
-        for key in [key for key, _ in plan.reader.prefix(prefix + channel_key + b"!")]:
-            plan.set_local(LATE, key[len(prefix) :], None)
+        plan.set_local(READ, channel_key, encode_mark(mark), noted=True)
+        for key in late:
+            plan.set_local(LATE, key, None)
 
     def _note_added(self, plan: Plan, post: Post, sequence: int | None = None) -> None:
         """Note a text. `sequence` is its number in the arrival log if it came before."""

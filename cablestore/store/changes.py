@@ -1,13 +1,18 @@
-"""Changes: what a chat client draws again. Each says what is, so applying one twice does no harm."""
+"""Changes: what a chat client draws again. Each says what is, so applying one twice does no harm.
+
+Changes of two types are never equal, which tuples would be.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cablestore.store.display import Message, User
 
 
-class MessageAdded(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MessageAdded:
     """Message that arrived and is displayed."""
 
     message: Message
@@ -18,7 +23,8 @@ class MessageAdded(NamedTuple):
         return self.message.channel
 
 
-class MessageDeleted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MessageDeleted:
     """Message that is no longer here: deleted by its author, dropped, or discarded to save space.
 
     `channel` is None if nothing says what the hash was: a discarded post leaves no trace. It may not be a message then.
@@ -28,7 +34,8 @@ class MessageDeleted(NamedTuple):
     channel: str | None
 
 
-class MessageHidden(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MessageHidden:
     """Message that is here and must not be displayed. It has no text; `message.hidden_by` says why."""
 
     message: Message
@@ -39,7 +46,8 @@ class MessageHidden(NamedTuple):
         return self.message.channel
 
 
-class MessageShown(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MessageShown:
     """Message on which an act of moderation is, and which is displayed."""
 
     message: Message
@@ -50,53 +58,61 @@ class MessageShown(NamedTuple):
         return self.message.channel
 
 
-class TopicChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TopicChanged:
     """Topic of a channel, "" if it has none."""
 
     channel: str
     topic: str
 
 
-class NameChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NameChanged:
     """User who said something of itself. Its name is also that of its earlier messages."""
 
     user: User
 
 
-class Joined(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Joined:
     """Member of a channel."""
 
     channel: str
     user: User
 
 
-class Left(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Left:
     """User who is not a member of a channel."""
 
     channel: str
     user: User
 
 
-class ChannelAdded(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ChannelAdded:
     """Channel that is there. A client that does not show it yet reads its page."""
 
     channel: str
 
 
-class ChannelRemoved(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ChannelRemoved:
     """Channel that is not there: its posts are all gone, or it is dropped."""
 
     channel: str
 
 
-class RoleChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RoleChanged:
     """User to whom a role was given or from whom it was taken, as it is in a channel, or with None in the cabal."""
 
     user: User
     channel: str | None
 
 
-class UserHidden(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UserHidden:
     """User on whom an act of moderation is and who is hidden or dropped, in a channel or with None in the cabal.
 
     Read again the messages of the user, and the members.
@@ -106,7 +122,8 @@ class UserHidden(NamedTuple):
     channel: str | None
 
 
-class UserShown(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UserShown:
     """User on whom an act of moderation is and who is neither hidden nor dropped. `user.blocked_by` may be set.
 
     Read again the messages of the user, and the members.
@@ -116,31 +133,36 @@ class UserShown(NamedTuple):
     channel: str | None
 
 
-class ModerationChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ModerationChanged:
     """Who may moderate may have changed, and with it all roles and what is hidden: read again what is on the screen."""
 
     channel: str | None
 
 
-class UnreadChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UnreadChanged:
     """Channel whose number of unread messages may have changed."""
 
     channel: str
 
 
-class DraftChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DraftChanged:
     """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
 
     channel: str
 
 
-class MuteChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MuteChanged:
     """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
 
     channel: str
 
 
-class LocalChanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LocalChanged:
     """Value of the user's own (`CableStore.local`) that was put or deleted: its name and key."""
 
     name: str

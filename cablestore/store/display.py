@@ -167,7 +167,8 @@ class Display:
 
     def last_message(self, channel: str) -> Message | None:
         """Return the latest message of a channel that is shown, None if the latest ones are all hidden."""
-        for _, digest in islice(messages.texts(self._reader, channel, newest_first=True), limits.MAX_PAGE_ROWS_READ):
+        newest = messages.texts(self._reader, channel, newest_first=True, at_once=1)
+        for _, digest in islice(newest, limits.MAX_PAGE_ROWS_READ):
             post = self._reader.post(digest)
             message = None if post is None else self.shown(post, "omit")
             if message is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cablestore.index.local import DRAFT, JUDGED, MUTED, SEED, VALUE, local_key
+from cablestore.index.local import DRAFT, JUDGED, MUTED, READ, SEED, VALUE, local_key
 from cablestore.index.plan import Plan
 from cablestore.protocol.body import INFO, LINKABLE_TYPES, MODERATION_TYPES, TOPIC
 from cablestore.protocol.keys import unescape
-from cablestore.store.changes import Change, DraftChanged, LocalChanged, ModerationChanged, MuteChanged
+from cablestore.store.changes import Change, DraftChanged, LocalChanged, ModerationChanged, MuteChanged, UnreadChanged
 from cablestore.views import activity, channel_topic, membership, user_info
 
 
@@ -17,6 +17,8 @@ def change_of_local_row(name: bytes, key: bytes) -> Change | None:
     """
     if name in (SEED, JUDGED):
         return ModerationChanged(None)
+    if name == READ:
+        return UnreadChanged(unescape(key))
     if name == DRAFT:
         return DraftChanged(unescape(key))
     if name == MUTED:

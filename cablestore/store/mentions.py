@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Self
 
-from cablestore.errors import CorruptStoreError
 from cablestore.index.local import MENTION, MENTION_IN, MENTION_SEARCH, MENTIONING, local_key
-from cablestore.index.packing import pack, unpack
+from cablestore.index.packing import pack
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
 from cablestore.protocol.body import Info, Text
@@ -29,7 +28,7 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape, unescape
 from cablestore.protocol.post import Post
 from cablestore.store.naming import folded, folded_name, has_key, is_named
-from cablestore.store.read_marks import named_value
+from cablestore.store.read_marks import named_value, unpacked
 from cablestore.views import messages, user_info
 
 
@@ -59,14 +58,11 @@ class Naming:
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return that by which the mentions in a store were found, None if they are not looked for."""
-        value = reader.local(MENTIONING, b"")
-        if value is None:
-            return None
-        match unpack(value):
-            case [bytes() as own_key, [*names]]:
-                return cls.of(own_key, [(at, name) for at, name in names])
-        raise CorruptStoreError("the local row of what mentions the user is damaged. Run `cablestore rebuild`")
+        """Return that by which the mentions in a store were found, None if they are not looked for, or it is damaged."""
+        match unpacked(reader.local(MENTIONING, b"")):
+            case [bytes() as own_key, list() as names] if all(map(_is_name, names)):
+                return cls.of(own_key, [(name[0], name[1]) for name in names])
+        return None
 
     def encode(self) -> bytes:
         """Return the value of its local row."""
@@ -97,6 +93,13 @@ class Naming:
         return bounds[differ[0]], bounds[last] if last < len(bounds) else b""
 
 
+def _is_name(fields: object) -> bool:
+    match fields:
+        case [bytes(), str()]:
+            return True
+    return False
+
+
 class Search(NamedTuple):
     """Search of stored texts for mentions, that is not finished: the stretch of time, and where it continues."""
 
@@ -107,14 +110,12 @@ class Search(NamedTuple):
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return the search that a store must still do."""
+        """Return the search that a store must still do: of all texts if its row is damaged."""
         value = reader.local(MENTION_SEARCH, b"")
-        if value is None:
-            return None
-        match unpack(value):
+        match unpacked(value):
             case [bytes() as start, bytes() as stop, bytes() as channel_key, bytes() as place]:
                 return cls(start, stop, channel_key, place)
-        raise CorruptStoreError("the local row of the search for mentions is damaged. Run `cablestore rebuild`")
+        return None if value is None else cls()
 
     def widened(self, start: bytes, stop: bytes) -> Search:
         """Return a search from the beginning, of this stretch and another."""

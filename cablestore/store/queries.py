@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, NamedTuple, Self
 
@@ -59,7 +59,6 @@ class Channel:
     `unread` and `mentions` count the texts of others that are not hidden and came after the channel was marked read
     (`CableStore.mark_read`), and those of them that name the user. They are exact up to 999;
     `limits.MAX_UNREAD_COUNTED` means that many or more. A channel that was never marked is unread from its beginning.
-    `last_message` is the latest that is shown, None if there is none among the latest `limits.MAX_PAGE_ROWS_READ`.
     """
 
     name: str
@@ -68,7 +67,12 @@ class Channel:
     posts: dict[str, int]
     unread: int = 0
     mentions: int = 0
-    last_message: Message | None = None
+    _latest: Callable[[str], Message | None] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def last_message(self) -> Message | None:
+        """The latest message that is shown, read now; None without one among the last `limits.MAX_PAGE_ROWS_READ`."""
+        return None if self._latest is None else self._latest(self.name)
 
 
 class Event(NamedTuple):
@@ -207,23 +211,27 @@ class Queries(ABC):
             display = Display(reader, self._judgement())
             found = self._channels(reader, display, with_reserved=with_reserved)
             if order == "activity":
-                found = iter(sorted(found, key=lambda channel: _cursor_of(channel.last_message), reverse=True))
+                found = iter(sorted(found, key=lambda each: _cursor_of(display.last_message(each.name)), reverse=True))
             yield from found
+
+    def _last_message(self, channel: str) -> Message | None:
+        with self._reading() as reader:
+            return Display(reader, self._judgement()).last_message(channel)
 
     def _channels(self, reader: Reader, display: Display, *, with_reserved: bool) -> Iterator[Channel]:
         unread = Unread(reader, self._judgement(), self._own_key())
         for name, counts in activity.channels(reader):
             if (name in RESERVED_CHANNELS and not with_reserved) or display.is_dropped(name):
                 continue
-            yield Channel(
-                name,
-                display.topic(name),
-                display.member_count(name),
-                _by_name(counts),
-                unread.texts(name, counts[TEXT]),
-                unread.mentions(name),
-                display.last_message(name) if counts[TEXT] else None,
-            )
+            channel = Channel(name, display.topic(name), display.member_count(name), _by_name(counts))
+            if counts[TEXT]:
+                channel = replace(
+                    channel,
+                    unread=unread.texts(name, counts[TEXT]),
+                    mentions=unread.mentions(name),
+                    _latest=self._last_message,
+                )
+            yield channel
 
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
@@ -244,8 +252,8 @@ class Queries(ABC):
                 if message is not None:
                     found.append(message)
                 if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return Page(found, at.decode())
-            return Page(found, None)
+                    return Page(found, at.decode(), cursor_of(reader))
+            return Page(found, None, cursor_of(reader))
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
         """Yield the channels of which a user is a member, without the reserved ones."""

@@ -4,17 +4,18 @@
     !local!late!<channel>!<mono-ts>  -> hash u8[32] | author u8[32] of a text that came after the marking, dated before it
 
 Unread are the texts after the mark and the late ones, without those of the user and those that moderation hides. There
-is no counter. The texts after a mark are one range of the view `messages`, those of one author in it one range of
-`channel_state`. So the posts themselves say what is unread, whichever way they came, and nothing is written for a text
-that is dated after the mark. A channel without a mark was never read: its number of texts is in the view `activity`.
+is no counter. The texts after a mark are one range of the view `messages`, those of one author in a channel one range of
+`channel_state`, those of a hidden user one of `author`. So the posts themselves say what is unread, whichever way they
+came, and nothing is written for a text that is dated after the mark. A channel without a mark was never read: its number of texts is in the view `activity`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import CorruptStoreError
@@ -28,7 +29,12 @@ from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape,
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement
 from cablestore.views import author as author_view
-from cablestore.views import channel_state, messages
+from cablestore.views import channel_state, membership, messages
+
+_HiddenUser = tuple[bytes, frozenset[str] | None]
+"""Key of a user, and the channels where it is hidden, None for all."""
+_MOST_HELD: Final = 1_000
+"""Texts of one hidden user that are held in memory to leave them out. Those of others are read for each channel."""
 
 
 class ReadMark(NamedTuple):
@@ -44,15 +50,20 @@ def encode_mark(mark: ReadMark) -> bytes:
 
 
 def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
-    """Return the marks by channel, as keys have it. Raises CorruptStoreError."""
+    """Return the marks by channel, as keys have it. A damaged one is left out: its channel must be marked again."""
     found = {}
     for key, value in reader.local_rows(READ):
-        match unpack(value):
+        match unpacked(value):
             case [bytes() as place, int() as sequence]:
                 found[key] = ReadMark(place, sequence)
-            case _:
-                raise CorruptStoreError(f"the read mark of the channel {key!r} is damaged. Mark the channel again")
     return found
+
+
+def unpacked(value: bytes | None) -> object:
+    """Return what a local row has, None if it is missing or damaged."""
+    with suppress(CorruptStoreError):
+        return None if value is None else unpack(value)
+    return None
 
 
 def named_value(post: Post) -> bytes:
@@ -75,13 +86,12 @@ class Unread:
 
     def texts(self, channel: str, held: int) -> int:
         """Return how many texts of a channel are unread. `held` is how many it has."""
-        key = escape(channel)
-        mark = self._marks.get(key)
-        left_out = self._left_out(channel, b"" if mark is None else mark.place)
+        mark = self._marks.get(escape(channel))
         if mark is None:
+            left_out = self._left_out(channel, b"", self._hidden_users)
             return max(0, min(held - len(left_out), limits.MAX_UNREAD_COUNTED))
         late = sum(1 for _ in islice(self._late(channel), limits.MAX_UNREAD_COUNTED)) if self._has_late else 0
-        return late + self._after(key, mark.place, left_out, limits.MAX_UNREAD_COUNTED - late)
+        return late + self._after(channel, mark.place, limits.MAX_UNREAD_COUNTED - late)
 
     def mentions(self, channel: str) -> int:
         """Return how many unread texts of a channel name the user."""
@@ -95,13 +105,18 @@ class Unread:
     def _is_unread(self, channel: str, mark: ReadMark, place: bytes) -> bool:
         return place > mark.place or self._reader.local(LATE, escape(channel) + b"!" + place) is not None
 
-    def _after(self, key: bytes, place: bytes, left_out: set[bytes], most: int) -> int:
-        """Count the texts after a place that are not left out, up to `most`."""
-        prefix = messages.PREFIX + key + b"!"
+    def _after(self, channel: str, place: bytes, most: int) -> int:
+        """Count the unread texts after a place, up to `most`."""
+        prefix = messages.PREFIX + escape(channel) + b"!"
         size = len(prefix) + SORT_TIME_SIZE_BYTES  # the row of a deletion has a longer key
-        rows = self._reader.scan(prefix + place + b"~" if place else prefix, after_prefix(prefix))
-        found = (1 for row in rows if len(row[0]) == size and row[0][-SORT_TIME_SIZE_BYTES:] not in left_out)
-        return sum(islice(found, most))
+        left_out = self._left_out(channel, place, self._hidden_often)
+        start = prefix + place + b"~" if place else prefix
+        rows = self._reader.scan(start, after_prefix(prefix), at_once=most + len(left_out))
+        places = (row[0][-SORT_TIME_SIZE_BYTES:] for row in rows if len(row[0]) == size)
+        hidden = self._hidden_texts
+        if left_out or hidden:
+            places = (at for at in places if at not in left_out and not (at in hidden and self._hides(channel, at)))
+        return sum(1 for _ in islice(places, most))
 
     def _late(self, channel: str) -> Iterator[bytes]:
         for place, _, _ in self._shown(LATE, channel):
@@ -118,13 +133,13 @@ class Unread:
 
     # --- what does not count -------------------------------------------------------------------
 
-    def _left_out(self, channel: str, after: bytes) -> set[bytes]:
-        """Return the <mono-ts> of the texts after a place that are the user's own or hidden."""
+    def _left_out(self, channel: str, after: bytes, hidden_users: list[_HiddenUser]) -> set[bytes]:
+        """Return the <mono-ts> of the texts after a place that are the user's own, or hidden: of users, and of posts."""
         found = set() if self._own_key is None else {place for place, _ in self._by(self._own_key, channel, after)}
         if self._decisions is None:
             return found
-        for user, latest, channels in self._hidden_users:
-            if latest > after and (channels is None or channel in channels):
+        for user, channels in hidden_users:
+            if channels is None or channel in channels:
                 rows = self._by(user, channel, after)
                 found |= {place for place, digest in rows if self._is_hidden(digest, user, channel, place)}
         posts = self._decisions.hidden_posts()
@@ -140,14 +155,35 @@ class Unread:
         return found
 
     @cached_property
-    def _hidden_users(self) -> list[tuple[bytes, bytes, frozenset[str] | None]]:
-        """The users with hidden texts: key, <mono-ts> of the latest text, channels where they are hidden or None."""
-        found = []
-        for user, channels in self._decisions.hidden_users().items() if self._decisions is not None else ():
-            row = self._reader.last(b"%b%b!%d!" % (author_view.PREFIX, user.hex().encode(), TEXT))
-            if row is not None:
-                found.append((user, row[0][-SORT_TIME_SIZE_BYTES:], channels))
-        return found
+    def _hidden_users(self) -> list[_HiddenUser]:
+        return [] if self._decisions is None else list(self._decisions.hidden_users().items())
+
+    @cached_property
+    def _hidden_since(self) -> tuple[dict[bytes, tuple[bytes, bytes]], list[_HiddenUser]]:
+        """Texts of hidden users after the oldest mark, by <mono-ts>: hash and author. And the users with too many."""
+        found: dict[bytes, tuple[bytes, bytes]] = {}
+        often = []
+        oldest = min((mark.place for mark in self._marks.values()), default=b"")
+        for user, channels in self._hidden_users:
+            prefix = b"%b%b!%d!" % (author_view.PREFIX, user.hex().encode(), TEXT)
+            rows = self._reader.scan(prefix + oldest, after_prefix(prefix))
+            texts = {key[len(prefix) :]: (digest, user) for key, digest in islice(rows, _MOST_HELD)}
+            if len(texts) < _MOST_HELD:
+                found |= texts
+            else:
+                often.append((user, channels))
+        return found, often
+
+    @property
+    def _hidden_texts(self) -> dict[bytes, tuple[bytes, bytes]]:
+        return self._hidden_since[0]
+
+    @property
+    def _hidden_often(self) -> list[_HiddenUser]:
+        return self._hidden_since[1]
+
+    def _hides(self, channel: str, place: bytes) -> bool:
+        return self._is_hidden(*self._hidden_texts[place], channel, place)
 
     def _is_hidden(self, digest: bytes, author: bytes, channel: str, place: bytes) -> bool:
         decisions = self._decisions
@@ -155,6 +191,9 @@ class Unread:
 
     def _by(self, author: bytes, channel: str, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (<mono-ts>, hash) of an author's texts in a channel after a place."""
+        latest_ms = membership.latest_ms(self._reader, channel, author)
+        if latest_ms is None or (after and latest_ms < time_of(after)):
+            return
         group = escape(channel) + b"!" + author.hex().encode()
         prefix = b"%b%b!%d!" % (channel_state.MEMBER_PREFIX, group, TEXT)
         start = prefix + after + b"~" if after else prefix

@@ -103,6 +103,8 @@ class _Touched:
         """Live posts among the entries, by channel."""
         self._channels: dict[str, bool] = {}
         """Channels that may be gone, and whether they may be back."""
+        self._removed: set[str] = set()
+        """Those that are gone: nothing more is told of their topics."""
         self._roles: dict[_Subject, None] = {}
         self._users: dict[_Subject, None] = {}
         self._contexts: dict[str | None, None] = {}
@@ -236,7 +238,8 @@ class _Touched:
             yield NameChanged(self._display.user(author))
         yield from self._members_told(unread_entries)
         for channel in self._topics:
-            yield TopicChanged(channel, self._display.topic(channel))
+            if channel not in self._removed:
+                yield TopicChanged(channel, self._display.topic(channel))
         yield from self._messages_told()
         for user, context in self._roles:
             yield RoleChanged(self._display.user(user, context), context)
@@ -256,6 +259,7 @@ class _Touched:
                 continue
             posts = sum(activity.of_channel(self._reader, channel))
             if not posts or self._display.is_dropped(channel):
+                self._removed.add(channel)
                 yield ChannelRemoved(channel)
             elif self._channels.get(channel) or posts <= self._live[channel] + unread_entries:
                 yield ChannelAdded(channel)

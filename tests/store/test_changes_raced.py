@@ -3,115 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from people import ANN, BOB, CYD, Person, raws
+from people import ANN
 from screens import Screen, follow
+from turns import Turn, ann_hides_messages, ann_moderates, ann_writes, others_write, some_is_lost
 
-from cablestore import CableStore, Post, limits
+from cablestore import CableStore, limits
 from cablestore.errors import ModerationError
-from cablestore.moderation import UserRole
 
-CHANNELS = ("default", "aside", "third")
-TURNS = 30
+TURNS = 20
 SCREENS = 12
-
-Turn = Callable[[CableStore, random.Random], None]
-
-
-def _ann_writes(store: CableStore, chance: random.Random) -> None:
-    channel = chance.choice(CHANNELS)
-    match chance.randrange(8):
-        case 0:
-            store.topic(channel, str(chance.random()), sync=False)
-        case 1:
-            store.info(name=f"ann {chance.random()}", sync=False)
-        case 2:
-            store.leave(channel, sync=False)
-        case 3:
-            store.join(channel, sync=False)
-        case 4:
-            posts = [post for post in store.posts_by(ANN.key) if post.type_name in ("text", "topic", "join", "info")]
-            if posts:
-                store.delete(chance.choice(posts).hash, sync=False)
-        case 5:
-            store.local.set_draft(channel, str(chance.random()))
-        case _:
-            store.text(channel, str(chance.random()), sync=False)
-
-
-def _others_write(store: CableStore, chance: random.Random) -> None:
-    who: Person = chance.choice((BOB, CYD))
-    posts: list[Post] = []
-    for _ in range(3):
-        channel = chance.choice(CHANNELS)
-        match chance.randrange(6):
-            case 0:
-                posts.append(who.topic(channel, str(chance.random())))
-            case 1:
-                posts.append(who.named(str(chance.random())))
-            case 2:
-                posts.append(chance.choice((who.join, who.leave))(channel))
-            case 3:
-                own = [post for post in store.posts_by(who.key) if post.type_name != "delete"]
-                posts += [who.delete(chance.choice(own))] if own else []
-            case _:
-                posts.append(who.text(channel, str(chance.random())))
-    chance.shuffle(posts)
-    store.ingest(raws(*posts))
-
-
-def _ann_moderates(store: CableStore, chance: random.Random) -> None:
-    user, channel = chance.choice((BOB, CYD)).key, chance.choice((None, *CHANNELS))
-    acts, name = store.moderation, chance.choice(CHANNELS)
-    texts = [message.hash for message in store.messages(name, hidden="show").messages]
-    match chance.randrange(10):
-        case 0:
-            acts.hide(users=[user], channel=channel, sync=False)
-        case 1:
-            acts.unhide(users=[user], channel=channel, sync=False)
-        case 2:
-            acts.hide(posts=texts[:2], sync=False)
-        case 3:
-            acts.unhide(posts=texts[:4], sync=False)
-        case 4:
-            acts.set_role(user, chance.choice(list(UserRole)), channel=channel, sync=False)
-        case 5:
-            acts.drop(posts=texts[:1], sync=False)
-        case 6:
-            chance.choice((acts.drop, acts.undrop))(channel="third", sync=False)
-        case 7:
-            acts.block([user], drop=chance.random() < 0.5, private=True, sync=False)
-        case _:
-            acts.unblock([user], undrop=True, private=True, sync=False)
-
-
-def _some_is_lost(store: CableStore, chance: random.Random) -> None:
-    texts = [message.hash for message in store.messages("default", hidden="show").messages]
-    match chance.randrange(4):
-        case 0:
-            store.discard(texts[:2])
-        case 1:
-            store.prune(keep_newest=8)
-        case 2:
-            store.local.mute(chance.choice(CHANNELS))
-        case _:
-            states = [post.hash for who in (ANN, BOB) for post in store.posts_by(who.key) if post.type_name != "text"]
-            store.discard(states[:1])
-
-
-def _ann_hides_messages(store: CableStore, chance: random.Random) -> None:
-    texts = [message.hash for message in store.messages(chance.choice(CHANNELS), hidden="show").messages]
-    if texts:
-        chance.choice((store.moderation.hide, store.moderation.unhide))(posts=texts[:3], sync=False)
 
 
 @pytest.mark.parametrize(
-    ("moderate", "read_at_once"), [(_ann_hides_messages, 7), (_ann_moderates, limits.MAX_EVENTS_READ)]
+    ("moderate", "read_at_once"), [(ann_hides_messages, 7), (ann_moderates, limits.MAX_EVENTS_READ)]
 )
 def test_a_page_and_the_changes_after_it_are_the_present_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moderate: Turn, read_at_once: int
@@ -128,7 +37,7 @@ def test_a_page_and_the_changes_after_it_are_the_present_state(
 
         screens: list[Screen] = []
         with ThreadPoolExecutor() as pool:
-            running = [pool.submit(write, turn) for turn in (_ann_writes, _others_write, _some_is_lost, moderate)]
+            running = [pool.submit(write, turn) for turn in (ann_writes, others_write, some_is_lost, moderate)]
             while not all(each.done() for each in running):
                 if len(screens) < SCREENS:
                     with store.snapshot() as state:
@@ -146,3 +55,17 @@ def test_a_page_and_the_changes_after_it_are_the_present_state(
             assert screen.cursor == now.cursor
         assert sum(screen.told for screen in screens) > TURNS
         assert store.check().problems == []
+
+
+@pytest.mark.parametrize("moderate", [ann_hides_messages, ann_moderates])
+def test_each_turn_is_told(store: CableStore, moderate: Turn) -> None:
+    chance = random.Random(moderate.__name__)
+    store.import_identity(ANN.identity)
+    with store.snapshot() as state:
+        screen = Screen.of(state)
+    for _ in range(8 * TURNS):
+        with suppress(ModerationError):
+            chance.choice((ann_writes, others_write, some_is_lost, moderate))(store, chance)
+        follow(screen, store)
+        with store.snapshot() as state:
+            assert screen.shown() == Screen.of(state).shown()

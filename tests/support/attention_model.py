@@ -44,7 +44,7 @@ class AttentionModel:
         name = latest.body.name if latest is not None and isinstance(latest.body, Info) else None
         words = re.findall(r"\w+", message.text.casefold())
         keyed = any(len(word) >= 8 and self.own_key.hex().startswith(word) for word in words)
-        return message.author != self.own_key and (keyed or bool(name) and (name or "").casefold() in words)
+        return message.author != self.own_key and (keyed or (bool(name) and (name or "").casefold() in words))
 
     def mentions(self, store: CableStore, channels: list[str]) -> list[Message]:
         found = [message for name in channels for message in store.messages(name, 1000).messages]

@@ -1,0 +1,235 @@
+"""Changes of a store: what each thing is, told once a read, and which cursors fit."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from people import ANN, BOB, CYD, raws
+from waiting import LIMIT_S
+
+from cablestore import CableStore, EventKind, limits
+from cablestore.errors import ChangesCursorError, StoreClosedError
+from cablestore.index import arrival_log
+from cablestore.moderation import UserRole
+from cablestore.protocol.body import PUBLIC, Moderation
+from cablestore.store.changes import (
+    ChannelAdded,
+    ChannelRemoved,
+    DraftChanged,
+    Joined,
+    Left,
+    LocalChanged,
+    MessageAdded,
+    MessageDeleted,
+    MessageHidden,
+    MessageShown,
+    ModerationChanged,
+    MuteChanged,
+    NameChanged,
+    RoleChanged,
+    TopicChanged,
+    UnreadChanged,
+    UserHidden,
+    UserShown,
+)
+
+
+def kinds(store: CableStore, after: str, channel: str | None = None) -> list[type]:
+    return [type(change) for change in store.next_changes(after, channel, timeout_s=0).changes]
+
+
+def test_each_thing_is_told_once_as_it_is(store: CableStore) -> None:
+    before = store.cursor
+    store.ingest(raws(ANN.topic("default", "old"), ANN.topic("default", "new"), ANN.named("ann")))
+    gone, kept = ANN.text("default", "gone"), ANN.text("default", "kept")
+    store.ingest(raws(gone, kept, ANN.delete(gone)))
+    told, cursor = store.next_changes(before)
+    ann = store.user(ANN.key)
+    assert ann.name == "ann"
+    assert told == [
+        ChannelAdded("default"),
+        NameChanged(ann),
+        Joined("default", ann),
+        TopicChanged("default", "new"),
+        MessageDeleted(gone.hash, "default"),
+        MessageAdded(store.messages("default").messages[0]),
+        UnreadChanged("default"),
+    ]
+    assert store.next_changes(before).changes == told
+    assert (store.next_changes(cursor, timeout_s=0), store.cursor) == (([], cursor), cursor)
+
+
+def test_a_member_who_writes_again_did_not_join_again(store: CableStore) -> None:
+    store.ingest(raws(ANN.text("default", "first")))
+    cursor = store.cursor
+    store.ingest(raws(ANN.text("default", "second"), BOB.text("default", "hello")))
+    told = store.next_changes(cursor).changes
+    assert [change.user.public_key for change in told if isinstance(change, Joined)] == [BOB.key]
+    assert ChannelAdded("default") not in told
+    cursor = store.cursor
+    store.ingest(raws(BOB.leave("default")))
+    assert kinds(store, cursor) == [Left]
+
+
+def test_a_discarded_post_leaves_what_it_changed(store: CableStore) -> None:
+    text, topic, name = ANN.text("other", "a"), ANN.topic("other", "b"), ANN.named("ann")
+    store.ingest(raws(text, topic, name))
+    cursor = store.cursor
+    store.discard([topic.hash, name.hash])
+    told = store.next_changes(cursor).changes
+    assert TopicChanged("other", "") in told
+    assert NameChanged(store.user(ANN.key)) in told
+    cursor = store.cursor
+    store.discard([text.hash])
+    assert set(kinds(store, cursor)) == {ChannelRemoved, Left, MessageDeleted, UnreadChanged}
+    assert MessageDeleted(text.hash, None) in store.next_changes(cursor).changes
+
+
+def test_moderation_is_told_by_what_it_is_on(store: CableStore) -> None:
+    text = BOB.text("default", "loud")
+    store.ingest(raws(text, CYD.text("default", "here")))
+    cursor = store.cursor
+    store.moderation.hide(posts=[text.hash])
+    hidden = store.next_changes(cursor).changes[0]
+    assert isinstance(hidden, MessageHidden)
+    assert (hidden.message.hash, hidden.message.text, hidden.message.is_hidden) == (text.hash, "", True)
+    store.moderation.unhide(posts=[text.hash])
+    assert kinds(store, cursor) == [MessageShown, UnreadChanged]
+    cursor = store.cursor
+    store.moderation.hide(users=[BOB.key], channel="default")
+    assert store.next_changes(cursor).changes == [UserHidden(store.user(BOB.key, "default"), "default")]
+    store.moderation.unhide(users=[BOB.key], channel="default")
+    assert kinds(store, cursor) == [UserShown]
+    cursor = store.cursor
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    assert store.next_changes(cursor).changes == [RoleChanged(store.user(BOB.key), None), ModerationChanged(None)]
+    assert store.user(BOB.key).role is UserRole.MOD
+    cursor = store.cursor
+    store.moderation.drop(posts=[text.hash])
+    assert MessageDeleted(text.hash, "default") in store.next_changes(cursor).changes
+    store.moderation.drop(channel="default")
+    assert ChannelRemoved("default") in store.next_changes(cursor).changes
+
+
+def test_acts_of_strangers_tell_nothing(store: CableStore) -> None:
+    store.join("default")
+    cursor = store.cursor
+    store.ingest(raws(BOB.post(Moderation("", PUBLIC, "default", (CYD.key,), 0))))
+    assert store.last_sequence > int(cursor.rsplit(".", 1)[1])
+    assert kinds(store, cursor) == []
+
+
+def test_a_seed_is_told(store: CableStore) -> None:
+    store.join("default")
+    cursor = store.cursor
+    store.moderation.join_with_seed(bytes((UserRole.ADMIN,)) + BOB.key)
+    assert kinds(store, cursor) == [ModerationChanged]
+
+
+def test_a_channel_hears_of_itself_and_of_all(store: CableStore) -> None:
+    cursor = store.cursor
+    store.ingest(raws(ANN.text("one", "a"), ANN.text("two", "b"), ANN.named("ann")))
+    assert kinds(store, cursor, "two") == [ChannelAdded, NameChanged, Joined, MessageAdded, UnreadChanged]
+    assert kinds(store, cursor, "three") == [NameChanged]
+
+
+def test_local_changes_are_told_and_are_no_events(store: CableStore) -> None:
+    store.join("default")
+    cursor, events = store.cursor, store.events()
+    store.local.put("theme", "colour", b"red")
+    store.local.set_draft("default", "I wa")
+    store.local.mute("default")
+    assert store.next_changes(cursor).changes == [
+        LocalChanged("theme", "colour"),
+        DraftChanged("default"),
+        MuteChanged("default"),
+    ]
+    cursor = store.cursor
+    store.local.mute("default")
+    assert store.cursor == cursor  # nothing changed
+    assert store.events() == events
+    assert store.next_events(events[-1].sequence, timeout_s=0) == []
+    assert [event.kind for event in store.subscribe(timeout_s=0)] == [EventKind.ACCEPTED] * len(events)
+
+
+def test_one_value_that_changes_often_has_one_entry(store: CableStore) -> None:
+    store.join("default")
+    cursor = store.cursor
+    for turn in range(50):
+        store.local.set_draft("default", f"I want {turn}")
+        store.local.put("place", "x", b"%d" % (turn % 2))
+    with store.snapshot() as state:
+        kept = [entry for entry in arrival_log.entries(state.reader, 0) if entry.kind is EventKind.LOCAL]
+    assert len(kept) == 2
+    assert store.last_sequence == int(cursor.rsplit(".", 1)[1]) + 100
+    assert set(kinds(store, cursor)) == {DraftChanged, LocalChanged}
+
+
+def test_cursors_of_other_states_are_refused(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "a") as store:
+        store.text("default", "hello")
+        cursor = store.cursor
+        generation, number = cursor.rsplit(".", 1)
+        for malformed in ("", "x", cursor + "x", generation, number, "ä.1", f"{generation}.-1"):
+            with pytest.raises(ChangesCursorError, match="not a cursor"):
+                store.next_changes(malformed)
+        with pytest.raises(ChangesCursorError, match="never had"):
+            store.next_changes(f"{generation}.{int(number) + 1}")
+        with CableStore.open(tmp_path / "b") as other, pytest.raises(ChangesCursorError, match="new page"):
+            other.next_changes(cursor)
+    with CableStore.open(tmp_path / "a") as store:
+        assert store.cursor == cursor
+        store.text("default", "again")
+        assert kinds(store, cursor) == [MessageAdded, UnreadChanged]
+        store.rebuild()
+        with pytest.raises(ChangesCursorError, match="rebuilt"):
+            store.next_changes(cursor)
+        assert kinds(store, store.messages("default").changes_cursor) == []
+
+
+def test_a_store_in_memory_refuses_cursors_of_its_past() -> None:
+    with CableStore.in_memory() as store:
+        store.text("default", "hello")
+        cursor = store.cursor
+        store.rebuild()
+        with pytest.raises(ChangesCursorError, match="new page"):
+            list(store.changes(after=cursor))
+
+
+def test_a_read_is_bounded_and_the_cursor_moves_on(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    cursor = store.cursor
+    posts = [ANN.text("default", str(number)) for number in range(20)]
+    store.ingest(raws(*posts))
+    monkeypatch.setattr(limits, "MAX_THINGS_CHANGED", 7)
+    sizes, found = [], list[bytes]()
+    while told := store.next_changes(cursor, timeout_s=0):
+        if not told.changes:
+            break
+        added = [change.message.hash for change in told.changes if isinstance(change, MessageAdded)]
+        sizes.append(len(added))
+        found += added
+        cursor = told.cursor
+    assert sizes == [7, 7, 6]
+    assert found == [post.hash for post in posts]
+
+
+def test_closing_the_store_ends_what_waits(tmp_path: Path) -> None:
+    store = CableStore.open(tmp_path)
+    cursor, heard, ended = store.cursor, threading.Event(), threading.Event()
+
+    def listen() -> None:
+        for _ in store.changes():
+            heard.set()
+        ended.set()
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    while not heard.wait(0.01):
+        store.text("default", "hello", sync=False)
+    store.close()
+    assert ended.wait(LIMIT_S)
+    listener.join(LIMIT_S)
+    with pytest.raises(StoreClosedError):
+        store.next_changes(cursor)

@@ -1,0 +1,144 @@
+"""Values of the user's own: kept across everything that makes a new database, and never told to others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from people import ANN, raws
+
+from cablestore import CableStore, limits
+from cablestore.errors import LocalValueError
+from cablestore.store.closed import ClosedStore, locked_folder
+from cablestore.store.local_values import LocalValues
+
+
+def test_values_are_kept_by_name_and_key(store: CableStore) -> None:
+    local = store.local
+    local.put("window", "size", b"80x24")
+    local.put("window", "", b"\x00\xff")
+    local.put("window!", "size", b"other name")
+    local.put("win", "dow!size", b"other key")
+    local.put_json("seen", "käse !\n", {"at": [1, None, "ä"]})
+    assert local.get("window", "size") == b"80x24"
+    assert list(local.items("window")) == [("", b"\x00\xff"), ("size", b"80x24")]
+    assert list(local.items("win")) == [("dow!size", b"other key")]
+    assert local.get_json("seen", "käse !\n") == {"at": [1, None, "ä"]}
+    assert [key for key, _ in local.items("seen")] == ["käse !\n"]
+    local.delete("window", "size")
+    local.delete("window", "never there")
+    assert local.get("window", "size") is None
+    assert local.get_json("seen", "nothing") is None
+    assert list(local.items("nothing")) == []
+
+
+def test_no_name_meets_the_rows_of_the_store(store: CableStore) -> None:
+    for name in ("witnessed", "seed", "judged", "noted", "draft", "muted", "value"):
+        store.local.put(name, "", b"x")
+    store.local.set_draft("default", "text")
+    assert store.moderation.seed is None
+    assert list(store.local.drafts()) == [("default", "text")]
+    assert list(store.local.muted()) == []
+
+
+def test_drafts_and_muted_channels(store: CableStore) -> None:
+    local = store.local
+    assert (local.draft("default"), local.is_muted("default")) == ("", False)
+    local.set_draft("default", "I wanted")
+    local.mute("a!b")
+    assert (local.draft("default"), local.is_muted("a!b"), list(local.muted())) == ("I wanted", True, ["a!b"])
+    local.set_draft("default", "")
+    local.unmute("a!b")
+    assert (list(local.drafts()), list(local.muted())) == ([], [])
+
+
+def test_bad_values_are_refused_and_nothing_is_lost(store: CableStore) -> None:
+    local = store.local
+    local.put("name", "key", b"kept")
+    with pytest.raises(LocalValueError, match="262,145 bytes, at most 262,144"):
+        local.put("name", "key", bytes(limits.MAX_LOCAL_VALUE_SIZE_BYTES + 1))
+    with pytest.raises(LocalValueError, match="at most"):
+        local.set_draft("default", "x" * (limits.MAX_LOCAL_VALUE_SIZE_BYTES + 1))
+    for name, key in (
+        ("", "key"),
+        ("n" * (limits.MAX_LOCAL_NAME_SIZE_BYTES + 1), ""),
+        ("name", "ä" * 257),
+        ("\udc80", ""),
+        ("name", "\udc80"),
+    ):
+        with pytest.raises(LocalValueError):
+            local.put(name, key, b"x")
+    for value in (object(), float("nan"), {1, 2}, "\udc80"):
+        with pytest.raises(LocalValueError):
+            local.put_json("name", "key", value)
+    with pytest.raises(LocalValueError, match="not JSON"):
+        local.get_json("name", "key")
+    local.put("name", "key" * 100, bytes(limits.MAX_LOCAL_VALUE_SIZE_BYTES))
+    assert local.get("name", "key") == b"kept"
+
+
+def fill(local: LocalValues) -> None:
+    local.put("name", "key", b"value")
+    local.set_draft("default", "draft")
+    local.mute("default")
+
+
+def assert_full(store: CableStore) -> None:
+    local = store.local
+    assert (local.get("name", "key"), local.draft("default")) == (b"value", "draft")
+    assert local.is_muted("default")
+    assert store.check().is_clean
+
+
+def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with CableStore.open(path) as store:
+        store.text("default", "hello")
+        fill(store.local)
+        sequence = store.last_sequence
+        store.rebuild()
+        assert_full(store)
+    CableStore.rebuild_closed(path)
+    with CableStore.open(path) as store:
+        assert_full(store)
+        assert store.last_sequence == sequence
+
+
+def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with CableStore.open(path) as store:
+        store.text("default", "hello")
+        store.local.put("old", "gone by then", b"x")
+        store.local.set_draft("default", "earlier")
+    with locked_folder(path) as folder:
+        first = folder.header.generation
+        shutil.copytree(folder.database_path, tmp_path / "copy")
+        folder.activate(folder.adopt(tmp_path / "copy"), keep=True)
+    with CableStore.open(path) as store:
+        fill(store.local)
+        store.local.delete("old", "gone by then")
+        store.ingest(raws(ANN.text("default", "later")))
+        before = [event[:3] for event in store.events()]
+    ClosedStore(path).roll_back(first)
+    with CableStore.open(path) as store:
+        assert_full(store)
+        assert store.local.get("old", "gone by then") is None
+        assert [event[:3] for event in store.events()] == before
+
+
+def test_nothing_that_leaves_the_store_has_them(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "a") as store:
+        store.ingest(raws(ANN.text("default", "hello")))
+        digest = store.dump_digest()
+        fill(store.local)
+        assert store.dump_digest() == digest
+        store.export(tmp_path / "export")
+    found = b"".join(file.read_bytes() for file in (tmp_path / "export").rglob("*") if file.is_file())
+    assert found
+    for secret in (b"draft", b"!local!"):
+        assert secret not in found
+    with CableStore.open(tmp_path / "b") as store:
+        store.import_exports([tmp_path / "export"])
+        assert store.local.draft("default") == ""
+        assert store.dump_digest() == digest
