@@ -24,6 +24,7 @@ def main() -> None:
     plan.append(["export.py"] + (["20000"] if quick else []))
     plan += [["peers.py", *(["20000"] if quick else [])], ["fairness.py"]]
     plan.append(["archive.py"] + (["20000"] if quick else []))
+    plan.append(["search.py"] + (["20000"] if quick else []))
     plan += [["torrent.py"], ["content.py"]]
     plan += [[name, "20000" if quick else "1000000"] for name in ("reconcile.py", "reconcile_store.py")]
     plan.append(["terminal_client.py", "20000" if quick else "1000000"])

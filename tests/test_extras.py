@@ -110,6 +110,7 @@ MISSING = {
     "serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --log-level error": (
         "metrics need prometheus-client: pip install 'cablestore[serve]'"
     ),
+    "search hello": "search needs apsw: pip install 'cablestore[search]'",
     "verify-export s3://bucket/export": "URIs need pyarrow: pip install 'cablestore[storage]'",
     "reindex export --out new": "this needs pyarrow: pip install 'cablestore[reindex]'",
 }

@@ -76,9 +76,9 @@ MAX_SEARCH_CHARACTERS: Final = 1_000
 MAX_SEARCH_TERMS: Final = 32
 """Words and phrases of one search. All of them must be in a text."""
 
-MAX_SEARCH_RANKED: Final = 50_000
-"""Texts among which the best are found: the newest that match. Each costs a microsecond, and a common word is in every
-fifth text."""
+MAX_SEARCH_RANKED: Final = 20_000
+"""Texts among which the best are found: the newest that match. Each costs one or two microseconds, and a common word
+is in every fifth text."""
 
 SEARCH_CATCH_UP_S: Final = 2.0
 """Seconds that a search reads what is new in the store before it answers from what it has read: 100,000 posts."""

@@ -130,31 +130,42 @@ class SearchIndex:
         `progress` is called with the number of posts and entries of the log that were read.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        source = self._source()
-        state, reader = self._snapshot()
-        with state:
-            self._require_fit(reader, source)
-            return self._follow(reader, until, progress)
+        while True:
+            with self._locked() as table:
+                known = table.state()
+            source = self._source()
+            state, reader = self._snapshot()  # newer than what is known to be read, unless the store is an older copy
+            with state:
+                left = self._follow(reader, until, progress) if self._require_fit(known, reader, source) else None
+            if left is not None:
+                return left
 
-    def _require_fit(self, reader: Reader, source: str) -> None:
-        """Throw the index away if it is not of this database, or if the log is not the one that it has read."""
+    def _require_fit(self, known: IndexState, reader: Reader, source: str) -> bool:
+        """Throw the index away if it is not of this database, or if the log is not the one that it has read.
+
+        Returns whether it fits now. It does not if another thread was faster.
+        """
+        if known.source == source and known.mark == _mark(reader, known.position):
+            return True
         with self._locked() as table:
-            known = table.state()
-            if known.source == source and known.mark == _mark(reader, known.position):
-                return
+            if table.state() != known:
+                return False
             if known.source:
                 table.clear()
             position = arrival_log.next_sequence(reader) - 1
-            table.update(
-                known._replace(source=source, position=position, mark=_mark(reader, position), read_to=""), (), ()
-            )
+            begun = known._replace(source=source, position=position, mark=_mark(reader, position), read_to="")
+            table.update(begun, (), ())
+        return True
 
-    def _follow(self, reader: Reader, until: float | None, progress: Progress) -> int:
+    def _follow(self, reader: Reader, until: float | None, progress: Progress) -> int | None:
+        """Take one step after the other. Returns None if a newer state of the store is needed for them."""
         last = arrival_log.next_sequence(reader) - 1
         while True:
             with self._locked() as table:
                 known, must_purge = table.state(), table.must_purge()
             if known.read_to is not None:
+                if known.position > last:  # another thread began with posts that this state lacks
+                    return None
                 read = self._read_posts(reader, known, known.read_to)
             elif known.position < last:
                 read = self._read_log(reader, known)

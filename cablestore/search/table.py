@@ -207,7 +207,7 @@ class IndexTable:
                 "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC "
                 "LIMIT 1 OFFSET ?"
             )
-            oldest = self._ask(sql, expression, start, stop, most)
+            oldest = self._ask(sql, expression, start, stop, most - 1)
         start = oldest[0][0] if oldest else start
         sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rank LIMIT ? OFFSET ?"
         return self._found(sql, expression, start, stop, number, skipped)

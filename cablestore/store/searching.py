@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import SearchError
@@ -19,6 +19,9 @@ from cablestore.store.queries import Queries
 
 Order = Literal["newest", "ranked"]
 """Order of what is found: by time, or by how often and in how short a text the words occur (BM25)."""
+
+_FOUND_AT_ONCE: Final = 100
+"""Texts that are asked for together: each question for the best of them ranks all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Searching(Queries):
         hits: list[SearchHit] = []
         with self._reading() as reader:
             display = Display(reader, self._judgement())
-            for read, (at, prefix) in enumerate(self._found(question, order, place, limit), 1):
+            for read, (at, prefix) in enumerate(self._found(question, order, place, max(limit, _FOUND_AT_ONCE)), 1):
                 for post in _posts(reader, prefix):
                     if question.chooses(post) and display.is_here(post):
                         message = display.shown(post, "omit")

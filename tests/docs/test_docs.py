@@ -23,7 +23,14 @@ TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, tex
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "docs/how-to/write-a-view.md", "docs/how-to/serve.md", "docs/explanation/SDS.md"]
+    "document",
+    [
+        "README.md",
+        "docs/how-to/write-a-view.md",
+        "docs/how-to/search.md",
+        "docs/how-to/serve.md",
+        "docs/explanation/SDS.md",
+    ],
 )
 def test_python_in_the_documents_runs(document: str, tmp_path: Path) -> None:
     """All blocks of a document, one after the other, as one program in an empty folder."""

@@ -85,7 +85,7 @@ def test_a_store_moves_with_its_identity_and_merges_with_another(home: Path, run
     assert any((home / "PART").iterdir())
 
 
-@pytest.mark.parametrize("page", ["upgrade.md", "keep-small.md"])
+@pytest.mark.parametrize("page", ["upgrade.md", "keep-small.md", "search.md"])
 def test_what_is_not_lost_stays(page: str, home: Path, run: Run) -> None:
     before = contents("STORE-FOLDER")
     assert follow(page, run)

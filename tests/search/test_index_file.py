@@ -1,0 +1,287 @@
+"""The file of the index: it leaves no removed word, it is made again whenever it does not fit, and a kill is no harm."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+from folders import SUPPORT
+from people import ANN, BOB, START_MS, raws
+from waiting import LIMIT_S
+
+from cablestore import CableStore, Post, limits
+from cablestore.errors import StorageError
+from cablestore.index import folder as store_folder
+from cablestore.search import index as search_index
+from cablestore.search import table as search_table
+from cablestore.store import ClosedStore
+
+SECRET = b"zweiundvierzigstes"
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {name: (path / name).read_bytes() for name in store_folder.SEARCH_FILES if (path / name).exists()}
+
+
+def some(number: int, text: str = "word") -> list[Post]:
+    return [ANN.text("default", f"{text} {i} {'lorem ipsum dolor sit amet ' * 3}") for i in range(number)]
+
+
+def holds(store: CableStore, text: str = "word") -> set[bytes]:
+    found, cursor = set[bytes](), None
+    while True:
+        page = store.search(text, limit=1000, cursor=cursor, catch_up_s=LIMIT_S)
+        assert page.pending == 0
+        found |= {hit.message.hash for hit in page.hits}
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def must_purge(store: CableStore) -> bool:
+    with store._search._locked() as table:
+        return table.must_purge()
+
+
+@pytest.mark.parametrize("how", ["deleted", "discarded", "dropped"])
+def test_no_word_of_a_removed_text_is_left_in_the_files(store: CableStore, how: str, rng: random.Random) -> None:
+    assert store.path is not None
+    secrets = [BOB.text("secretchannel", f"{SECRET.decode()}{i} word") for i in range(20)]
+    posts = some(300) + secrets
+    rng.shuffle(posts)
+    for at in range(0, len(posts), 40):
+        store.ingest(raws(*posts[at : at + 40]))
+        assert store.search("word").pending == 0
+    assert holds(store, f"{SECRET.decode()}*") == {post.hash for post in secrets}
+    assert any(SECRET in data for data in files(store.path).values())
+    if how == "deleted":
+        store.ingest(raws(BOB.delete(*secrets)))
+    elif how == "discarded":
+        store.discard(post.hash for post in secrets)
+    else:
+        store.moderation.drop(users=[BOB.key])
+    assert len(holds(store)) == 300
+    data = files(store.path)
+    assert data["search.sqlite"]
+    assert not any(SECRET in part or b"secretchannel" in part for part in data.values())
+    store.ingest(raws(BOB.text("other", f"{SECRET.decode()} again")))
+    assert len(store.search(SECRET.decode()).hits) == (how != "dropped")
+
+
+def test_removed_texts_are_overwritten_in_several_steps(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large index is not rewritten at once, and texts that are removed meanwhile leave it too."""
+    monkeypatch.setattr(search_table, "_MERGED_PAGES", 1)
+    assert store.path is not None
+    posts = [ANN.text("default", " ".join(f"{SECRET.decode()}{i}{j:02}" for j in range(20))) for i in range(300)]
+    store.ingest(raws(*posts))
+    store.search("word")
+    steps = 0
+    store.discard([posts[0].hash])
+    while store.search("word", catch_up_s=0).pending or must_purge(store):
+        steps += 1
+        if steps == 3:
+            store.discard(post.hash for post in posts[1:299])
+    assert steps > 5
+    left = {int(digits) for digits in re.findall(SECRET + rb"(\d{5,})", b"".join(files(store.path).values()))}
+    assert left <= set(range(29_900, 29_920))
+    assert len(store.search(f"{SECRET.decode()}*").hits) == 1
+
+
+def test_it_is_made_again_for_another_database(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    posts = some(30)
+    with CableStore.open(path) as store:
+        store.ingest(raws(*posts))
+        expected = {post.hash for post in posts}
+        assert holds(store) == expected
+        store.rebuild()
+        assert holds(store) == expected
+        store.discard([posts[0].hash])
+        expected -= {posts[0].hash}
+    CableStore.rebuild_closed(path)
+    with CableStore.open(path) as store:
+        assert holds(store) == expected
+    with_index = ClosedStore(path)
+    (live,) = [generation.name for generation in with_index.generations() if generation.is_live]
+    (path / "STORE").unlink()
+    with_index.recover(live)
+    with CableStore.open(path) as store:
+        assert holds(store) == expected
+
+
+@pytest.mark.parametrize("later", [0, 1, 5, 40])
+def test_it_is_made_again_if_the_store_is_an_older_copy(tmp_path: Path, later: int) -> None:
+    """A store is restored from a copy without its index, and other posts have the numbers of those that it lost."""
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    first, lost, new = some(10), some(5), some(later)
+    with CableStore.open(path) as store:
+        store.ingest(raws(*first))
+    shutil.copytree(path, copy)
+    with CableStore.open(path) as store:
+        store.ingest(raws(*lost))
+        assert len(holds(store)) == 15
+    for name in files(path):
+        shutil.copyfile(path / name, copy / name)
+    with CableStore.open(copy) as store:
+        store.ingest(raws(*new))
+        assert holds(store) == {post.hash for post in first + new}
+
+
+def spoil_header(path: Path) -> None:
+    path.write_bytes(b"not a database at all" * 1000)
+
+
+def spoil_pages(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[8192:] = bytes(len(data) - 8192)
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def of_another_version(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 99)
+    connection.close()
+
+
+@pytest.mark.parametrize("spoil", [spoil_header, spoil_pages, cut, empty, of_another_version, Path.unlink])
+def test_it_is_made_again_if_the_file_is_damaged(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    path = tmp_path / "store"
+    posts = some(200)
+    with CableStore.open(path) as store:
+        store.ingest(raws(*posts))
+        assert len(holds(store)) == 200
+    spoil(path / store_folder.SEARCH_INDEX)
+    with CableStore.open(path) as store:
+        assert holds(store) == {post.hash for post in posts}
+        assert store.check().is_clean
+
+
+def test_a_folder_that_takes_no_file_is_an_error_and_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    (path / store_folder.SEARCH_INDEX).mkdir(parents=True)
+    with CableStore.open(path) as store:
+        store.ingest(raws(*some(3)))
+        with pytest.raises(StorageError, match="the search index cannot be"):
+            store.search("word")
+        assert len(store.messages("default").messages) == 3
+
+
+def test_other_work_on_a_store_leaves_the_index_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with CableStore.open(path) as store:
+        store.ingest(raws(*some(5)))
+        digest = store.dump_digest()
+        store.search("word")
+        assert store.dump_digest() == digest
+        assert store.check().is_clean
+        store.export(tmp_path / "export")
+    assert not [file for file in (tmp_path / "export").iterdir() if "search" in file.name]
+    before = files(path)
+    assert ClosedStore(path).check().is_clean
+    assert ClosedStore(path).generations()
+    assert files(path) == before
+
+
+def test_a_large_index_is_made_over_several_searches(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "_POSTS_READ", 20)
+    monkeypatch.setattr(limits, "SEARCH_CATCH_UP_S", 0.0)
+    posts = some(100)
+    store.ingest(raws(*posts))
+    pages = [store.search("word", limit=1000, catch_up_s=limits.SEARCH_CATCH_UP_S)]
+    gone, late = posts[::7], some(10, "word late")
+    store.ingest(raws(ANN.delete(*gone), *late))
+    while pages[-1].pending:
+        assert len(pages) < 100
+        pages.append(store.search("word", limit=1000, catch_up_s=0))
+    assert len(pages) > 5
+    pending = [page.pending for page in pages[1:]]
+    assert pending == sorted(pending, reverse=True)
+    assert 0 < len(pages[0].hits) < len(pages[-1].hits)
+    expected = {post.hash for post in [*posts, *late]} - {post.hash for post in gone}
+    assert {hit.message.hash for hit in pages[-1].hits} == expected
+
+
+def test_progress_counts_what_is_read(store: CableStore) -> None:
+    read: list[int] = []
+    store.ingest(raws(*some(50)))
+    assert store.update_search_index(progress=read.append) == 0
+    assert sum(read) == 50
+    store.ingest(raws(*some(7)))
+    assert store.update_search_index(progress=read.append) == 0
+    assert sum(read) == 57
+
+
+def test_many_threads_search_while_posts_come(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "_POSTS_READ", 10)
+    posts = some(200)
+    failures: list[BaseException] = []
+    is_done = threading.Event()
+
+    def search() -> None:
+        try:
+            least = 0
+            while not is_done.is_set():
+                found = len(store.search("word", limit=1000).hits)
+                assert found >= least
+                least = found
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=search) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for at in range(0, len(posts), 10):
+        store.ingest(raws(*posts[at : at + 10]))
+    is_done.set()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert not failures
+    assert holds(store) == {post.hash for post in posts}
+
+
+def test_killed_while_it_is_built_it_goes_on(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "store"
+    posts = [ANN.text("default", f"word {i}", at=START_MS + i) for i in range(600)]
+    with CableStore.open(path) as store:
+        store.ingest(raws(*posts), verify=False)
+    killed = reads = 0
+    while True:
+        command = [sys.executable, str(SUPPORT / "search_child.py"), str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            steps = 0
+            for line in child.stdout:
+                steps += 1
+                if line == "done\n":
+                    break
+                if steps > rng.randrange(1, 6):
+                    child.send_signal(signal.SIGKILL)
+                    killed += 1
+                    break
+            child.stdout.read()
+            reads += steps
+            status = child.wait(LIMIT_S)
+        if status == 0:
+            break
+        assert killed < 40
+    assert killed > 1
+    assert reads <= 600 // 50 + 3 * killed + 2  # it did not begin again
+    with CableStore.open(path) as store:
+        assert holds(store) == {post.hash for post in posts}

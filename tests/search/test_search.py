@@ -1,0 +1,194 @@
+"""Search in a store: what is found, in which order, page by page, and what is not found any more."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from people import ANN, BOB, CYD, START_MS, raws
+
+from cablestore import CableStore, limits
+from cablestore.errors import SearchError, StoreClosedError
+from cablestore.store.searching import Order, SearchPage
+
+
+@pytest.fixture(params=["disk", "memory"])
+def searched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CableStore]:
+    with CableStore.in_memory() if request.param == "memory" else CableStore.open(tmp_path / "store") as opened:
+        yield opened
+        assert opened.check().is_clean
+
+
+def texts(page: SearchPage) -> list[str]:
+    assert page.pending == 0
+    return [hit.message.text for hit in page.hits]
+
+
+def test_words_phrases_prefixes_and_filters(searched: CableStore) -> None:
+    searched.ingest(
+        raws(
+            ANN.named("Ann"),
+            ANN.text("default", "the borrow checker", at=START_MS),
+            BOB.text("default", "checker of borrow", at=START_MS + 1),
+            ANN.text("other", "borrowed, and checker", at=START_MS + 2),
+            ANN.topic("default", "borrow"),
+        )
+    )
+    first, second, third = "the borrow checker", "checker of borrow", "borrowed, and checker"
+    assert texts(searched.search("borrow checker")) == [second, first]
+    assert texts(searched.search('"Borrow checker"')) == [first]
+    assert texts(searched.search("BORROW* chéck*")) == [third, second, first]
+    assert texts(searched.search("checker", channel="other")) == [third]
+    assert texts(searched.search("checker", author=ANN.key)) == [third, first]
+    assert texts(searched.search("checker", author=ANN.key, channel="default")) == [first]
+    assert texts(searched.search("checker", channel="nowhere")) == texts(searched.search("nothing")) == []
+    assert texts(searched.search("checker", after=START_MS + 1)) == [third, second]
+    assert texts(searched.search("checker", before=START_MS + 1)) == [first]
+    assert texts(searched.search("checker", after=START_MS + 1, before=START_MS + 2)) == [second]
+    [hit] = searched.search("the").hits
+    assert (hit.message.name, hit.marks, hit.excerpt.text) == ("Ann", ((0, 3),), first)
+
+
+def test_channels_authors_and_operators_are_no_words(searched: CableStore) -> None:
+    """What the index has beside the text is not found, and no text reaches FTS5's language."""
+    from cablestore.search.documents import author_word, channel_word
+
+    searched.ingest(raws(ANN.text("default", "one")))
+    for text in ("default", channel_word("default"), author_word(ANN.key), "place", "one AND two", "one NOT two"):
+        assert texts(searched.search(text)) == []
+    assert texts(searched.search("{text} : one*")) == []
+    assert texts(searched.search("^one -()")) == ["one"]
+
+
+def test_chinese_japanese_and_korean_by_one_character_and_more(searched: CableStore) -> None:
+    written = ["我们用中文写", "東京タワーに行く", "안녕하세요 여러분"]
+    searched.ingest(raws(*(ANN.text("default", text) for text in written)))
+    for text in written:
+        for size in (1, 2, 3):
+            for at in range(len(text) - size + 1):
+                if " " not in text[at : at + size]:
+                    assert texts(searched.search(text[at : at + size])) == [text], text[at : at + size]
+    assert texts(searched.search("文中")) == texts(searched.search("京東")) == []
+
+
+def test_ranked_has_the_best_first(searched: CableStore) -> None:
+    searched.ingest(
+        raws(
+            ANN.text("default", "needle"),
+            *(ANN.text("default", f"hay {i}") for i in range(20)),
+            ANN.text("default", "a needle in a long text about hay and much else that is in it"),
+            BOB.text("other", "needle needle hay"),
+        )
+    )
+    assert texts(searched.search("needle", order="ranked"))[-1].startswith("a needle in a long")
+    assert texts(searched.search("needle", order="newest"))[-1] == "needle"
+    assert texts(searched.search("needle", order="ranked", channel="other")) == ["needle needle hay"]
+
+
+@pytest.mark.parametrize("order", ["newest", "ranked"])
+def test_pages_have_all_messages_once(searched: CableStore, order: Order, rng: random.Random) -> None:
+    """Equal times and times in any order, more of one time than ids of it, arriving in any order."""
+    times = [*rng.sample(range(10**6), 40), *[5000] * 40, 0, limits.MAX_FUTURE_MS // 2]
+    posts = [ANN.text("default", f"word {i}", at=START_MS + at) for i, at in enumerate(times)]
+    rng.shuffle(posts)
+    searched.ingest(raws(*posts[:50]))
+    searched.search("word")
+    searched.ingest(raws(*posts[50:]))
+    found, cursor = [], None
+    while True:
+        page = searched.search("word", limit=7, cursor=cursor, order=order)
+        assert len(page.hits) <= 7
+        found += page.hits
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert sorted(hit.message.hash for hit in found) == sorted(post.hash for post in posts)
+    if order == "newest":
+        times_found = [hit.message.timestamp_ms // 100 for hit in found]  # 40 of one millisecond are some ms apart
+        assert times_found == sorted(times_found, reverse=True)
+
+
+def test_equal_times_in_order_of_hashes(searched: CableStore) -> None:
+    posts = [ANN.text("default", f"word {i}", at=START_MS) for i in range(2)]
+    while posts[0].hash[0] >> 4 == posts[1].hash[0] >> 4:
+        posts[1] = ANN.text("default", posts[1].hash.hex() + " word", at=START_MS)
+    searched.ingest(raws(*posts))
+    expected = sorted((post.hash for post in posts), reverse=True)
+    assert [hit.message.hash for hit in searched.search("word").hits] == expected
+
+
+def test_the_index_follows_the_store(searched: CableStore, rng: random.Random) -> None:
+    """Whatever was posted, deleted and discarded in between, search finds what the store holds."""
+    numbers, held = count(), []
+    for step in range(25):
+        new = [ANN.text("default", f"word {next(numbers)}") for _ in range(rng.randrange(4))]
+        searched.ingest(raws(*new))
+        held += new
+        rng.shuffle(held)
+        gone = [held.pop() for _ in range(min(len(held), rng.randrange(3)))]
+        if step % 2:
+            searched.ingest(raws(*([ANN.delete(*gone)] if gone else [])))
+        else:
+            searched.discard(post.hash for post in gone)
+        if rng.random() < 0.6:
+            found = searched.search("word", limit=1000)
+            assert sorted(hit.message.hash for hit in found.hits) == sorted(post.hash for post in held)
+
+
+def test_a_discarded_text_is_found_again_when_it_comes_again(searched: CableStore) -> None:
+    post = ANN.text("default", "word")
+    for _ in range(3):
+        searched.ingest(raws(post))
+        assert texts(searched.search("word")) == ["word"]
+        searched.discard([post.hash])
+        assert texts(searched.search("word")) == []
+
+
+def test_hidden_and_dropped_messages_are_left_out(searched: CableStore) -> None:
+    hidden, dropped = ANN.text("default", "word by ann"), BOB.text("default", "word by bob")
+    searched.ingest(raws(hidden, dropped, CYD.text("default", "word by cyd")))
+    assert len(searched.search("word").hits) == 3
+    searched.moderation.hide(posts=[hidden.hash])
+    assert sorted(texts(searched.search("word"))) == ["word by bob", "word by cyd"]
+    searched.moderation.drop(users=[BOB.key])
+    assert texts(searched.search("word")) == ["word by cyd"]
+    searched.moderation.unhide(posts=[hidden.hash])
+    assert sorted(texts(searched.search("word"))) == ["word by ann", "word by cyd"]
+
+
+def test_a_page_in_which_most_is_hidden_ends_with_a_cursor(
+    searched: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_PAGE_ROWS_READ", 10)
+    searched.ingest(raws(CYD.text("default", "word"), *(BOB.text("default", f"word {i}") for i in range(25))))
+    searched.moderation.hide(users=[BOB.key])
+    first = searched.search("word", limit=5)
+    second = searched.search("word", limit=5, cursor=first.cursor)
+    third = searched.search("word", limit=5, cursor=second.cursor)
+    assert (texts(first), texts(second), texts(third)) == ([], [], ["word"])
+    assert third.cursor is None
+
+
+def test_ranked_looks_at_the_newest(searched: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_SEARCH_RANKED", 10)
+    searched.ingest(raws(*(ANN.text("default", f"word {i}") for i in range(30))))
+    found = searched.search("word", order="ranked").hits
+    assert {hit.message.text for hit in found} == {f"word {i}" for i in range(20, 30)}
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "newest", "newest-", "newest--1", "ranked-5", "newest-1x", "newest-" + "9" * 30]
+)
+def test_a_wrong_cursor_is_refused(searched: CableStore, cursor: str) -> None:
+    with pytest.raises(SearchError, match="is no cursor of a search in the order 'newest'"):
+        searched.search("word", cursor=cursor)
+
+
+def test_a_closed_store_is_not_searched(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store") as store:
+        store.search("word")
+    with pytest.raises(StoreClosedError):
+        store.search("word")

@@ -1,0 +1,22 @@
+"""A process that makes the search index of a store in small steps, and says aloud when each is done.
+
+`search_child.py STORE`: prints `step` after each step and `done` at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cablestore import CableStore
+from cablestore.search import index
+
+
+def main() -> None:
+    index._POSTS_READ = 50  # type: ignore[misc]
+    with CableStore.open(sys.argv[1]) as store:
+        store.update_search_index(progress=lambda _: print("step", flush=True))
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
