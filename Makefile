@@ -43,10 +43,11 @@ proto: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/tables.py
 
-# Draw the pictures of the documents, one of them from a run of the demo, some from the tables of an invented community.
+# Draw the pictures of the documents, one of them from a run of the demo, some from the tables of an invented community, some of the chat client.
 pictures: $(READY)
 	$(BIN)/python docs/img/make.py
 	$(BIN)/python docs/img/year.py
+	$(BIN)/python docs/img/chat.py
 
 # Build the documents as a site: build/site/index.html.
 site: $(READY)

@@ -28,6 +28,7 @@ def main() -> None:
     plan.append(["search.py"] + (["20000"] if quick else []))
     plan += [["torrent.py"], ["content.py"]]
     plan += [[name, "20000" if quick else "1000000"] for name in ("reconcile.py", "reconcile_store.py")]
+    plan.append(["terminal_client.py", "20000" if quick else "1000000"])
     plan.append(["sds.py", "20000" if quick else "1000000"])
     plan.append(["reindex.py", *(["20000"] if quick else ["100000", "1000000", "2000000"])])
     plan.append(["importing.py", str(logs)] if logs.exists() and not quick else ["importing.py"])

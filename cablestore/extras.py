@@ -32,6 +32,7 @@ OPTIONAL: Final = {
     "prometheus_client": OptionalDistribution("prometheus-client", "serve"),
     "pyarrow": OptionalDistribution("pyarrow", "reindex"),
     "pyspark": OptionalDistribution("PySpark", "reindex"),
+    "textual": OptionalDistribution("Textual", "chat"),
 }
 """By the top-level module that is imported. rich and uvloop are missing here: without them there is a plain way."""
 

@@ -35,9 +35,16 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "sds.py": (),
     "sds_simulator.py": ("--participants", "5", "--messages", "10", "--seconds", "10"),
     "search.py": (),
+    "terminal_client.py": (),
     "torrent.py": (),
 }
-NEEDS = {"torrent.py": "libtorrent", "content.py": "aiohttp", "reindex.py": "pyspark", "search.py": "apsw"}
+NEEDS = {
+    "content.py": "aiohttp",
+    "reindex.py": "pyspark",
+    "search.py": "apsw",
+    "terminal_client.py": "textual",
+    "torrent.py": "libtorrent",
+}
 
 
 def test_every_benchmark_is_tried() -> None:

@@ -32,6 +32,9 @@ _SECTIONS: Final = {
         "show": ("read", "Show a post, or who deleted or dropped it."),
         "stats": ("read", "Show counts, sizes of views, and posts of each period."),
     },
+    "Chat": {
+        "chat": ("chat", "Chat on this terminal."),
+    },
     "Moderate": {
         "moderation": ("moderate", "Show who moderates, and what is hidden, dropped or blocked."),
         "role": ("moderate", "Give USER a role."),

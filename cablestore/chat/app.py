@@ -1,0 +1,490 @@
+"""The client: panes around a typing box, and what keys and typed commands do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from datetime import tzinfo
+from typing import ClassVar, Final
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Static
+
+from cablestore.chat import commands
+from cablestore.chat.command_runner import CommandRunner
+from cablestore.chat.line_list import Line, LineList
+from cablestore.chat.lines import Place, channel_line, counted, member_line
+from cablestore.chat.look import DARK, LIGHT
+from cablestore.chat.message_list import MessageList
+from cablestore.chat.open_cabal import CabalNews, ChannelEntry, Member, OpenCabal
+from cablestore.chat.safe_text import clean, fit
+from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen, QuestionScreen
+from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES, short_name
+from cablestore.chat.typing_box import TypingBox
+from cablestore.errors import CableStoreError
+from cablestore.store.display import Message
+
+_LOOK_S: Final = 0.1
+"""How often the client looks for news. A flood of posts is drawn this often and no more."""
+_LISTS_EVERY: Final = 5
+"""The lists of channels and members are read again after this many looks at most."""
+FIRST_CHANNEL: Final = "default"
+_QUOTED: Final = 300
+
+
+class ChatApp(App[None]):
+    """A client on one or several cabals. It closes no cabal."""
+
+    CSS_PATH = "chat.tcss"
+    TITLE = "cablestore"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it so
+        (0, "-tiny"),
+        (60, "-narrow"),
+        (100, "-wide"),
+    ]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f1", "help", "Help", priority=True),
+        Binding("f2", "toggle_members", "Members", priority=True),
+        Binding("f3", "toggle_look", "Light or dark", priority=True),
+        Binding("f4", "invitation", "Invitation", priority=True),
+        Binding("ctrl+n,alt+down", "next_channel(1)", "Next channel", priority=True),
+        Binding("ctrl+p,alt+up", "next_channel(-1)", "Previous channel", priority=True),
+        Binding("pageup", "scroll_pages(-1)", "Scroll up", priority=True),
+        Binding("pagedown", "scroll_pages(1)", "Scroll down", priority=True),
+        Binding("ctrl+home", "oldest", "Oldest", priority=True),
+        Binding("ctrl+end", "newest", "Newest", priority=True),
+        Binding("escape", "choose_message", "Choose a message"),
+        Binding("d", "delete_chosen", "Delete"),
+        Binding("h", "hide_chosen", "Hide"),
+        Binding("ctrl+q", "quit", "End", priority=True),
+    ]
+
+    def __init__(
+        self, open_cabals: Sequence[OpenCabal], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
+    ) -> None:
+        """Show these cabals, first of all a channel of the first one. Times are those of `zone`."""
+        super().__init__()
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        self.theme = LIGHT.name if light else DARK.name
+        self._open_cabals = open_cabals
+        self._place = Place(0, channel)
+        self._zone = zone
+        self._channels: list[list[ChannelEntry]] = [[] for _ in open_cabals]
+        self._members: list[Member] = []
+        self._own_name = ""
+        self._looks = 0
+        self._lists_are_old = True
+        self._is_reading = False
+        self._is_ready = False
+        self._runner = CommandRunner(self)
+        self._marked: dict[Place, str] = {}
+        """Up to where channels were marked as read."""
+        self._in_order = asyncio.Lock()
+        """Typed texts are obeyed one after the other, however fast they are typed."""
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """Put up the panes."""
+        yield Static(id="heading", markup=False)
+        with Horizontal(id="middle"):
+            yield LineList("channels")
+            yield MessageList(self._zone, "messages")
+            yield LineList("members")
+        yield Static(id="notice", markup=False)
+        yield TypingBox(self._completions, "typing")
+        with Horizontal(id="bottom"):
+            yield Static(id="state", markup=False)
+            yield Static("F1 help", id="hints", markup=False)
+
+    @property
+    def open_cabal(self) -> OpenCabal:
+        """The cabal that is shown."""
+        return self._open_cabals[self._place.cabal]
+
+    @property
+    def channel(self) -> str:
+        """The channel that is shown."""
+        return self._place.channel
+
+    @property
+    def messages(self) -> MessageList:
+        """The view of messages."""
+        return self.query_one(MessageList)
+
+    @property
+    def typing(self) -> TypingBox:
+        """The typing box."""
+        return self.query_one(TypingBox)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that was asked for is not on the screen yet."""
+        is_asking = len(self.screen_stack) > 1
+        works = not is_asking and any(worker.is_running for worker in self.workers)
+        happens = any(open_cabal.is_busy for open_cabal in self._open_cabals)
+        return (
+            not self._is_ready
+            or happens
+            or self._is_reading
+            or self._lists_are_old
+            or self.messages.is_loading
+            or works
+        )
+
+    async def on_mount(self) -> None:
+        """Show the first channel, and look for news from now on."""
+        self.typing.focus()
+        await self._read_lists()
+        if not self.channel:
+            joined = [entry.name for entry in self._channels[0] if entry.is_joined]
+            known = joined or [entry.name for entry in self._channels[0]] or [FIRST_CHANNEL]
+            self._place = Place(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
+        await self._open(self._place)
+        self.set_interval(_LOOK_S, self._look)
+        self._is_ready = True
+
+    # --- what is shown -------------------------------------------------------------------------
+
+    async def _open(self, place: Place, message: Message | None = None) -> None:
+        """Show a channel from its end, or around a message."""
+        if self._is_ready:
+            await self._mark_read()
+        await self._exchange_drafts(place)
+        self._place = place
+        self.messages.note = ""
+        self.messages.own_key = self.open_cabal.own_key
+        self.messages.clear()
+        await self._try(self._read_newest() if message is None else self._read_around(message))
+        await self._try(self._read_lists())
+
+    async def _exchange_drafts(self, place: Place) -> None:
+        """Keep what is typed for the channel that is left, and show what was typed for the other one."""
+        await self._keep_draft()
+        if place != self._place or not self._is_ready:
+            self.typing.show(await self._open_cabals[place.cabal].draft(place.channel))
+
+    async def _keep_draft(self) -> None:
+        draft = self.typing.take_draft() if self._is_ready else None
+        if draft is not None:
+            await self.open_cabal.set_draft(self.channel, draft)
+
+    async def _read_around(self, message: Message) -> None:
+        """Show a message with what is before and after it, and choose it."""
+        open_cabal, timeline = self.open_cabal, self.messages.timeline
+        older = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor)
+        newer = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor, newest_first=False)
+        if timeline is self.messages.timeline:
+            timeline.set_window([message, *newer.messages], has_newer=newer.cursor is not None)
+            timeline.add_older(older.messages, has_older=older.cursor is not None)
+            self.messages.show_message(message)
+
+    async def _read_newest(self) -> None:
+        place, timeline = self._place, self.messages.timeline
+        page = await self.open_cabal.page(place.channel, PAGE_MESSAGES)
+        if timeline is self.messages.timeline:
+            timeline.set_newest(page.messages, has_older=page.cursor is not None)
+            self.messages.note = "" if page.messages else "No messages yet: write the first one"
+            self.messages.update_rows()
+
+    async def _read_window(self) -> None:
+        """Read again what is held, while the view is not at the end of the channel."""
+        timeline = self.messages.timeline
+        if not timeline.messages:
+            await self._read_newest()
+            return
+        page = await self.open_cabal.page_from(self.channel, timeline.messages[0].timestamp_ms, MAX_HELD)
+        if timeline is self.messages.timeline:
+            timeline.set_window(page.messages, has_newer=page.cursor is not None)
+            self.messages.update_rows()
+
+    async def _read_lists(self) -> None:
+        place = self._place
+        for number, open_cabal in enumerate(self._open_cabals):
+            self._channels[number] = await open_cabal.channels()
+        self._members = await self.open_cabal.members(place.channel) if place.channel else []
+        self._own_name = await self.open_cabal.own_name()
+        self.messages.mentions = await self.open_cabal.mentions(place.channel) if place.channel else frozenset()
+        self._lists_are_old = False
+        self._show_lists()
+
+    def _show_lists(self) -> None:
+        lines: list[Line] = []
+        for number, open_cabal in enumerate(self._open_cabals):
+            if len(self._open_cabals) > 1:
+                lines.append(Line(None, clean(open_cabal.label), look="title"))
+            place = self._place
+            lines += [
+                channel_line(number, replace(entry, unread=0, mentions=0) if self._is_read(number, entry) else entry)
+                for entry in self._channels[number]
+            ]
+            if place.cabal == number and all(entry.name != place.channel for entry in self._channels[number]):
+                lines.append(channel_line(number, ChannelEntry(place.channel)))
+        self.query_one("#channels", LineList).show(lines, self._place)
+        self.query_one("#members", LineList).show(
+            [Line(None, counted(len(self._members), "member"), look="title"), *map(member_line, self._members)]
+        )
+        entry = next((each for each in self._channels[self._place.cabal] if each.name == self.channel), None)
+        topic = clean(entry.topic) if entry is not None else ""
+        self.query_one("#heading", Static).update(
+            Content.assemble((f"#{clean(self.channel)}", "bold"), "  ", (topic, "$text-muted"))
+        )
+        self._show_state()
+
+    def _is_read(self, cabal: int, entry: ChannelEntry) -> bool:
+        """Tell whether the end of a channel is on the screen."""
+        return Place(cabal, entry.name) == self._place and self.messages.is_at_end and bool(self.app_focus)
+
+    def _show_state(self) -> None:
+        name = clean(self._own_name) or short_name(self.open_cabal.own_key.hex())
+        sign = "●" if self.open_cabal.is_connected else "○"
+        parts = [f"{sign} {self.open_cabal.connection}", name, *self.open_cabal.listening]
+        self.query_one("#state", Static).update("   ".join(parts))
+
+    def tell(self, text: str) -> None:
+        """Show a line over the typing box until the next one is sent; nothing with ""."""
+        notice = self.query_one("#notice", Static)
+        notice.update(clean(text))
+        notice.set_class(bool(text), "-shown")
+
+    # --- news ----------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Take the news of all cabals. While an earlier look still reads, this one leaves them for the next."""
+        self._looks += 1
+        if self._is_reading:
+            return
+        self._is_reading = True
+        try:
+            await self._take_news()
+        except CableStoreError as error:
+            self.tell(str(error))
+        finally:
+            self._is_reading = False
+
+    async def _take_news(self) -> None:
+        for number, open_cabal in enumerate(self._open_cabals):
+            news = open_cabal.take_news()
+            if news.is_empty:
+                continue
+            self._lists_are_old = True
+            if number == self._place.cabal:
+                await self._take(news)
+        if self._looks % _LISTS_EVERY == 0:
+            await self._mark_read()
+            if self._lists_are_old:
+                await self._read_lists()
+            self._show_state()
+
+    async def _mark_read(self) -> None:
+        """Mark as read what is at the end of the view, while the terminal has the focus."""
+        held, place = self.messages.timeline.messages, self._place
+        if not (held and self.messages.is_at_end and self.app_focus) or self._marked.get(place) == held[-1].cursor:
+            return
+        self._marked[place] = held[-1].cursor
+        await self.open_cabal.mark_read(place.channel, held[-1].cursor)
+
+    async def _take(self, news: CabalNews) -> None:
+        """Draw what is new in the channel that is shown."""
+        earliest = news.channels.get(self.channel)
+        if not news.is_all and earliest is None:
+            return
+        timeline, is_at_end = self.messages.timeline, self.messages.is_at_end
+        if is_at_end and not timeline.has_newer:
+            await self._read_newest()
+        elif news.is_all or (
+            timeline.messages and earliest is not None and earliest <= timeline.messages[-1].timestamp_ms
+        ):
+            await self._read_window()
+        else:
+            timeline.has_newer = True
+
+    async def on_message_list_page_wanted(self, event: MessageList.PageWanted) -> None:
+        """Read a page next to what is held."""
+        self._read_page(older=event.older)
+
+    @work
+    async def _read_page(self, *, older: bool) -> None:
+        timeline = self.messages.timeline
+        if not timeline.messages:
+            self.messages.is_loading = False
+            return
+        cursor = timeline.messages[0 if older else -1].cursor
+        try:
+            page = await self.open_cabal.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
+        except CableStoreError as error:
+            self.tell(str(error))
+            return
+        if timeline is not self.messages.timeline:
+            return
+        if timeline.messages and cursor == timeline.messages[0 if older else -1].cursor:
+            if older:
+                timeline.add_older(page.messages, has_older=page.cursor is not None)
+            else:
+                timeline.add_newer(page.messages, has_newer=page.cursor is not None)
+        self.messages.page_came()
+
+    async def on_message_list_end_wanted(self, event: MessageList.EndWanted) -> None:
+        """Show an end of the channel that is not held."""
+        self.messages.clear()
+        await self._try(self._read_oldest() if event.oldest else self._read_newest())
+
+    async def _read_oldest(self) -> None:
+        page = await self.open_cabal.page(self.channel, PAGE_MESSAGES, newest_first=False)
+        self.messages.timeline.set_window(page.messages, has_newer=page.cursor is not None)
+        self.messages.show_start()
+
+    # --- what commands ask for -----------------------------------------------------------------
+
+    async def show_channel(self, channel: str) -> None:
+        """Show a channel of the same cabal."""
+        await self._open(Place(self._place.cabal, channel))
+
+    def show_end(self) -> None:
+        """Show the newest messages."""
+        self.messages.action_newest()
+
+    def show_help(self) -> None:
+        """Show keys and commands."""
+        self.push_screen(HelpScreen())
+
+    async def show_invitation(self) -> None:
+        """Show the invitation to the cabal."""
+        self.push_screen(InvitationScreen(await self.open_cabal.invitation()))
+
+    async def show_found(self, text: str) -> None:
+        """Search, and show what was found. The message that is chosen there is shown in its channel."""
+        cabal, page = self._place.cabal, await self.open_cabal.search(text)
+
+        async def show(message: Message | None) -> None:
+            if message is not None:
+                await self._open(Place(cabal, message.channel), message)
+
+        self.push_screen(FoundScreen(text, page, self._zone), show)
+
+    async def ask_to_delete_last(self) -> None:
+        """Ask whether the last own message shall be deleted. Raises CableStoreError if there are many after it."""
+        page = await self.open_cabal.page(self.channel, PAGE_MESSAGES)
+        own = next((message for message in page.messages if message.author == self.open_cabal.own_key), None)
+        if own is None:
+            raise CableStoreError("none of your messages is near: scroll to it, press Escape, choose it, press D")
+        self._delete(own)
+
+    async def end(self) -> None:
+        """Keep what is typed, and end."""
+        await self._keep_draft()
+        self.exit()
+
+    # --- keys ----------------------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        """Show keys and commands."""
+        self.show_help()
+
+    async def action_quit(self) -> None:
+        """End."""
+        await self._try(self.end())
+
+    async def action_invitation(self) -> None:
+        """Show the invitation to the cabal."""
+        await self._try(self.show_invitation())
+
+    def action_toggle_look(self) -> None:
+        """Change between light and dark."""
+        self.theme = DARK.name if self.theme == LIGHT.name else LIGHT.name
+
+    def action_toggle_members(self) -> None:
+        """Show the members, or hide them."""
+        is_shown = bool(self.query_one("#members").display)
+        self.screen.set_class(not is_shown, "members-shown")
+        self.screen.set_class(is_shown, "members-away")
+
+    def action_scroll_pages(self, by: int) -> None:
+        """Move the view of messages by screens."""
+        self.messages.action_scroll_pages(by)
+
+    def action_oldest(self) -> None:
+        """Go to the beginning of the channel."""
+        self.messages.action_oldest()
+
+    def action_newest(self) -> None:
+        """Go to the end of the channel."""
+        self.messages.action_newest()
+
+    async def action_next_channel(self, by: int) -> None:
+        """Show the next channel of the list."""
+        places = [Place(number, each.name) for number, entries in enumerate(self._channels) for each in entries]
+        if places:
+            at = places.index(self._place) if self._place in places else -1
+            await self._open(places[(at + by) % len(places)])
+
+    async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
+        """Show a channel that was clicked, or begin a message to a member."""
+        if isinstance(event.key, Place):
+            await self._open(event.key)
+            self.typing.focus()
+        elif isinstance(event.key, str):
+            self.typing.insert(f"@{event.key} ")
+            self.typing.focus()
+
+    def action_choose_message(self) -> None:
+        """Give the focus to the messages, or back to the typing box."""
+        if self.messages.has_focus:
+            self.typing.focus()
+        else:
+            self.messages.focus()
+            self.messages.action_choose(0)
+
+    async def action_delete_chosen(self) -> None:
+        """Delete the chosen message, after a question."""
+        if self.messages.chosen is not None:
+            self._delete(self.messages.chosen)
+
+    async def action_hide_chosen(self) -> None:
+        """Hide the chosen message."""
+        chosen = self.messages.chosen
+        if chosen is not None:
+            await self._try(self.open_cabal.moderate("hide", posts=[chosen.hash]))
+
+    @work
+    async def _delete(self, message: Message) -> None:
+        if message.author != self.open_cabal.own_key:
+            self.tell("This message is not yours: H hides it")
+            return
+        quoted = fit(clean(message.text, lines=True), _QUOTED)
+        if await self.push_screen_wait(QuestionScreen("Delete this message, here and on peers?", quoted)):
+            await self._try(self.open_cabal.delete(message.hash))
+
+    # --- typed texts ---------------------------------------------------------------------------
+
+    def _completions(self, text: str) -> list[str]:
+        channels = [entry.name for entry in self._channels[self._place.cabal]]
+        names = [short_name(member.name) for member in self._members if not member.is_self]
+        return commands.completions(text, channels, names)
+
+    async def on_typing_box_sent(self, event: TypingBox.Sent) -> None:
+        """Do what a typed text says, after what earlier ones say."""
+        self.tell("")
+        self._obey(event.text)
+
+    @work
+    async def _obey(self, text: str) -> None:
+        async with self._in_order:
+            if not await self._try(self._runner.run(text)):
+                self.typing.restore(text)
+
+    async def _try(self, work: Awaitable[None]) -> bool:
+        """Wait for work. If it fails, say why and return False."""
+        try:
+            await work
+        except (CableStoreError, OSError) as error:
+            self.tell(str(error))
+            return False
+        return True

@@ -1,0 +1,102 @@
+"""A list of short lines, for channels and members: any number of them, one of them current, a mouse may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar, NamedTuple
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual import events
+from textual.message import Message as UiMessage
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cablestore.chat.safe_text import fit
+
+_WHEEL_ROWS = 3
+
+
+class Line(NamedTuple):
+    """A line: what it is for, its text, what is at its right end, and how it is drawn."""
+
+    key: Hashable
+    text: str
+    badge: str = ""
+    look: str = "plain"
+
+
+class LineList(Widget):
+    """Lines that scroll. The current one is always in view."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"lines--{look}" for look in ("plain", "quiet", "title", "strong", "call", "current")
+    }
+
+    class Chosen(UiMessage):
+        """A line was clicked."""
+
+        def __init__(self, key: Hashable) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, widget_id: str) -> None:
+        super().__init__(id=widget_id)
+        self._lines: Sequence[Line] = ()
+        self._current: Hashable = None
+        self._top = 0
+
+    def show(self, lines: Sequence[Line], current: Hashable = None) -> None:
+        """Show lines, with the one of a key as the current one."""
+        if (lines, current) == (self._lines, self._current):
+            return
+        has_moved = current != self._current
+        self._lines, self._current = lines, current
+        if has_moved:
+            self._reveal()
+        self._move(0)
+
+    def _reveal(self) -> None:
+        at = next((at for at, line in enumerate(self._lines) if line.key == self._current), None)
+        if at is not None and self.size.height:
+            self._top = max(at - self.size.height + 1, min(self._top, at))
+
+    def _move(self, by: int) -> None:
+        self._top = max(0, min(self._top + by, len(self._lines) - self.size.height))
+        self.refresh()
+
+    def on_resize(self, _: events.Resize) -> None:
+        """Keep the current line in view."""
+        self._reveal()
+        self._move(0)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Move by the wheel."""
+        event.stop()
+        self._move(-_WHEEL_ROWS)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Move by the wheel."""
+        event.stop()
+        self._move(_WHEEL_ROWS)
+
+    def on_click(self, event: events.Click) -> None:
+        """Report the line under the mouse."""
+        at = self._top + event.y
+        if at < len(self._lines) and self._lines[at].key is not None:
+            self.post_message(self.Chosen(self._lines[at].key))
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line of the view."""
+        width, style = self.size.width, self.rich_style
+        at = self._top + y
+        if at >= len(self._lines):
+            return Strip.blank(width, style)
+        line = self._lines[at]
+        style += self.get_component_rich_style(f"lines--{line.look}", partial=True)
+        if line.key is not None and line.key == self._current:
+            style += self.get_component_rich_style("lines--current", partial=True)
+        badge = f" {line.badge}" if line.badge else ""
+        text = fit(line.text, max(width - cell_len(badge), 1))
+        gap = " " * max(0, width - cell_len(text) - cell_len(badge))
+        return Strip([Segment(text + gap + badge, style)]).adjust_cell_length(width, style)

@@ -1,0 +1,49 @@
+"""Channels and members as lines of lists."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from cablestore import limits
+from cablestore.chat.line_list import Line
+from cablestore.chat.open_cabal import ChannelEntry, Member
+from cablestore.chat.safe_text import clean
+from cablestore.chat.timeline import short_name
+from cablestore.moderation import UserRole
+
+_ROLE_SIGNS: Final = {UserRole.ADMIN: "@", UserRole.MOD: "+", UserRole.USER: ""}
+
+
+class Place(NamedTuple):
+    """What is shown: a cabal, by its number, and a channel of it."""
+
+    cabal: int
+    channel: str
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things in words."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _capped(count: int) -> str:
+    return str(count) if count < limits.MAX_UNREAD_COUNTED else f"{limits.MAX_UNREAD_COUNTED - 1}+"
+
+
+def channel_line(cabal: int, entry: ChannelEntry) -> Line:
+    """Return a channel as a line, with its number of mentions or else of unread messages."""
+    if entry.mentions:
+        look = "call"
+    elif entry.unread:
+        look = "strong"
+    else:
+        look = "plain" if entry.is_joined else "quiet"
+    badge = f"@{_capped(entry.mentions)}" if entry.mentions else _capped(entry.unread) if entry.unread else ""
+    return Line(Place(cabal, entry.name), f"#{clean(entry.name)}", badge, look)
+
+
+def member_line(member: Member) -> Line:
+    """Return a member as a line, with a sign for its role."""
+    name = short_name(member.name)
+    look = "quiet" if member.is_hidden else "strong" if member.is_self else "plain"
+    return Line(name, f"{_ROLE_SIGNS[member.role]:1}{name}", look=look)

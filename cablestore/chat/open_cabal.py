@@ -1,0 +1,359 @@
+"""One cabal that is open in the client: its store, its node, its threads. The one module that calls a store.
+
+Reads and writes run in threads of the cabal, at most one of each at a time: the event loop that shows keys never
+waits for the store. What happens in the store is gathered as `CabalNews`, whose size has a bound: after a flood it says
+only that everything may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from cablestore.chat.hosting import HostedNode, Hosting
+from cablestore.errors import ChangesCursorError, InvitationError, StoreClosedError
+from cablestore.moderation import Seed, UserRole
+from cablestore.peers import Invitation
+from cablestore.store.changes import (
+    Change,
+    MessageAdded,
+    MessageDeleted,
+    MessageHidden,
+    MessageShown,
+    ModerationChanged,
+    NameChanged,
+    UserHidden,
+    UserShown,
+)
+from cablestore.store.display import User
+from cablestore.store.queries import Page
+from cablestore.store.searching import SearchPage
+from cablestore.store.store import CableStore
+
+T = TypeVar("T")
+
+MAX_EVENTS: Final = 500
+"""Events that are looked at one by one. After more than these, everything that is shown is read again."""
+_GATHER_S: Final = 0.05
+"""How long events are gathered before they are looked at, so that a flood costs few reads."""
+_LOOK_S: Final = 0.5
+"""How often the thread that waits for events sees that the cabal ends."""
+MAX_MEMBERS_SHOWN: Final = 500
+MAX_MENTIONS: Final = 200
+"""Messages that name the user and are marked on the screen: the latest of the channel."""
+MAX_FOUND: Final = 100
+"""Messages that one search shows."""
+
+
+_EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
+"""Changes after which any message may look different."""
+
+
+@dataclass
+class CabalNews:
+    """What may have changed. With `is_all` it is everything."""
+
+    channels: dict[str, int] = field(default_factory=dict)
+    """Channels with changed messages, and from which time on; 0 if messages may be gone or hidden."""
+    has_lists: bool = False
+    is_all: bool = False
+
+    def add(self, change: Change) -> None:
+        """Note a change."""
+        self.has_lists = True
+        if isinstance(change, MessageAdded):
+            since = self.channels.get(change.channel, change.message.timestamp_ms)
+            self.channels[change.channel] = min(change.message.timestamp_ms, since)
+        elif isinstance(change, MessageDeleted | MessageHidden | MessageShown) and change.channel is not None:
+            self.channels[change.channel] = 0
+        elif isinstance(change, (*_EVERYTHING, MessageDeleted)):
+            self.is_all = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changed."""
+        return not (self.has_lists or self.is_all)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelEntry:
+    """A channel as the list of channels shows it."""
+
+    name: str
+    topic: str = ""
+    members: int = 0
+    is_joined: bool = False
+    unread: int = 0
+    mentions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a channel as the list of members shows it."""
+
+    public_key: bytes
+    name: str
+    role: UserRole
+    is_hidden: bool
+    is_self: bool
+
+
+class OpenCabal:
+    """A store that is open, with its node if it hosts one. `close` it at the end."""
+
+    def __init__(self, store: CableStore, label: str, hosting: Hosting | None = None) -> None:
+        """Show an open store under a label. Raises NodeError if the node cannot start."""
+        self.label: Final = label
+        self.own_key: Final = store.identity.public_key
+        self._store = store
+        self._reads = ThreadPoolExecutor(1, thread_name_prefix="chat-read")
+        self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
+        self._news = CabalNews()
+        self._seen = store.last_sequence
+        """The number of the last event that is in the news."""
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._node = None if hosting is None else HostedNode(store, hosting)
+        self._follower = threading.Thread(target=self._follow, name="chat-follow", daemon=True)
+        self._searcher = threading.Thread(target=self._find_mentions, name="chat-mentions", daemon=True)
+        for thread in (self._follower, self._searcher):
+            thread.start()
+
+    def close(self) -> None:
+        """End the node and the threads, and close the store."""
+        self._closing.set()
+        if self._node is not None:
+            self._node.close()
+        for pool in (self._writes, self._reads):
+            pool.shutdown(cancel_futures=True)
+        for thread in (self._follower, self._searcher):
+            thread.join()
+        self._store.close()
+
+    # --- what happens --------------------------------------------------------------------------
+
+    def take_news(self) -> CabalNews:
+        """Return what happened since the last call. Never waits."""
+        with self._lock:
+            found, self._news = self._news, CabalNews()
+        return found
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something happened that is not among the news that were taken."""
+        return not self._news.is_empty or self._searcher.is_alive() or self._seen != self._store.last_sequence
+
+    def _follow(self) -> None:
+        cursor, seen = self._store.cursor, self._seen
+        while not self._closing.is_set():
+            try:
+                if self._store.wait(seen, _LOOK_S):
+                    self._closing.wait(_GATHER_S)
+                    seen, before = self._store.last_sequence, seen
+                    cursor = self._gather(cursor, is_flood=seen - before > MAX_EVENTS)
+                    self._seen = seen
+            except StoreClosedError:
+                return
+
+    def _gather(self, cursor: str, *, is_flood: bool) -> str:
+        """Take what changed after a cursor into the news. Returns the next cursor."""
+        changes: list[Change] = []
+        if is_flood:
+            cursor = self._store.cursor
+        else:
+            try:
+                changes, cursor = self._store.next_changes(cursor, timeout_s=0)
+            except ChangesCursorError:  # the store was rebuilt
+                cursor, is_flood = self._store.cursor, True
+        with self._lock:
+            self._news.is_all = self._news.is_all or is_flood
+            for change in changes:
+                self._news.add(change)
+        return cursor
+
+    def _find_mentions(self) -> None:
+        """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
+
+        def stop_at_end(_: int) -> None:
+            if self._closing.is_set():
+                raise StoreClosedError
+
+        with suppress(StoreClosedError):
+            self._store.find_mentions(stop_at_end)
+            with self._lock:
+                self._news.is_all = True
+
+    # --- reading -------------------------------------------------------------------------------
+
+    async def read(self, function: Callable[[CableStore], T]) -> T:
+        """Run a function that reads in the thread for reads."""
+        return await asyncio.get_running_loop().run_in_executor(self._reads, function, self._store)
+
+    async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
+        """Return a page of a channel, hidden messages without their text."""
+        return await self.read(
+            lambda store: store.messages(channel, limit, cursor=cursor, newest_first=newest_first, hidden="mark")
+        )
+
+    async def page_from(self, channel: str, start_ms: int, limit: int) -> Page:
+        """Return the messages of a channel from a time on, oldest first."""
+        return await self.read(
+            lambda store: store.messages(channel, limit, start_ms=start_ms, newest_first=False, hidden="mark")
+        )
+
+    async def channels(self) -> list[ChannelEntry]:
+        """Return all channels: those that the user is a member of first, each group by name."""
+        return await self.read(lambda store: sorted(self._channels(store), key=lambda entry: not entry.is_joined))
+
+    def _channels(self, store: CableStore) -> Iterator[ChannelEntry]:
+        with store.snapshot() as state:
+            joined = set(state.joined_channels(self.own_key))
+            for channel in state.channels():
+                name = channel.name
+                yield ChannelEntry(
+                    name, channel.topic, channel.members, name in joined, channel.unread, channel.mentions
+                )
+
+    async def members(self, channel: str) -> list[Member]:
+        """Return the members of a channel, those with roles first, then by name; at most MAX_MEMBERS_SHOWN."""
+        return await self.read(lambda store: self._members(store, channel))
+
+    def _members(self, store: CableStore, channel: str) -> list[Member]:
+        found = [self._member(user) for _, user in zip(range(MAX_MEMBERS_SHOWN), store.members(channel), strict=False)]
+        return sorted(found, key=lambda member: (-member.role, member.name.casefold(), member.public_key))
+
+    def _member(self, user: User) -> Member:
+        return Member(user.public_key, user.name, user.role, user.is_hidden, user.public_key == self.own_key)
+
+    async def mentions(self, channel: str) -> frozenset[bytes]:
+        """Return the hashes of the latest messages of a channel that name the user."""
+
+        def read(store: CableStore) -> frozenset[bytes]:
+            with store.snapshot() as state:  # which does not search all texts first
+                return frozenset(message.hash for message in state.mentions(MAX_MENTIONS, channel=channel).messages)
+
+        return await self.read(read)
+
+    async def search(self, text: str) -> SearchPage:
+        """Return the newest messages that match, of all channels. Raises MissingExtraError without the extra."""
+        return await self.read(lambda store: store.search(text, limit=MAX_FOUND))
+
+    async def own_name(self) -> str:
+        """Return the user's name, "" if it chose none."""
+        return await self.read(lambda store: store.user(self.own_key).info.name or "")
+
+    async def users_named(self, text: str) -> list[Member]:
+        """Return the users of a name, or else those whose public key begins with these hex digits (4 or more)."""
+        return await self.read(lambda store: self._users_named(store, text.removeprefix("@")))
+
+    def _users_named(self, store: CableStore, text: str) -> list[Member]:
+        users = list(store.users())
+        found = [user for user in users if user.name == text]
+        if not found and len(text) >= 4:
+            found = [user for user in users if user.public_key.hex().startswith(text.lower())]
+        return [self._member(user) for user in found]
+
+    # --- writing -------------------------------------------------------------------------------
+
+    async def write(self, function: Callable[[CableStore], T]) -> T:
+        """Run a function that writes in the thread for writes. Raises what the store raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._writes, function, self._store)
+
+    async def text(self, channel: str, text: str) -> None:
+        """Post a message."""
+        await self.write(lambda store: store.text(channel, text))
+
+    async def mark_read(self, channel: str, upto: str) -> None:
+        """Mark a channel as read up to a message, given by its cursor."""
+        await self.write(lambda store: store.mark_read(channel, upto))
+
+    async def draft(self, channel: str) -> str:
+        """Return the text that the user began to write in a channel."""
+        return await self.read(lambda store: store.local.draft(channel))
+
+    async def set_draft(self, channel: str, text: str) -> None:
+        """Keep the text that the user began to write in a channel."""
+        await self.write(lambda store: store.local.set_draft(channel, text))
+
+    async def join(self, channel: str) -> None:
+        """Become a member of a channel."""
+        await self.write(lambda store: store.join(channel))
+
+    async def leave(self, channel: str) -> None:
+        """Leave a channel."""
+        await self.write(lambda store: store.leave(channel))
+
+    async def topic(self, channel: str, topic: str) -> None:
+        """Set the topic of a channel."""
+        await self.write(lambda store: store.topic(channel, topic))
+
+    async def set_name(self, name: str) -> None:
+        """Change the user's name, and nothing else of what it published about itself."""
+        await self.write(lambda store: store.set_name(name))
+
+    async def delete(self, digest: bytes) -> None:
+        """Delete an own message, here and on peers."""
+        await self.write(lambda store: store.delete(digest))
+
+    async def moderate(
+        self,
+        act: str,
+        users: Sequence[bytes] = (),
+        posts: Sequence[bytes] = (),
+    ) -> None:
+        """Hide, unhide, block or unblock users, or hide single messages: `act` is the name of a method of Moderator.
+
+        This is for the user alone. The act stays here.
+        """
+
+        def run(store: CableStore) -> None:
+            if act in {"hide", "unhide"}:
+                getattr(store.moderation, act)(users=users, posts=posts, private=True)
+            else:
+                getattr(store.moderation, act)(users, private=True)
+
+        await self.write(run)
+
+    # --- peers ---------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> str:
+        """What the state of the connection is, in a few words."""
+        if self._node is None:
+            return "offline"
+        peers = self._node.peers
+        if not peers:
+            return "connecting" if self._node.hosting.connect else "no peers yet"
+        in_step = sum(peer.is_in_step is True for peer in peers)
+        number = f"{len(peers)} peer{'' if len(peers) == 1 else 's'}"
+        return number + (", in step" if in_step == len(peers) else "")
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a peer is connected."""
+        return self._node is not None and bool(self._node.peers)
+
+    @property
+    def listening(self) -> list[str]:
+        """The addresses where peers may connect."""
+        return [] if self._node is None else [str(address) for address in self._node.listening]
+
+    async def invitation(self) -> str:
+        """Return the text that others join this cabal with. Raises InvitationError if nobody could use it."""
+        if self._node is None:
+            raise InvitationError("this client is offline: start it with --listen, --connect or --invitation")
+        hosting, listening = self._node.hosting, self._node.listening
+
+        def read(store: CableStore) -> str:
+            seed = store.moderation.seed
+            is_in_force = seed is not None and seed.revoked_at_ms is None
+            peers = tuple(dict.fromkeys((*listening, *hosting.connect)))
+            text = Seed(seed.roles, 0).write() if seed is not None and is_in_force else b""
+            return str(Invitation(hosting.settings.cabal_key, peers, text))
+
+        return await self.read(read)

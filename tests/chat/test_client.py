@@ -1,0 +1,257 @@
+"""The client on stores in memory: what keys and typed commands do, and what comes in while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from chatting import PICTURES, app_on, cabals_on, new_store, shown
+from people import ANN, BOB, START_MS, raws
+from textual.events import MouseScrollUp
+
+from cablestore import CableStore
+from cablestore.chat.app import ChatApp
+from cablestore.chat.timeline import MAX_HELD
+
+Pilot = Any
+until = PICTURES.until
+Run = Callable[[ChatApp, Pilot], Awaitable[None]]
+
+
+def drive(run: Run, *stores: CableStore, size: tuple[int, int] = (100, 24)) -> None:
+    async def work() -> None:
+        with cabals_on(*stores) as open_cabals:
+            app = app_on(open_cabals)
+            async with PICTURES.running(app, *size) as pilot:
+                await run(app, pilot)
+
+    asyncio.run(work())
+
+
+async def enter(app: ChatApp, pilot: Pilot, text: str) -> None:
+    app.typing.insert(text)
+    await pilot.press("enter")
+    await until(pilot, lambda: not app.is_busy)
+
+
+def messages_in_view(app: ChatApp) -> list[str]:
+    return re.findall(r"message \d+", shown(app))
+
+
+def with_history(count: int) -> CableStore:
+    """Return a store with numbered messages of others."""
+    store = new_store(moderated=False)
+    store.ingest(raws(*(BOB.text("default", f"message {at}", at=START_MS + at * 1000) for at in range(count))))
+    return store
+
+
+def test_typed_commands() -> None:
+    store = new_store()
+    store.ingest(raws(BOB.named("bob"), BOB.text("default", "from bob")))
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await enter(app, pilot, "/nick ann")
+        assert store.user(store.identity.public_key).name == "ann"
+        await enter(app, pilot, "//not a command")
+        assert "/not a command" in shown(app)
+        await enter(app, pilot, "/join garden")
+        await enter(app, pilot, "/topic what grows")
+        assert shown(app).startswith(" #garden  what grows")
+        await enter(app, pilot, "/leave")
+        assert "garden" not in list(store.joined_channels(store.identity.public_key))
+        await enter(app, pilot, "/join default")
+        await enter(app, pilot, "/hide bob")
+        assert "from bob" not in shown(app)
+        assert "hidden" in shown(app)
+        await enter(app, pilot, "/unhide bob")
+        assert "from bob" in shown(app)
+        await enter(app, pilot, "/block bob")
+        assert store.user(BOB.key).is_blocked
+        await enter(app, pilot, "/hide nobody")
+        assert "no user here is called 'nobody'" in shown(app)
+        assert app.typing.text == "/hide nobody"
+
+    drive(run, store)
+
+
+def test_a_text_that_cannot_be_sent_stays_in_the_box() -> None:
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        long = "x" * 5000
+        await enter(app, pilot, long)
+        assert app.typing.text == long
+        assert "4096" in shown(app).replace(",", "")
+        await enter(app, pilot, "")
+        assert app.typing.text == long
+
+    drive(run, new_store())
+
+
+def test_what_comes_in_is_shown_and_what_is_deleted_goes() -> None:
+    store = new_store()
+    post = BOB.text("default", "on second thought")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        store.ingest(raws(BOB.named("bob"), post, BOB.topic("default", "thoughts"), BOB.text("other", "elsewhere")))
+        await until(pilot, lambda: "bob on second thought" in shown(app))
+        await until(pilot, lambda: "#default  thoughts" in shown(app))
+        await until(pilot, lambda: re.search(r"#other +1 ", shown(app)))
+        store.ingest(raws(BOB.delete(post), BOB.named("robert")))
+        await until(pilot, lambda: "second thought" not in shown(app))
+        await until(pilot, lambda: " robert" in shown(app))
+
+    drive(run, store)
+
+
+def test_a_chosen_message_is_deleted_after_a_question() -> None:
+    store = new_store()
+    store.text("default", "first")
+    store.text("default", "second")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await pilot.press("escape", "up", "d")
+        await until(pilot, lambda: "Delete this message" in shown(app))
+        await pilot.press("n")
+        await pilot.press("d")
+        await until(pilot, lambda: "Delete this message" in shown(app))
+        await pilot.press("y")
+        await until(pilot, lambda: "first" not in shown(app))
+        assert [message.text for message in store.messages("default").messages] == ["second"]
+
+    drive(run, store)
+
+
+def test_completion_and_history() -> None:
+    store = new_store()
+    store.ingest(raws(BOB.named("bob"), BOB.join("default"), ANN.named("barbara"), ANN.join("default")))
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await pilot.press("b", "tab")
+        assert app.typing.text == "barbara: "
+        await pilot.press("tab")
+        assert app.typing.text == "bob: "
+        await pilot.press("h", "i", "enter")
+        await until(pilot, lambda: not app.is_busy)
+        await pilot.press("/", "t", "o", "tab")
+        assert app.typing.text == "/topic "
+        await pilot.press("up")
+        assert app.typing.text == "bob: hi"
+        await pilot.press("down")
+        assert app.typing.text == "/topic "
+
+    drive(run, store)
+
+
+def test_a_draft_waits_in_its_channel() -> None:
+    store = new_store()
+    store.text("default", "here")
+    store.text("other", "there")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await pilot.press(*"half a")
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: app.channel == "other" and not app.is_busy)
+        assert app.typing.text == ""
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: app.typing.text == "half a")
+        await pilot.press("ctrl+q")
+
+    drive(run, store)
+
+
+def test_the_mouse_chooses_channels_and_messages_and_scrolls() -> None:
+    store = with_history(100)
+    store.text("other", "there")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await pilot.click("#channels", offset=(2, 0))
+        await until(pilot, lambda: app.channel == "other" and not app.is_busy)
+        await pilot.click("#channels", offset=(2, 1))
+        await until(pilot, lambda: app.channel == "default" and not app.is_busy)
+        await pilot.click("#messages", offset=(20, 10))
+        assert app.messages.chosen is not None
+        await pilot._post_mouse_events([MouseScrollUp], "#messages")
+        assert not app.messages.is_at_end
+        assert "End for the newest" in shown(app)
+
+    drive(run, store)
+
+
+def test_a_search_leads_to_the_message_in_its_channel() -> None:
+    pytest.importorskip("apsw")
+    store = with_history(1_000)
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await enter(app, pilot, '/search "message 77"')
+        await until(pilot, lambda: "1 for" in shown(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "message 78" in shown(app))
+        assert app.messages.chosen is not None
+        assert app.messages.chosen.text == "message 77"
+        assert "message 77" in shown(app)
+        await pilot.press("ctrl+end")
+        await until(pilot, lambda: "message 999" in shown(app))
+        await pilot.press("escape")
+        await enter(app, pilot, "/search xyzzy")
+        await until(pilot, lambda: "nothing for xyzzy" in shown(app))
+
+    drive(run, store)
+
+
+def test_every_message_is_passed_when_one_scrolls_through_a_long_history() -> None:
+    """To the beginning and back, in screens: each message is drawn, in order, and few are held."""
+    count = 3 * MAX_HELD
+    store = with_history(count)
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        seen: dict[str, None] = {}
+
+        def look() -> None:
+            rows = [row.text for row in app.messages._rows[app.messages.top :][: app.messages.size.height]]
+            seen.update(dict.fromkeys(row for row in rows if row.startswith("message")))
+            assert len(app.messages.timeline.messages) <= MAX_HELD
+
+        look()
+        while "message 0" not in seen:
+            await pilot.press("pageup")
+            await until(pilot, lambda: not app.messages.is_loading)
+            look()
+        assert seen.keys() == {f"message {at}" for at in range(count)}
+        seen.clear()
+        look()
+        while not app.messages.is_at_end:
+            await pilot.press("pagedown")
+            await until(pilot, lambda: not app.messages.is_loading)
+            look()
+        assert list(seen) == [f"message {at}" for at in range(count)]
+
+    drive(run, store)
+
+
+def test_what_is_read_stays_where_it_is_while_posts_come_in() -> None:
+    store = with_history(500)
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await pilot.press("pageup", "pageup")
+        before = messages_in_view(app)
+        store.ingest(raws(*(BOB.text("default", f"flood {at}", at=START_MS + 900_000 + at) for at in range(2_000))))
+        await until(pilot, lambda: not app.is_busy)
+        assert messages_in_view(app) == before
+        await pilot.press("ctrl+end")
+        await until(pilot, lambda: "flood 1999" in shown(app))
+
+    drive(run, store)
+
+
+def test_a_store_that_is_rebuilt_is_read_again() -> None:
+    store = with_history(10)
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        store.rebuild()
+        store.text("default", "after it")
+        await until(pilot, lambda: "after it" in shown(app))
+        assert "message 9" in shown(app)
+
+    drive(run, store)

@@ -1,0 +1,107 @@
+"""Each screen of the client as a picture, compared with one that a person has looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from chatting import PICTURES, app_on, assert_like, cabals_on, new_store, shown
+
+from cablestore import Text
+from cablestore.chat.app import ChatApp
+
+Pilot = Any
+HOSTILE = (
+    "\x1b[2J\x1b]0;title\x07[bold red]markup[/] [link=x]y[/link] \u202eevil \u200b\u0301\u0301\u0301\u0301 \x9b31m end"
+)
+
+
+def on_garden(
+    name: str, keys: str = "", text: str = "", size: tuple[int, int] = (80, 24), *, light: bool = False
+) -> None:
+    async def run() -> None:
+        with PICTURES.garden() as open_cabal:
+            app = app_on([open_cabal], channel="garden", light=light)
+            async with PICTURES.running(app, *size) as pilot:
+                await pilot.press(*text, *keys.split())
+                await PICTURES.until(pilot, lambda: not app.is_busy)
+                assert_like(app, name)
+
+    asyncio.run(run())
+
+
+def on_stores(run: Callable[[ChatApp, Pilot], Awaitable[None]], *stores: Any, size: tuple[int, int] = (80, 24)) -> None:
+    async def work() -> None:
+        with cabals_on(*stores) as open_cabals:
+            app = app_on(open_cabals)
+            async with PICTURES.running(app, *size) as pilot:
+                await run(app, pilot)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("narrow", {}),
+        ("narrow-light", {"light": True}),
+        ("tiny", {"size": (40, 10)}),
+        ("huge", {"size": (180, 50)}),
+        ("members", {"keys": "f2"}),
+        ("help", {"keys": "f1"}),
+        ("scrolled", {"keys": "ctrl+home"}),
+        ("chosen", {"keys": "escape up up"}),
+        ("question", {"keys": "escape d"}),
+        ("unknown-command", {"text": "/dance all night", "keys": "enter"}),
+        ("several-lines", {"text": "first", "keys": "ctrl+j s e c o n d"}),
+        ("other-channel", {"keys": "ctrl+n"}),
+    ],
+)
+def test_a_screen(name: str, more: dict[str, Any]) -> None:
+    on_garden(name, **more)
+
+
+def test_the_pictures_of_the_documents_are_what_the_client_shows() -> None:
+    for name, screen in PICTURES.SCREENS.items():
+        assert asyncio.run(PICTURES.draw(**screen)) == (PICTURES.HERE / name).read_text("utf-8"), "run `make pictures`"
+
+
+def test_an_empty_store() -> None:
+    async def run(app: ChatApp, _: Pilot) -> None:
+        assert_like(app, "empty")
+
+    on_stores(run, new_store())
+
+
+def test_several_cabals() -> None:
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await pilot.press("ctrl+n", "ctrl+n")
+        assert "in the second" in shown(app)
+        assert_like(app, "several-cabals")
+
+    first, second = new_store(clock=lambda: PICTURES.NOW_MS), new_store("bob", clock=lambda: PICTURES.NOW_MS)
+    first.text("default", "in the first")
+    first.text("other", "elsewhere")
+    second.text("default", "in the second")
+    on_stores(run, first, second)
+
+
+def test_texts_of_others_control_nothing() -> None:
+    """Names, topics, channels and messages with control characters, markup and marks without end."""
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        await pilot.press("ctrl+n")
+        await PICTURES.until(pilot, lambda: not app.is_busy)
+        text = shown(app)
+        assert "[bold red]markup[/]" in text
+        assert not any(character in text for character in "\x1b\x07\x9b\u202e\u200b")
+        assert_like(app, "hostile")
+
+    store = new_store(clock=lambda: PICTURES.NOW_MS)
+    store.set_name("\x1b[31m[red]e")
+    store.text("\x1b]x[b]", HOSTILE)
+    store.topic("\x1b]x[b]", HOSTILE)
+    store.write(Text("\x1b]x[b]", "zalgo h\u0300\u0301\u0302\u0303\u0304\u0305 end"))
+    on_stores(run, store)

@@ -1,0 +1,98 @@
+"""Two clients as two processes, each on a terminal of its own, talk to each other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from terminals import Screen, Terminal
+
+from cablestore import CableStore
+
+CTRL_Q = "\x11"
+Start = Callable[..., Terminal]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Terminal] = []
+
+    def begin(*arguments: str) -> Terminal:
+        started.append(Terminal([sys.executable, "-m", "cablestore", "chat", *arguments], tmp_path))
+        return started[-1]
+
+    yield begin
+    for terminal in started:
+        terminal.kill()
+
+
+def test_two_people_talk(start: Start, tmp_path: Path) -> None:
+    """Live in both directions: messages, names, topics, channels, deletions; all of it is in the stores afterwards."""
+    key = tmp_path / "key"
+    key.write_text("5a" * 32)
+    ann = start("-s", "ann", "--listen", "127.0.0.1:0", "--cabal-key", f"@{key}")
+    ann_sees = Screen(ann)
+    address = re.search(r"127\.0\.0\.1:[1-9]\d*", ann_sees.shows("127.0.0.1:"))
+    assert address is not None
+    ann.type("/nick ann")
+    ann_sees.shows("yet   ann")
+    ann.type("is anybody here?")
+    ann_sees.shows("ann is anybody here?")
+    bob = start("-s", "bob", "--connect", address[0], "--cabal-key", f"@{key}")
+    bob_sees = Screen(bob)
+    bob_sees.shows("ann is anybody here?")
+    bob_sees.shows("1 peer")
+    ann_sees.shows("1 peer")
+    bob.type("/nick bob")
+    bob.type("I am")
+    ann_sees.shows("bob I am")
+    ann.type("/topic introductions")
+    bob_sees.shows("#default  introductions")
+    bob.type("/join garden")
+    bob_sees.shows("No messages yet")
+    bob.type("only weeds")
+    ann_sees.shows("#garden")
+    bob.type("/delete")
+    bob_sees.shows("Delete this message")
+    bob.press("y")
+    bob_sees.shows("No messages yet")
+    assert bob.end(CTRL_Q) == 0
+    ann_sees.shows("no peers yet")
+    ann.type("/dance")
+    ann_sees.shows("/dance is no command")
+    assert ann.end(CTRL_Q) == 0
+
+    with CableStore.open(tmp_path / "ann", create=False) as store:
+        assert [m.text for m in store.messages("default", newest_first=False).messages] == ["is anybody here?", "I am"]
+        assert store.messages("garden").messages == []
+        assert store.topic_of("default") == "introductions"
+        assert {user.name for user in store.users()} == {"ann", "bob"}
+        assert store.check().problems == []
+
+
+def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
+    first = start("-s", "ann")
+    Screen(first).shows("Write a message")
+    second = start("-s", "ann")
+    assert second.wait() == 2
+    assert "is open in process" in second.text
+    assert "Traceback" not in second.text
+    third = start("-s", "bob", "--listen", "203.0.113.1:1")
+    assert third.wait() == 2
+    assert "203.0.113.1:1" in third.text
+    assert "Traceback" not in third.text
+    assert first.end(CTRL_Q) == 0
+    piped = subprocess.run(
+        [sys.executable, "-m", "cablestore", "chat", "-s", "cyd"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert piped.returncode == 2
+    assert "chat needs a terminal" in piped.stderr
+    assert not (tmp_path / "cyd").exists()

@@ -1,0 +1,74 @@
+"""The chat client in tests: its conversation, which the pictures of the documents show too, and what is on the screen."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from folders import ROOT
+
+from cablestore import CableStore, Identity
+from cablestore.chat.app import ChatApp
+from cablestore.chat.open_cabal import OpenCabal
+
+GOLDEN = ROOT / "tests" / "chat" / "screens"
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("chat_pictures", ROOT / "docs" / "img" / "chat.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+PICTURES: Any = _script()
+
+
+@contextmanager
+def cabals_on(*stores: CableStore) -> Iterator[list[OpenCabal]]:
+    """Open stores in the client. They are closed at the end."""
+    found = [OpenCabal(store, f"cabal {number}") for number, store in enumerate(stores, 1)]
+    try:
+        yield found
+    finally:
+        for open_cabal in found:
+            open_cabal.close()
+
+
+def new_store(name: str = "ann", **options: Any) -> CableStore:
+    """Return a store of the pictures' ann, or of another person, in memory."""
+    return CableStore.in_memory(identity=Identity.derive("chat pictures", name), **options)
+
+
+def app_on(open_cabals: Sequence[OpenCabal], **options: Any) -> ChatApp:
+    return ChatApp(open_cabals, zone=UTC, **options)
+
+
+def screen_lines(app: ChatApp) -> list[str]:
+    """Return the text on the screen, line by line."""
+    strips = app.screen._compositor.render_strips()
+    return [strip.text.rstrip() for strip in strips]
+
+
+def shown(app: ChatApp) -> str:
+    return "\n".join(screen_lines(app))
+
+
+def assert_like(app: ChatApp, name: str) -> None:
+    """Compare the screen with a golden picture. One that is missing is written: look at it, then commit it."""
+    drawn, path = PICTURES.picture(app), GOLDEN / f"{name}.svg"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(drawn, encoding="utf-8")
+        raise AssertionError(f"{path} was missing and is written: look at it")
+    if path.read_text(encoding="utf-8") != drawn:
+        other = Path(path.parent, f"{name}.new.svg")
+        other.write_text(drawn, encoding="utf-8")
+        raise AssertionError(f"the screen is not {path} but {other}: if it is right, move it there")
