@@ -20,6 +20,7 @@ class AsyncQueries(Twin):
     resolve = on_reader(Queries.resolve)
     messages = on_reader(Queries.messages)
     causal_messages = on_reader(Queries.causal_messages)
+    mentions = on_reader(Queries.mentions)
     channels = each_on_reader(Queries.channels)
     joined_channels = each_on_reader(Queries.joined_channels)
     members = each_on_reader(Queries.members)

@@ -138,6 +138,11 @@ class AsyncCableStore(AsyncQueries):
         """The identity that signs own posts, to be awaited: its key file may have to be read or made."""
         return self._threads.write(lambda: self._blocking.identity)
 
+    @property
+    def known_identity(self) -> Coroutine[Any, Any, Identity | None]:
+        """The identity, None if the store has none yet, to be awaited: its key file may have to be read."""
+        return self._threads.read(lambda: self._blocking.known_identity)
+
     import_identity = on_writer(CableStore.import_identity)
 
     # --- following -----------------------------------------------------------------------------
@@ -213,6 +218,9 @@ class AsyncCableStore(AsyncQueries):
     join = on_writer(CableStore.join)
     leave = on_writer(CableStore.leave)
     info = on_writer(CableStore.info)
+    set_name = on_writer(CableStore.set_name)
+    update_info = on_writer(CableStore.update_info)
+    mark_read = on_writer(CableStore.mark_read)
     delete = on_writer(CableStore.delete)
     discard = on_writer(CableStore.discard)
 
@@ -229,6 +237,13 @@ class AsyncCableStore(AsyncQueries):
     admit = on_reader(CableStore.admit)
     replace = on_writer(CableStore.replace)
     lay_skeletons = on_writer(CableStore.lay_skeletons)
+
+    # --- searching -----------------------------------------------------------------------------
+
+    search = on_reader(CableStore.search)
+    update_search_index = on_worker(CableStore.update_search_index)
+    mentions = on_reader(CableStore.mentions)
+    find_mentions = on_worker(CableStore.find_mentions)
 
     # --- long work, and what else there is -----------------------------------------------------
 

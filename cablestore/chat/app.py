@@ -13,12 +13,13 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.css.query import NoMatches
 from textual.widgets import Static
 
 from cablestore.chat import commands
 from cablestore.chat.command_runner import CommandRunner
 from cablestore.chat.line_list import Line, LineList
-from cablestore.chat.lines import Place, channel_line, counted, member_line
+from cablestore.chat.lines import ChannelPlace, channel_line, counted, member_line
 from cablestore.chat.look import DARK, LIGHT
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.open_cabal import CabalNews, ChannelEntry, Member, OpenCabal
@@ -74,7 +75,7 @@ class ChatApp(App[None]):
             self.register_theme(theme)
         self.theme = LIGHT.name if light else DARK.name
         self._open_cabals = open_cabals
-        self._place = Place(0, channel)
+        self._place = ChannelPlace(0, channel)
         self._zone = zone
         self._channels: list[list[ChannelEntry]] = [[] for _ in open_cabals]
         self._members: list[Member] = []
@@ -84,7 +85,7 @@ class ChatApp(App[None]):
         self._is_reading = False
         self._is_ready = False
         self._runner = CommandRunner(self)
-        self._marked: dict[Place, str] = {}
+        self._marked: dict[ChannelPlace, str] = {}
         """Up to where channels were marked as read."""
         self._in_order = asyncio.Lock()
         """Typed texts are obeyed one after the other, however fast they are typed."""
@@ -146,14 +147,14 @@ class ChatApp(App[None]):
         if not self.channel:
             joined = [entry.name for entry in self._channels[0] if entry.is_joined]
             known = joined or [entry.name for entry in self._channels[0]] or [FIRST_CHANNEL]
-            self._place = Place(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
+            self._place = ChannelPlace(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
         await self._open(self._place)
         self.set_interval(_LOOK_S, self._look)
         self._is_ready = True
 
     # --- what is shown -------------------------------------------------------------------------
 
-    async def _open(self, place: Place, message: Message | None = None) -> None:
+    async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
         """Show a channel from its end, or around a message."""
         if self._is_ready:
             await self._mark_read()
@@ -165,7 +166,7 @@ class ChatApp(App[None]):
         await self._try(self._read_newest() if message is None else self._read_around(message))
         await self._try(self._read_lists())
 
-    async def _exchange_drafts(self, place: Place) -> None:
+    async def _exchange_drafts(self, place: ChannelPlace) -> None:
         """Keep what is typed for the channel that is left, and show what was typed for the other one."""
         await self._keep_draft()
         if place != self._place or not self._is_ready:
@@ -240,7 +241,7 @@ class ChatApp(App[None]):
 
     def _is_read(self, cabal: int, entry: ChannelEntry) -> bool:
         """Tell whether the end of a channel is on the screen."""
-        return Place(cabal, entry.name) == self._place and self.messages.is_at_end and bool(self.app_focus)
+        return ChannelPlace(cabal, entry.name) == self._place and self.messages.is_at_end and bool(self.app_focus)
 
     def _show_state(self) -> None:
         name = clean(self._own_name) or short_name(self.open_cabal.own_key.hex())
@@ -266,6 +267,9 @@ class ChatApp(App[None]):
             await self._take_news()
         except CableStoreError as error:
             self.tell(str(error))
+        except NoMatches:  # the widgets go before a look that is under way when the client ends
+            if self.is_running:
+                raise
         finally:
             self._is_reading = False
 
@@ -345,7 +349,7 @@ class ChatApp(App[None]):
 
     async def show_channel(self, channel: str) -> None:
         """Show a channel of the same cabal."""
-        await self._open(Place(self._place.cabal, channel))
+        await self._open(ChannelPlace(self._place.cabal, channel))
 
     def show_end(self) -> None:
         """Show the newest messages."""
@@ -365,7 +369,7 @@ class ChatApp(App[None]):
 
         async def show(message: Message | None) -> None:
             if message is not None:
-                await self._open(Place(cabal, message.channel), message)
+                await self._open(ChannelPlace(cabal, message.channel), message)
 
         self.push_screen(FoundScreen(text, page, self._zone), show)
 
@@ -420,14 +424,14 @@ class ChatApp(App[None]):
 
     async def action_next_channel(self, by: int) -> None:
         """Show the next channel of the list."""
-        places = [Place(number, each.name) for number, entries in enumerate(self._channels) for each in entries]
+        places = [ChannelPlace(number, each.name) for number, entries in enumerate(self._channels) for each in entries]
         if places:
             at = places.index(self._place) if self._place in places else -1
             await self._open(places[(at + by) % len(places)])
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Show a channel that was clicked, or begin a message to a member."""
-        if isinstance(event.key, Place):
+        if isinstance(event.key, ChannelPlace):
             await self._open(event.key)
             self.typing.focus()
         elif isinstance(event.key, str):

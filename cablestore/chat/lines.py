@@ -14,7 +14,7 @@ from cablestore.moderation import UserRole
 _ROLE_SIGNS: Final = {UserRole.ADMIN: "@", UserRole.MOD: "+", UserRole.USER: ""}
 
 
-class Place(NamedTuple):
+class ChannelPlace(NamedTuple):
     """What is shown: a cabal, by its number, and a channel of it."""
 
     cabal: int
@@ -39,7 +39,7 @@ def channel_line(cabal: int, entry: ChannelEntry) -> Line:
     else:
         look = "plain" if entry.is_joined else "quiet"
     badge = f"@{_capped(entry.mentions)}" if entry.mentions else _capped(entry.unread) if entry.unread else ""
-    return Line(Place(cabal, entry.name), f"#{clean(entry.name)}", badge, look)
+    return Line(ChannelPlace(cabal, entry.name), f"#{clean(entry.name)}", badge, look)
 
 
 def member_line(member: Member) -> Line:

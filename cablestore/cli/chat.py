@@ -16,7 +16,7 @@ from cablestore.chat.hosting import Hosting
 from cablestore.cli.options import all_of, default_store
 from cablestore.cli.serve import join_with_seed
 from cablestore.cli.serve_options import AddressType, invited, peer_options, settings_of
-from cablestore.cli.stores import open_store
+from cablestore.cli.stores import open_upgraded
 from cablestore.cli.values import PathValue, channel_name
 from cablestore.extras import naming_extras
 from cablestore.peers import Address
@@ -131,7 +131,7 @@ def _open_cabal(stack: ExitStack, cabal: Cabal) -> OpenCabal:
     """Open a store. It is closed with the stack."""
     from cablestore.chat.open_cabal import OpenCabal  # noqa: PLC0415 - needs an extra
 
-    store = stack.enter_context(open_store(cabal.path))
+    store = stack.enter_context(open_upgraded(cabal.path))
     if cabal.seed is not None:
         join_with_seed(store, cabal.seed)
     open_cabal = OpenCabal(store, cabal.path.resolve().name, cabal.hosting)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
+from cablestore.cli.output import Output
 from cablestore.protocol.dialect import Dialect
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
@@ -12,6 +16,23 @@ from cablestore.views.installed import installed_catalog
 def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = None) -> CableStore:
     """Open a store to write to it. Raises MissingViewError if it has views that are not installed."""
     return CableStore.open(path, create=create, dialect=dialect, catalog=installed_catalog())
+
+
+def open_upgraded(path: Path) -> CableStore:
+    """Open a store to write to it, made if it is missing.
+
+    Views that another version built are rebuilt first, with a progress bar.
+    """
+    with ExitStack() as stack:
+
+        @cache
+        def bar() -> Callable[[int], None]:
+            return stack.enter_context(Output(as_json=False).progress("rebuilding", None))
+
+        def advance(posts: int) -> None:
+            bar()(posts)
+
+        return CableStore.open(path, upgrade=True, progress=advance, catalog=installed_catalog())
 
 
 def open_to_read(path: Path) -> CableStore:

@@ -113,16 +113,17 @@ class CableStore(Attending, Following, Searching, Writing):
         """Open the store in a folder. `create` makes it if it is missing.
 
         `dialect` is that of a new store (legacy by default), and must match an existing one. `identity` is used instead
-        of the key file in the folder. With `upgrade`, a store whose views another version built is rebuilt
-        first, and `progress` counts its posts; interrupted, the store is as it was, and the next call does it again.
-        `rebuild_outdated` is the old name of `upgrade`. `catalog` has the views to keep: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with views of
-        your own. A store that has views which `catalog` lacks is refused (MissingViewError). With `allow_missing_views`
-        it is opened to be read, and what would write raises. `clock` returns milliseconds since 1970. A store that is
-        not `moderated` keeps and shows everything, whatever the acts of moderation that it holds say.
+        of the key file in the folder. With `upgrade`, a store whose views another version built is rebuilt first, and
+        `progress` counts its posts; interrupted, the store is as it was, and the next call does it again.
+        `rebuild_outdated` is the old name of `upgrade`. `catalog` has the views to keep: `cablestore.views.CATALOG`, or
+        `CATALOG.extended([...])` with views of your own. A store that has views which `catalog` lacks is refused
+        (MissingViewError). With `allow_missing_views` it is opened to be read, and what would write raises. `clock`
+        returns milliseconds since 1970. A store that is not `moderated` keeps and shows everything, whatever the acts
+        of moderation that it holds say.
 
-        Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an
-        upgrade that would lose a post changes nothing and raises CorruptStoreError, and
-        MissingDatabaseError if the header or the database that it names is lost: nothing is made in its place.
+        Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an upgrade
+        that would lose a post changes nothing and raises CorruptStoreError, and MissingDatabaseError if the header or
+        the database that it names is lost: nothing is made in its place.
         """
         path = Path(path)
         store_identity = StoreIdentity(identity, path)

@@ -28,7 +28,7 @@ OPENING = {"open", "in_memory", "snapshot"}
 """What they return is awaited, or used in an `async with`."""
 NO_WAIT = {"watch"}
 """They neither read nor wait."""
-AWAITED_PROPERTIES = {"identity", "cursor"}
+AWAITED_PROPERTIES = {"identity", "known_identity", "cursor"}
 
 
 def public(kind: type) -> set[str]:

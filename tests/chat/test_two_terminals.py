@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from folders import TESTS
 from terminals import Screen, Terminal
 
 from cablestore import CableStore
@@ -96,3 +98,14 @@ def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
     assert piped.returncode == 2
     assert "chat needs a terminal" in piped.stderr
     assert not (tmp_path / "cyd").exists()
+
+
+def test_a_store_of_an_earlier_version_is_opened(start: Start, tmp_path: Path) -> None:
+    """Its views are rebuilt first."""
+    with tarfile.open(TESTS / "released" / "0.7.0.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    client = start("-s", "store")
+    Screen(client).shows("Write a message")
+    assert client.end(CTRL_Q) == 0
+    with CableStore.open(tmp_path / "store", create=False) as store:
+        assert store.check().problems == []
