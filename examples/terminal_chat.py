@@ -8,8 +8,9 @@ from datetime import datetime
 from prompt_toolkit import PromptSession
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from cablestore import CableStore, CableStoreError, Event, EventKind, Info, Message, Text, Topic
+from cablestore import CableStore, CableStoreError, Message
 from cablestore.peers import Address, Node, NodeSettings
+from cablestore.store.changes import Change, MessageAdded, MessageDeleted, NameChanged, TopicChanged
 
 
 def clean(text: str) -> str:
@@ -29,17 +30,17 @@ def history(store: CableStore, channel: str) -> str:
     return "\n".join([f"#{channel}: {clean(store.topic_of(channel))}", *map(line, reversed(messages))])
 
 
-def show(store: CableStore, channel: str, event: Event) -> None:
-    """Print what happened, if it concerns the channel."""
-    post, body = event.post, event.post and event.post.body
-    if event.kind is EventKind.DELETED:
-        print(event.hash.hex()[:6], "is deleted")
-    elif post and isinstance(body, Text) and body.channel == channel:
-        print(line(store.resolve(post)))
-    elif isinstance(body, Topic) and body.channel == channel:
-        print(f"#{channel}: {clean(body.topic)}")
-    elif post and isinstance(body, Info):
-        print(post.author.hex()[:6], "is called", clean(store.user(post.author).name)[:32])
+def show(change: Change) -> None:
+    """Print what changed."""
+    match change:
+        case MessageAdded(message):
+            print(line(message))
+        case MessageDeleted(digest):
+            print(digest.hex()[:6], "is deleted")
+        case TopicChanged(channel, topic):
+            print(f"#{channel}: {clean(topic)}")
+        case NameChanged(user):
+            print(user.public_key.hex()[:6], "is called", clean(user.name)[:32])
 
 
 def obey(store: CableStore, channel: str, typed: str) -> None:
@@ -57,12 +58,10 @@ def obey(store: CableStore, channel: str, typed: str) -> None:
         print(f"{history(store, channel)}\n/name NAME, /topic TEXT, /delete HASH; Ctrl-D ends")
 
 
-async def follow(store: CableStore, channel: str, after: int) -> None:
-    """Show what happens, until the store is closed. A thread waits, so that the event loop does not."""
-    while events := await asyncio.to_thread(store.next_events, after):
-        for event in events:
-            show(store, channel, event)
-        after = events[-1].sequence
+def follow(store: CableStore, channel: str, after: str) -> None:
+    """Show what changes, until the store is closed."""
+    for change in store.changes(channel, after):
+        show(change)
 
 
 async def main(name: str, listen: list[str], connect: list[str], key: bytes | None, channel: str = "default") -> None:
@@ -76,7 +75,7 @@ async def main(name: str, listen: list[str], connect: list[str], key: bytes | No
                 print("listening on", await node.listen(Address.parse(address)))
             for address in connect:
                 node.keep_connected(Address.parse(address))
-            following = asyncio.create_task(follow(store, channel, store.last_sequence))
+            following = asyncio.create_task(asyncio.to_thread(follow, store, channel, store.cursor))
             print(history(store, channel))
             while not following.done():
                 try:
