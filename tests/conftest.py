@@ -12,7 +12,7 @@ import pytest
 import seeds
 from exporting import copied, export, some_posts, stones_in
 from hypothesis import HealthCheck, settings
-from people import ANN, BOB, CYD, START_MS, raws
+from people import ANN, BOB, CYD, START_MS, Person, raws
 from s3 import S3Server, s3_server
 from serving import Served
 
@@ -54,6 +54,12 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 def s3_process() -> Iterator[S3Server]:
     with s3_server() as server:
         yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def people_clock() -> None:
+    """Let the posts of each file's people begin at the same time, however many posts other files made."""
+    Person.restart_clock()
 
 
 @pytest.fixture
