@@ -50,7 +50,18 @@ def shown(store: Path, columns: int, *words: str, **more: str) -> list[str]:
 def test_help_lists_commands_in_sections(store: Path, columns: int) -> None:
     found = shown(store, columns, "--help")
     titles = [line[:-1] for line in found if re.fullmatch(r"\w+:", line)]
-    assert titles == ["Options", "Write", "Read", "Moderate", "Peers", "Maintain", "Move", "Communities", "Learn"]
+    assert titles == [
+        "Options",
+        "Write",
+        "Read",
+        "Chat",
+        "Moderate",
+        "Peers",
+        "Maintain",
+        "Move",
+        "Communities",
+        "Learn",
+    ]
     commands = load_all()
     listed = [line.split()[0] for line in found[found.index("Write:") :] if line.startswith("  ")]
     assert sorted(listed) == sorted(commands)
