@@ -39,7 +39,7 @@ def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key
 @click.option("--check", is_flag=True, help="Back up nothing; read every file in DIR and compare it with its checksum.")
 @common_options
 def backup_command(path: Path, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool) -> int:
-    """Back up the store into a folder, what is new since the last time.
+    """Back up into a folder what is new since the last time.
 
     DIR is a path, or a URI such as s3://BUCKET/FOLDER; credentials are in the environment. The backup holds posts,
     deletions, local-only posts (sealed), causal logs, and what only this store knows. It becomes this state of the

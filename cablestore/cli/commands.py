@@ -64,7 +64,7 @@ _SECTIONS: Final = {
         "export": ("export", "Export the posts to a new folder, for other stores."),
         "import": ("export", "Import exports into the store."),
         "verify-export": ("export", "Verify every byte of an export."),
-        "backup": ("backup", "Back up the store into a folder, what is new since the last time."),
+        "backup": ("backup", "Back up into a folder what is new since the last time."),
         "restore": ("backup", "Make a new store from a backup."),
         "tables": ("tables", "Write tables of exports and archives as Parquet, on Spark."),
         "import-irc": ("import_irc", "Import IRC logs: files, folders, tar and zip archives."),
