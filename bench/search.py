@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -64,12 +65,9 @@ def measure(store: CableStore, number: int) -> None:
     orders: tuple[tuple[Order, int], ...] = (("newest", 30), ("ranked", 100))
     for order, target_ms in orders:
         for word in words:
-            found_ms = 1000 * median(lambda word=word, order=order: store.search(word, order=order, limit=PAGE), 9)  # type: ignore[misc]
+            found_ms = 1000 * median(partial(store.search, word, order=order, limit=PAGE), 9)
             tell(f"{order}, {word}", f"{found_ms:.1f} ms", f"at most {target_ms} ms", found_ms <= target_ms)
-        found_ms = 1000 * median(
-            lambda order=order: store.search(words[0], order=order, limit=PAGE, channel="channel-40"),  # type: ignore[misc]
-            9,
-        )
+        found_ms = 1000 * median(partial(store.search, words[0], order=order, limit=PAGE, channel="channel-40"), 9)
         tell(f"{order}, {words[0]} in a quiet channel", f"{found_ms:.1f} ms", "")
     [hit] = store.search(words[0], limit=1).hits
     store.discard([hit.message.hash])

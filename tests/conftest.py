@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import seeds
@@ -18,6 +19,7 @@ from serving import Served
 
 from cablestore import LEGACY, CableStore
 from cablestore.cli import main
+from cablestore.cli import serve as service
 from cablestore.export import verify_export
 from cablestore.files import ObjectFolder, folder_of
 
@@ -77,6 +79,22 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectFolder:
         return folder_of(tmp_path / "place")
     s3: S3Server = request.getfixturevalue("s3")
     return folder_of(s3.uri(f"{tmp_path.parent.name}/{tmp_path.name}"))
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
+    """Return what `serve` would do, instead of doing it."""
+    found: list[service.ServePlan] = []
+
+    def run(*arguments: Any) -> int:
+        found.append(arguments[-1])
+        return 0
+
+    monkeypatch.setattr(service, "run", run)
+    monkeypatch.setattr(service, "log_to_standard_error", lambda **_: None)
+    for name in [name for name in os.environ if name.startswith("CABLESTORE_")]:
+        monkeypatch.delenv(name)
+    return found
 
 
 THOROUGH = frozenset((Path(__file__).parent / "thorough.txt").read_text().split("\n")[1:-1])

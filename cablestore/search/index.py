@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _POSTS_READ: Final = 5_000
 """Posts or entries of the log that one step reads: about a tenth of a second, and 5 MB."""
-_OF_POSTS: Final = frozenset({EventKind.ACCEPTED, EventKind.DELETED, EventKind.DISCARDED})
 
 
 class IndexThrownAwayError(StorageError):
@@ -88,13 +87,11 @@ class SearchIndex:
         folder: Path | None,
         dialect: Dialect,
         snapshot: Callable[[], tuple[SnapshotSource, Reader]],
-        source: Callable[[], str],
     ) -> None:
-        """Make an index in a folder, or in memory. `source` names the store's present database."""
+        """Make an index in a folder, or in memory, of the store of which `snapshot` returns the present state."""
         self._folder = folder
         self._dialect = dialect
         self._snapshot = snapshot
-        self._source = source
         self._lock = threading.Lock()
         self._table: IndexTable | None = None
         self._is_open = True
@@ -133,19 +130,18 @@ class SearchIndex:
         while True:
             with self._locked() as table:
                 known = table.state()
-            source = self._source()
             state, reader = self._snapshot()  # newer than what is known to be read, unless the store is an older copy
             with state:
-                left = self._follow(reader, until, progress) if self._require_fit(known, reader, source) else None
+                left = self._follow(reader, until, progress) if self._require_fit(known, reader) else None
             if left is not None:
                 return left
 
-    def _require_fit(self, known: IndexState, reader: Reader, source: str) -> bool:
+    def _require_fit(self, known: IndexState, reader: Reader) -> bool:
         """Throw the index away if it is not of this database, or if the log is not the one that it has read.
 
         Returns whether it fits now. It does not if another thread was faster.
         """
-        if known.source == source and known.mark == _mark(reader, known.position):
+        if known.source == reader.generation and known.mark == _mark(reader, known.position):
             return True
         with self._locked() as table:
             if table.state() != known:
@@ -153,7 +149,9 @@ class SearchIndex:
             if known.source:
                 table.clear()
             position = arrival_log.next_sequence(reader) - 1
-            begun = known._replace(source=source, position=position, mark=_mark(reader, position), read_to="")
+            begun = known._replace(
+                source=reader.generation, position=position, mark=_mark(reader, position), read_to=""
+            )
             table.update(begun, (), ())
         return True
 
@@ -202,7 +200,7 @@ class SearchIndex:
     def _read_log(self, reader: Reader, known: IndexState) -> int:
         entries = list(islice(arrival_log.entries(reader, known.position), _POSTS_READ))
         docs, removed = list[Document | None](), list[bytes]()
-        for digest in dict.fromkeys(entry.hash for entry in entries if entry.kind in _OF_POSTS):
+        for digest in dict.fromkeys(entry.hash for entry in entries if entry.kind is not EventKind.LOCAL):
             raw = reader.get(DATA_PREFIX + digest.hex().encode())
             if raw is None:
                 removed.append(digest)

@@ -226,7 +226,7 @@ class IndexTable:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Raise DamagedIndexError for a damaged file, StorageError for what the disk refuses."""
+    """Raise DamagedIndexError if the file is damaged, StorageError if it cannot be written or removed."""
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError) as error:

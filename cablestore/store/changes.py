@@ -12,15 +12,18 @@ from cablestore.store.display import Message, User
 
 
 @dataclass(frozen=True, slots=True)
-class MessageAdded:
-    """Message that arrived and is displayed."""
-
+class _MessageChange:
     message: Message
 
     @property
     def channel(self) -> str:
         """The channel of the message."""
         return self.message.channel
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAdded(_MessageChange):
+    """Message that arrived and is displayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +38,13 @@ class MessageDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageHidden:
+class MessageHidden(_MessageChange):
     """Message that is here and must not be displayed. It has no text; `message.hidden_by` says why."""
-
-    message: Message
-
-    @property
-    def channel(self) -> str:
-        """The channel of the message."""
-        return self.message.channel
 
 
 @dataclass(frozen=True, slots=True)
-class MessageShown:
+class MessageShown(_MessageChange):
     """Message on which an act of moderation is, and which is displayed."""
-
-    message: Message
-
-    @property
-    def channel(self) -> str:
-        """The channel of the message."""
-        return self.message.channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,33 +93,30 @@ class ChannelRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class RoleChanged:
-    """User to whom a role was given or from whom it was taken, as it is in a channel, or with None in the cabal."""
-
+class _UserChange:
     user: User
     channel: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class UserHidden:
+class RoleChanged(_UserChange):
+    """User to whom a role was given or from whom it was taken, as it is in a channel, or with None in the cabal."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserHidden(_UserChange):
     """User on whom an act of moderation is and who is hidden or dropped, in a channel or with None in the cabal.
 
     Read again the messages of the user, and the members.
     """
 
-    user: User
-    channel: str | None
-
 
 @dataclass(frozen=True, slots=True)
-class UserShown:
+class UserShown(_UserChange):
     """User on whom an act of moderation is and who is neither hidden nor dropped. `user.blocked_by` may be set.
 
     Read again the messages of the user, and the members.
     """
-
-    user: User
-    channel: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class CableStore(Attending, Following, Searching, Writing):
         self._identity.known()
         self._attention = Attention(engine, store_identity)
         self._judge = Judge(engine, store_identity, self._attention, is_active=moderated)
-        self._search = SearchIndex(self.path, engine.dialect, engine.snapshot, self._database_name)
+        self._search = SearchIndex(self.path, engine.dialect, engine.snapshot)
         self.moderation: Final = Moderator(engine, self._judge, self._composer, clock)
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local: Final = LocalValues(engine)
@@ -220,11 +220,6 @@ class CableStore(Attending, Following, Searching, Writing):
     def path(self) -> Path | None:
         """The store's folder, None for a store in memory."""
         return None if self._engine.folder is None else self._engine.folder.path
-
-    def _database_name(self) -> str:
-        """Return a name that no other database has, for what is kept beside it."""
-        header = None if self._engine.folder is None else self._engine.folder.header
-        return "memory" if header is None else f"{header.store_id} {header.generation}"
 
     @property
     def identity(self) -> Identity:

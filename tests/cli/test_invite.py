@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from people import ANN, BOB
@@ -91,22 +89,6 @@ def test_the_next_peer_is_tried_and_other_keys_are_kept_out(tmp_path: Path, serv
         assert (found.returncode, texts(tmp_path / "c")) == (2, [])
         assert f"no connection with {one.address}" in found.stderr
         assert OTHER_KEY not in found.stderr
-
-
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
-    """Return what `serve` would do, instead of doing it."""
-    found: list[service.ServePlan] = []
-
-    def run(*arguments: Any) -> int:
-        found.append(arguments[-1])
-        return 0
-
-    monkeypatch.setattr(service, "run", run)
-    monkeypatch.setattr(service, "log_to_standard_error", lambda **_: None)
-    for name in [name for name in os.environ if name.startswith("CABLESTORE_")]:
-        monkeypatch.delenv(name)
-    return found
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from documents import blocks
@@ -20,22 +18,6 @@ from cablestore.peers import Address, Invitation, NodeSettings
 from cablestore.protocol.secure_channel import PROLOGUE
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
-    """Return what `serve` would do, instead of doing it."""
-    found: list[service.ServePlan] = []
-
-    def run(*arguments: Any) -> int:
-        found.append(arguments[-1])
-        return 0
-
-    monkeypatch.setattr(service, "run", run)
-    monkeypatch.setattr(service, "log_to_standard_error", lambda **_: None)
-    for name in [name for name in os.environ if name.startswith("CABLESTORE_")]:
-        monkeypatch.delenv(name)
-    return found
 
 
 def toml(tmp_path: Path, text: str) -> Path:
