@@ -58,10 +58,13 @@ def test_two_people_talk(start: Start, tmp_path: Path) -> None:
     bob_sees.shows("No messages yet")
     bob.type("only weeds")
     ann_sees.shows("#garden")
+    ann.type("/join garden")
+    ann_sees.shows("bob only weeds")
     bob.type("/delete")
     bob_sees.shows("Delete this message")
     bob.press("y")
     bob_sees.shows("No messages yet")
+    ann_sees.shows("No messages yet")
     assert bob.end(CTRL_Q) == 0
     ann_sees.shows("no peers yet")
     ann.type("/dance")
