@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import tzinfo
+from functools import partial
 from typing import ClassVar, Final
 
 from textual import work
@@ -32,6 +33,8 @@ from cablestore.store.display import Message
 
 _LOOK_S: Final = 0.1
 """How often the client looks for news. A flood of posts is drawn this often and no more."""
+_NEWS: Final = "news"
+"""The group of the worker that looks."""
 _LISTS_EVERY: Final = 5
 """The lists of channels and members are read again after this many looks at most."""
 FIRST_CHANNEL: Final = "default"
@@ -83,12 +86,15 @@ class ChatApp(App[None]):
         self._looks = 0
         self._lists_are_old = True
         self._is_reading = False
+        """Whether news are being taken."""
         self._is_ready = False
         self._runner = CommandRunner(self)
+        self._drafts: dict[ChannelPlace, str] = {}
+        """What was typed and is not written yet."""
         self._marked: dict[ChannelPlace, str] = {}
         """Up to where channels were marked as read."""
         self._in_order = asyncio.Lock()
-        """Typed texts are obeyed one after the other, however fast they are typed."""
+        """What is asked for is done in that order, however fast it is asked for."""
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -129,7 +135,7 @@ class ChatApp(App[None]):
     def is_busy(self) -> bool:
         """Whether something that was asked for is not on the screen yet."""
         is_asking = len(self.screen_stack) > 1
-        works = not is_asking and any(worker.is_running for worker in self.workers)
+        works = not is_asking and any(worker.is_running and worker.group != _NEWS for worker in self.workers)
         happens = any(open_cabal.is_busy for open_cabal in self._open_cabals)
         return (
             not self._is_ready
@@ -149,7 +155,7 @@ class ChatApp(App[None]):
             known = joined or [entry.name for entry in self._channels[0]] or [FIRST_CHANNEL]
             self._place = ChannelPlace(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
         await self._open(self._place)
-        self.set_interval(_LOOK_S, self._look)
+        self._follow_news()
         self._is_ready = True
 
     # --- what is shown -------------------------------------------------------------------------
@@ -157,7 +163,7 @@ class ChatApp(App[None]):
     async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
         """Show a channel from its end, or around a message."""
         if self._is_ready:
-            await self._mark_read()
+            self._mark_read()
         await self._exchange_drafts(place)
         self._place = place
         self.messages.note = ""
@@ -168,14 +174,24 @@ class ChatApp(App[None]):
 
     async def _exchange_drafts(self, place: ChannelPlace) -> None:
         """Keep what is typed for the channel that is left, and show what was typed for the other one."""
-        await self._keep_draft()
+        self._take_draft()
+        self._do(self._keep_drafts)
         if place != self._place or not self._is_ready:
-            self.typing.show(await self._open_cabals[place.cabal].draft(place.channel))
+            unwritten = self._drafts.get(place)
+            self.typing.show(
+                await self._open_cabals[place.cabal].draft(place.channel) if unwritten is None else unwritten
+            )
 
-    async def _keep_draft(self) -> None:
+    def _take_draft(self) -> None:
         draft = self.typing.take_draft() if self._is_ready else None
         if draft is not None:
-            await self.open_cabal.set_draft(self.channel, draft)
+            self._drafts[self._place] = draft
+
+    async def _keep_drafts(self) -> None:
+        for place, draft in list(self._drafts.items()):
+            await self._open_cabals[place.cabal].set_draft(place.channel, draft)
+            if self._drafts.get(place) is draft:
+                del self._drafts[place]
 
     async def _read_around(self, message: Message) -> None:
         """Show a message with what is before and after it, and choose it."""
@@ -208,11 +224,15 @@ class ChatApp(App[None]):
 
     async def _read_lists(self) -> None:
         place = self._place
-        for number, open_cabal in enumerate(self._open_cabals):
-            self._channels[number] = await open_cabal.channels()
-        self._members = await self.open_cabal.members(place.channel) if place.channel else []
-        self._own_name = await self.open_cabal.own_name()
-        self.messages.mentions = await self.open_cabal.mentions(place.channel) if place.channel else frozenset()
+        open_cabal = self._open_cabals[place.cabal]
+        for number, each in enumerate(self._open_cabals):
+            self._channels[number] = await each.channels()
+        members = await open_cabal.members(place.channel) if place.channel else []
+        own_name = await open_cabal.own_name()
+        mentions = await open_cabal.mentions(place.channel) if place.channel else frozenset()
+        if place != self._place:  # another channel is shown by now, and its lists are being read
+            return
+        self._members, self._own_name, self.messages.mentions = members, own_name, mentions
         self._lists_are_old = False
         self._show_lists()
 
@@ -257,21 +277,20 @@ class ChatApp(App[None]):
 
     # --- news ----------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        """Take the news of all cabals. While an earlier look still reads, this one leaves them for the next."""
-        self._looks += 1
-        if self._is_reading:
-            return
-        self._is_reading = True
-        try:
-            await self._take_news()
-        except CableStoreError as error:
-            self.tell(str(error))
-        except NoMatches:  # the widgets go before a look that is under way when the client ends
-            if self.is_running:
-                raise
-        finally:
-            self._is_reading = False
+    @work(group=_NEWS)
+    async def _follow_news(self) -> None:
+        """Take the news of all cabals. Keys are handled meanwhile, also while the store is busy for a moment."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self._looks += 1
+            self._is_reading = True
+            try:
+                await self._try(self._take_news())
+            except NoMatches:  # the widgets go before a look that is under way when the client ends
+                if self.is_running:
+                    raise
+            finally:
+                self._is_reading = False
 
     async def _take_news(self) -> None:
         for number, open_cabal in enumerate(self._open_cabals):
@@ -282,18 +301,18 @@ class ChatApp(App[None]):
             if number == self._place.cabal:
                 await self._take(news)
         if self._looks % _LISTS_EVERY == 0:
-            await self._mark_read()
+            self._mark_read()
             if self._lists_are_old:
                 await self._read_lists()
             self._show_state()
 
-    async def _mark_read(self) -> None:
+    def _mark_read(self) -> None:
         """Mark as read what is at the end of the view, while the terminal has the focus."""
         held, place = self.messages.timeline.messages, self._place
         if not (held and self.messages.is_at_end and self.app_focus) or self._marked.get(place) == held[-1].cursor:
             return
         self._marked[place] = held[-1].cursor
-        await self.open_cabal.mark_read(place.channel, held[-1].cursor)
+        self._do(partial(self.open_cabal.mark_read, place.channel, held[-1].cursor))
 
     async def _take(self, news: CabalNews) -> None:
         """Draw what is new in the channel that is shown."""
@@ -383,7 +402,8 @@ class ChatApp(App[None]):
 
     async def end(self) -> None:
         """Keep what is typed, and end."""
-        await self._keep_draft()
+        self._take_draft()
+        await self._keep_drafts()
         self.exit()
 
     # --- keys ----------------------------------------------------------------------------------
@@ -393,8 +413,8 @@ class ChatApp(App[None]):
         self.show_help()
 
     async def action_quit(self) -> None:
-        """End."""
-        await self._try(self.end())
+        """End, when everything that was typed is done."""
+        self._do(self.end)
 
     async def action_invitation(self) -> None:
         """Show the invitation to the cabal."""
@@ -451,11 +471,11 @@ class ChatApp(App[None]):
         if self.messages.chosen is not None:
             self._delete(self.messages.chosen)
 
-    async def action_hide_chosen(self) -> None:
+    def action_hide_chosen(self) -> None:
         """Hide the chosen message."""
         chosen = self.messages.chosen
         if chosen is not None:
-            await self._try(self.open_cabal.moderate("hide", posts=[chosen.hash]))
+            self._do(partial(self.open_cabal.moderate, "hide", posts=[chosen.hash]))
 
     @work
     async def _delete(self, message: Message) -> None:
@@ -464,7 +484,7 @@ class ChatApp(App[None]):
             return
         quoted = fit(clean(message.text, lines=True), _QUOTED)
         if await self.push_screen_wait(QuestionScreen("Delete this message, here and on peers?", quoted)):
-            await self._try(self.open_cabal.delete(message.hash))
+            self._do(partial(self.open_cabal.delete, message.hash))
 
     # --- typed texts ---------------------------------------------------------------------------
 
@@ -483,6 +503,12 @@ class ChatApp(App[None]):
         async with self._in_order:
             if not await self._try(self._runner.run(text)):
                 self.typing.restore(text)
+
+    @work
+    async def _do(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do work after what was asked for earlier, while keys are handled."""
+        async with self._in_order:
+            await self._try(work())
 
     async def _try(self, work: Awaitable[None]) -> bool:
         """Wait for work. If it fails, say why and return False."""

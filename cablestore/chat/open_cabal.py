@@ -41,6 +41,8 @@ MAX_EVENTS: Final = 500
 """Events that are looked at one by one. After more than these, everything that is shown is read again."""
 _GATHER_S: Final = 0.05
 """How long events are gathered before they are looked at, so that a flood costs few reads."""
+_PAUSE_S: Final = 0.02
+"""Pause of the search for mentions after each part, in which others write."""
 _LOOK_S: Final = 0.5
 """How often the thread that waits for events sees that the cabal ends."""
 MAX_MEMBERS_SHOWN: Final = 500
@@ -180,7 +182,7 @@ class OpenCabal:
         """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
 
         def stop_at_end(_: int) -> None:
-            if self._closing.is_set():
+            if self._closing.wait(_PAUSE_S):
                 raise StoreClosedError
 
         with suppress(StoreClosedError):
