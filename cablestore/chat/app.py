@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import tzinfo
@@ -33,6 +34,8 @@ from cablestore.store.display import Message
 
 _LOOK_S: Final = 0.1
 """How often the client looks for news. A flood of posts is drawn this often and no more."""
+_REST: Final = 3
+"""After a look that took long, the next one waits at least this many times as long: most of a second is for keys."""
 _NEWS: Final = "news"
 """The group of the worker that looks."""
 _LISTS_EVERY: Final = 5
@@ -280,10 +283,12 @@ class ChatApp(App[None]):
     @work(group=_NEWS)
     async def _follow_news(self) -> None:
         """Take the news of all cabals. Keys are handled meanwhile, also while the store is busy for a moment."""
+        took_s = 0.0
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(max(_LOOK_S, _REST * took_s))
             self._looks += 1
             self._is_reading = True
+            began = time.monotonic()
             try:
                 await self._try(self._take_news())
             except NoMatches:  # the widgets go before a look that is under way when the client ends
@@ -291,6 +296,7 @@ class ChatApp(App[None]):
                     raise
             finally:
                 self._is_reading = False
+                took_s = time.monotonic() - began
 
     async def _take_news(self) -> None:
         for number, open_cabal in enumerate(self._open_cabals):

@@ -37,7 +37,7 @@ from cablestore.store.store import CableStore
 
 T = TypeVar("T")
 
-MAX_EVENTS: Final = 500
+MAX_EVENTS: Final = 100
 """Events that are looked at one by one. After more than these, everything that is shown is read again."""
 _GATHER_S: Final = 0.05
 """How long events are gathered before they are looked at, so that a flood costs few reads."""
