@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -91,7 +91,7 @@ class _FetchTask:
     control_key: bytes
     dialect: Dialect
     sources: ArchiveSources
-    key: bytes | None
+    key: bytes | None = field(repr=False)
 
     @property
     def community_folder(self) -> Path:

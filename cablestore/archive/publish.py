@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from cablestore.archive.content.client import ContentClient
@@ -92,7 +92,7 @@ class Publisher:
 
     identity: Identity
     dialect: Dialect
-    key: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
 
     def publish(
         self, folder: ArchiveFolder, target: Target, progress: Callable[[int], Any] = lambda _: None

@@ -47,7 +47,7 @@ class ArchivePlan:
     profile: Profile
     identity: Identity
     dialect: Dialect
-    key: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
 
     def verified(self, folder: ArchiveFolder) -> VerifiedIndex | None:
         """Return the index of a folder, or None. Raises ArchiveError if it was made with other settings."""

@@ -55,7 +55,7 @@ def _option(default: Any, meaning: str, *, name: str = "", unit: str = "", least
 class NodeSettings:
     """Settings of a node. Names of sizes end in `_bytes`, names of times in `_s` or `_ms`."""
 
-    cabal_key: bytes | None = None
+    cabal_key: bytes | None = field(default=None, repr=False)
     """32 bytes that all members know: connections are encrypted and nobody else gets in. None: not encrypted, as
     existing clients."""
     prologue: bytes = PROLOGUE
