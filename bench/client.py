@@ -1,6 +1,7 @@
-"""What a chat client asks for: a page, the list of channels with 20,000 unread texts, mentions: `client.py [TEXTS]`.
+"""What a chat client asks for: a page, the list of channels with 20,000 unread texts, mentions, changes, search.
 
-It also compares storing without read marks and with them.
+`client.py [TEXTS]`. It also compares storing without read marks and with them. `terminal_client.py` has the memory of a
+client that is open, and how fast it draws.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from common import START_MS, authors, median, seconds, sentence, signed, size, size_given, tell
 
 from cablestore import CableStore, Moderation, Text
 from cablestore.moderation import Action
+from cablestore.store.searching import Order
 
 CHANNELS = size(200, tiny=5)
 UNREAD = size(20_000, tiny=100)
@@ -101,6 +104,28 @@ def measure_reads(folder: Path, number: int) -> None:
         if shown != UNREAD:
             store.write(Moderation("", 0, "", tuple(each.public_key for each in hidden), Action.HIDE_USER))
             tell_lists(store, shown, f", {HIDDEN} users hidden")
+        tell_search(store, number + UNREAD)
+
+
+def tell_search(store: CableStore, number: int) -> None:
+    """Measure the first search, which makes the index, and later ones."""
+    made_s = seconds(lambda: store.search("lorem", limit=20))
+    tell(f"the first search: {number:,} texts are indexed", f"{made_s:.2f} s", "")
+    targets: tuple[tuple[Order, int], ...] = (("newest", 30), ("ranked", 100))
+    for order, target_ms in targets:
+        found_ms = 1000 * median(partial(store.search, "lorem", order=order, limit=20), ROUNDS)
+        tell(f"a search, {order}", f"{found_ms:.1f} ms", f"under {target_ms} ms", found_ms < target_ms)
+
+
+def measure_changes(posts: list[bytes]) -> None:
+    """Measure how fast a client is told what changed, the reading of the posts included."""
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as store:
+        cursor, told = store.cursor, 0
+        fill(store, posts)
+        began = time.perf_counter()
+        while (found := store.next_changes(cursor, timeout_s=0)).changes:
+            told, cursor = told + len(found.changes), found.cursor
+        tell("changes of texts that arrived", f"{told / (time.perf_counter() - began):,.0f} a second", "")
 
 
 def measure_storing(posts: list[bytes]) -> None:
@@ -135,6 +160,7 @@ def main() -> None:
     print(f"# a client: {number:,} texts read and {UNREAD:,} unread in {CHANNELS} channels")
     with tempfile.TemporaryDirectory() as folder:
         measure_reads(Path(folder), number)
+    measure_changes(texts(size(20_000, tiny=200), 0))
     measure_storing(texts(size(5_000, tiny=50), 0))
 
 
