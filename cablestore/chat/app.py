@@ -12,6 +12,7 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.css.query import NoMatches
 from textual.widgets import Static
 
@@ -217,8 +218,9 @@ class ChatApp(App[None]):
         self._show_lists()
 
     def _show_lists(self) -> None:
-        lines: list[Line] = []
-        place = self._place
+        lines, place = list[Line](), self._place
+        here = {entry.name: entry for entry in self._channels[place.cabal]}
+        shown = here.get(place.channel, ChannelEntry(place.channel))
         for number, open_cabal in enumerate(self._open_cabals):
             if len(self._open_cabals) > 1:
                 lines.append(Line(None, clean(open_cabal.label), look="title"))
@@ -226,14 +228,13 @@ class ChatApp(App[None]):
                 channel_line(number, replace(entry, unread=0, mentions=0) if self._is_read(number, entry) else entry)
                 for entry in self._channels[number]
             ]
-            if place.cabal == number and all(entry.name != place.channel for entry in self._channels[number]):
-                lines.append(channel_line(number, ChannelEntry(place.channel)))
+            if place.cabal == number and place.channel not in here:
+                lines.append(channel_line(number, shown))
         self.query_one("#channels", LineList).show(lines, place)
         self.query_one("#members", LineList).show(
             [Line(None, counted(len(self._members), "member"), look="title"), *map(member_line, self._members)]
         )
-        entry = next((each for each in self._channels[place.cabal] if each.name == place.channel), None)
-        self.query_one("#heading", Static).update(heading(entry or ChannelEntry(place.channel)))
+        self.query_one("#heading", Static).update(Content.assemble(*heading(shown)))
         self._show_state()
 
     def _is_read(self, cabal: int, entry: ChannelEntry) -> bool:
@@ -428,8 +429,7 @@ class ChatApp(App[None]):
 
     async def action_next_unread(self) -> None:
         """Show the next channel of the list that has unread messages and is not muted."""
-        place = next_unread(self._channels, self._place)
-        if place is None:
+        if (place := next_unread(self._channels, self._place)) is None:
             self.tell("No other channel has unread messages")
         else:
             await self._open(place)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from textual.content import Content
-
 from cablestore import limits
 from cablestore.chat.line_list import Line
 from cablestore.chat.open_cabal import ChannelEntry, Member
@@ -47,10 +45,10 @@ def channel_line(cabal: int, entry: ChannelEntry) -> Line:
     return Line(ChannelPlace(cabal, entry.name), f"#{clean(entry.name)}", badge, look)
 
 
-def heading(entry: ChannelEntry) -> Content:
-    """Return what is over the messages of a channel: its name, whether it is muted, its topic."""
+def heading(entry: ChannelEntry) -> list[tuple[str, str]]:
+    """Return what is over the messages of a channel, with styles: its name, whether it is muted, its topic."""
     about = "muted  " * entry.is_muted + clean(entry.topic)
-    return Content.assemble((f"#{clean(entry.name)}", "bold"), "  ", (about, "$text-muted"))
+    return [(f"#{clean(entry.name)}", "bold"), ("  ", ""), (about, "$text-muted")]
 
 
 def listed(channels: Sequence[Sequence[ChannelEntry]]) -> list[tuple[ChannelPlace, ChannelEntry]]:
