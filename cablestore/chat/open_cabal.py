@@ -128,10 +128,10 @@ class OpenCabal:
     def close(self) -> None:
         """End the node and the threads, and close the store."""
         self._closing.set()
+        self._writes.shutdown(cancel_futures=True)  # what is written last, the node gives to peers
         if self._node is not None:
             self._node.close()
-        for pool in (self._writes, self._reads):
-            pool.shutdown(cancel_futures=True)
+        self._reads.shutdown(cancel_futures=True)
         for thread in (self._follower, self._searcher):
             thread.join()
         self._store.close()

@@ -10,7 +10,7 @@ from peering import ANSWERS_ONLY, QUICK, Network, Raw, memory, network, raw_peer
 from people import ANN, START_MS, raws
 from waiting import LIMIT_S
 
-from cablestore import CableStore
+from cablestore import CableStore, limits
 from cablestore.peers import Node
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
 
@@ -77,7 +77,7 @@ def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
 
 def test_a_peer_that_does_not_ask_is_not_waited_for_any_longer() -> None:
     async def main() -> None:
-        async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=0.2)) as net:
+        async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=limits.GRACE_S / 5)) as net:
             peer, *_ = await told(net)
             await stops(net, net.nodes[0])
             await peer.close()
@@ -99,6 +99,22 @@ def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
             ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
             store.ingest(raws(post))
             await until(lambda: post.hash in peer.hashes(ranged))
+            await stops(net, net.nodes[0])
+            await peer.close()
+
+    run(main())
+
+
+def test_of_many_posts_the_latest_are_waited_for() -> None:
+    async def main() -> None:
+        async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
+            peer, store, first = await told(net)
+            ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            later = [store.text(CHANNEL, str(number)).hash for number in range(limits.MAX_TOLD_REMEMBERED)]
+            await until(lambda: {*later} <= {*peer.hashes(ranged)})
+            asked = peer.ask(PostRequest(b"", tuple(later)))
+            await until(lambda: peer.is_concluded(asked))
+            assert first not in later
             await stops(net, net.nodes[0])
             await peer.close()
 
