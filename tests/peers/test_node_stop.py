@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from peering import ANSWERS_ONLY, QUICK, Network, Raw, memory, network, raw_peer, run, soon, until, with_key
+from peering import ANSWERS_ONLY, QUICK, Network, Raw, every, memory, network, raw_peer, run, soon, until, with_key
 from people import ANN, START_MS, raws
 from waiting import LIMIT_S
 
@@ -47,6 +47,8 @@ def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
                 await net.link(net.nodes[0], net.nodes[1])
             slip = ann.text(CHANNEL, "a slip")
             await until(lambda: bob.post(slip.hash))
+            node, request = net.nodes[0], TimeRangeRequest(b"", CHANNEL, 0, 0, 0)
+            await every(node.connections, lambda link: node._core.live.alike(link, request))
             ann.delete(slip.hash)
             last = ann.text(CHANNEL, "last words")
             await stops(net, net.nodes[0])
