@@ -391,8 +391,9 @@ class ChatApp(App[None]):
         self.show_help()
 
     async def action_quit(self) -> None:
-        """End."""
-        await self._try(self.end())
+        """End, when all that was typed is done."""
+        async with self._in_order:
+            await self._try(self.end())
 
     async def action_invitation(self) -> None:
         """Show the invitation to the cabal."""

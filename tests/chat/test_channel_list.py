@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from chatting import PICTURES, app_on, cabals_on, new_store, shown
 from people import BOB, raws
+from waiting import LIMIT_S
 
 from cablestore import CableStore, Identity
 from cablestore.chat.app import ChatApp
@@ -37,6 +39,10 @@ async def enter(app: ChatApp, pilot: Pilot, text: str) -> None:
     app.typing.insert(text)
     await pilot.press("enter")
     await until(pilot, lambda: not app.is_busy)
+
+
+def opened(folder: Path) -> CableStore:
+    return CableStore.open(folder / "store", identity=Identity.derive("chat", "ann"))
 
 
 def test_keys_lead_through_channels_and_change_the_look() -> None:
@@ -106,9 +112,6 @@ def test_a_muted_channel_tells_of_nothing_and_is_passed_over() -> None:
 
 
 def test_a_muted_channel_is_muted_after_a_restart(tmp_path: Path) -> None:
-    def opened() -> CableStore:
-        return CableStore.open(tmp_path / "store", identity=Identity.derive("chat", "ann"))
-
     async def mute(app: ChatApp, pilot: Pilot) -> None:
         await enter(app, pilot, "/mute apples")
 
@@ -116,12 +119,30 @@ def test_a_muted_channel_is_muted_after_a_restart(tmp_path: Path) -> None:
         await pilot.press("ctrl+p")
         await until(pilot, lambda: shown(app).startswith(" #apples  muted"))
 
-    with opened() as store:
+    with opened(tmp_path) as store:
         store.text("apples", "here")
         store.text("default", "there")
         drive(mute, store)
-    with opened() as store:
+    with opened(tmp_path) as store:
         drive(look, store)
+
+
+def test_what_was_sent_is_stored_before_the_client_ends(tmp_path: Path) -> None:
+    """Ctrl-Q right after Enter, while the thread that writes is busy."""
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        held = threading.Event()
+        busy = asyncio.create_task(app.open_cabal.write(lambda _: held.wait(LIMIT_S)))
+        await pilot.press(*"bye", "enter")
+        threading.Timer(0.3, held.set).start()
+        await pilot.press("ctrl+q")
+        await busy
+
+    with opened(tmp_path) as store:
+        drive(run, store)
+    with opened(tmp_path) as store:
+        assert [message.text for message in store.messages("default").messages] == ["bye"]
+        assert store.local.draft("default") == ""
 
 
 @pytest.mark.parametrize("opening", [("f4",), (*"/invite", "enter")], ids=["F4", "command"])
