@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from cablestore import LEGACY, Body, Identity, Info, Join, Text, Topic, encode_post
+from cablestore import LEGACY, Body, CableStoreError, Identity, Info, Join, Text, Topic, encode_post
 
 WORDS = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "do", "eiusmod", "tempor", "incididunt", "ut", "labore", "et", "dolore", "magna", "aliqua", "enim", "ad", "minim", "veniam", "quis", "nostrud", "exercitation", "ullamco", "laboris", "nisi", "aliquip", "ex", "ea", "commodo", "consequat"]  # fmt: skip
 START_MS = 1_600_000_000_000
@@ -25,7 +27,19 @@ def size(number: int, *, tiny: int) -> int:
 
 def size_given(number: int, *, tiny: int) -> int:
     """Return the first argument of the command, or `size`."""
-    return int(sys.argv[1]) if len(sys.argv) > 1 else size(number, tiny=tiny)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("number", type=int, nargs="?", default=size(number, tiny=tiny), help="how much is measured")
+    return int(parser.parse_args().number)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """End the script with one line if the body finds that its arguments cannot be used."""
+    try:
+        yield
+    except (CableStoreError, OSError, ValueError) as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def seconds(work: Callable[[], object]) -> float:

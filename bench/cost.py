@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from common import refusing
+
 from cablestore.index.parallel import partitions_for
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 
@@ -164,7 +166,8 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2, help="cores of the machine of the runs")
     parser.add_argument("--fixed", type=float, default=RATES.fixed_s, help="seconds that do not depend on the size")
     arguments = parser.parse_args()
-    runs = [run for path in arguments.runs for run in json.loads(path.read_text(encoding="utf-8"))]
+    with refusing():
+        runs = [run for path in arguments.runs for run in json.loads(path.read_text(encoding="utf-8"))]
     rates = Rates.of(runs[0], arguments.fixed) if runs else RATES
     if runs:
         print(rates)

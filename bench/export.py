@@ -10,7 +10,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from common import START_MS, resident_mb, seconds, sentence, size, size_given, tell
@@ -40,10 +40,10 @@ def unsigned(number: int) -> Iterator[bytes]:
         yield raw
 
 
-def build(folder: Path, number: int) -> None:
+def build(folder: Path, posts: Iterable[bytes]) -> None:
     """Fill a store and compact it."""
     with CableStore.open(folder) as store:
-        for _ in store.ingest_batches(unsigned(number), batch_posts=1000, verify=False):
+        for _ in store.ingest_batches(posts, batch_posts=1000, verify=False):
             pass
         store.compact()
 
@@ -65,7 +65,7 @@ def measure(folder: Path, out: Path) -> None:
 def tell_all(scratch: Path, number: int) -> float:
     """Print the result of a process that measured a store of this many posts. Returns its memory in MB."""
     store, out = scratch / f"store {number}", scratch / f"export {number}"
-    build(store, number)
+    build(store, unsigned(number))
     command = [sys.executable, __file__, "--measure", str(store), str(out)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rate = number / found["seconds"]

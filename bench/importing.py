@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import seconds, tell
+from common import refusing, seconds, tell
 
 from cablestore import CableStore
 from cablestore.cli.demo import sample
@@ -18,7 +18,8 @@ def main() -> None:
     """Import twice."""
     paths = [Path(name) for name in sys.argv[1:]] or [sample()]
     with tempfile.TemporaryDirectory() as folder, CableStore.open(Path(folder) / "store") as store:
-        logs = find_logs(paths)
+        with refusing():
+            logs = find_logs(paths)
         report = ImportReport()
 
         def run() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
-from common import IS_TINY, seconds, tell
+from common import IS_TINY, refusing, seconds, tell
 from make_export import export_folders, make_exports
 
 from cablestore import CableStore
@@ -302,11 +302,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the reindex job.")
     parser.add_argument("posts", type=int, nargs="*", default=[300] if IS_TINY else [100_000, 1_000_000])
     parser.add_argument("--exports", type=int, default=1, help="split the history into this many overlapping exports")
-    parser.add_argument("--folder", type=Path, help="keep exports there, and use those that exist")
+    parser.add_argument("--folder", type=Path, help="keep exports there, and use those that exist; made if missing")
     parser.add_argument("--scaling", action="store_true", help="only the stages on Spark, on one core and on two")
     parser.add_argument("--hot", action="store_true", help="one channel has half of all posts, one author a third")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
+    with refusing():  # now, not after hours
+        for needed in (arguments.folder, arguments.json and arguments.json.parent):
+            if needed is not None:
+                needed.mkdir(parents=True, exist_ok=True)
     figures = []
     for posts in arguments.posts:
         with tempfile.TemporaryDirectory(prefix="cablestore-bench-", dir=arguments.folder) as scratch:

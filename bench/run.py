@@ -23,6 +23,7 @@ def main() -> None:
     plan.append(["client.py"])
     plan.append(["export.py"] + (["20000"] if quick else []))
     plan += [["peers.py", *(["20000"] if quick else [])], ["fairness.py"]]
+    plan.append(["backup.py"] + (["20000"] if quick else []))
     plan.append(["archive.py"] + (["20000"] if quick else []))
     plan.append(["aio.py"] + (["2000"] if quick else []))
     plan.append(["search.py"] + (["20000"] if quick else []))

@@ -2,14 +2,14 @@
 
 import argparse
 import asyncio
-import sys
 from datetime import datetime
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.input import create_input
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from cablestore import CableStore, CableStoreError, Message
-from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers import Address, Invitation, Node, NodeSettings
 from cablestore.store.changes import Change, MessageAdded, MessageDeleted, NameChanged, TopicChanged
 
 
@@ -64,17 +64,18 @@ def follow(store: CableStore, channel: str, after: str) -> None:
         show(change)
 
 
-async def main(name: str, listen: list[str], connect: list[str], key: bytes | None, channel: str = "default") -> None:
+async def main(given: argparse.Namespace, channel: str = "default") -> None:
     """Open the store of a name, find peers, and obey the lines that are typed until Ctrl-D."""
-    prompt = PromptSession[str](f"#{channel} ", erase_when_done=True)
-    with CableStore.open(name) as store, patch_stdout(), prompt.input.raw_mode():
+    invited = Invitation.read(given.invitation) if given.invitation else None
+    prompt = PromptSession[str](f"#{channel} ", erase_when_done=True, input=create_input(always_prefer_tty=True))
+    with CableStore.open(given.name) as store, patch_stdout(), prompt.input.raw_mode():
         if not store.last_sequence:
-            store.set_name(name)
-        async with Node(store, NodeSettings(cabal_key=key, list_every_s=1)) as node:
-            for address in listen:
-                print("listening on", await node.listen(Address.parse(address)))
-            for address in connect:
-                node.keep_connected(Address.parse(address))
+            store.set_name(given.name)
+        async with Node(store, NodeSettings(cabal_key=invited.cabal_key if invited else None, list_every_s=1)) as node:
+            for address in given.listen:
+                print("listening on", await node.listen(address))
+            for address in (*given.connect, *(invited.peers if invited else ())):
+                node.keep_connected(address)
             following = asyncio.create_task(asyncio.to_thread(follow, store, channel, store.cursor))
             print(history(store, channel))
             while not following.done():
@@ -90,10 +91,10 @@ async def main(name: str, listen: list[str], connect: list[str], key: bytes | No
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("name", help="your name at first, and the folder of your store")
-    parser.add_argument("--listen", action="append", default=[], metavar="HOST:PORT")
-    parser.add_argument("--connect", action="append", default=[], metavar="HOST:PORT")
-    parser.add_argument("--key", type=bytes.fromhex, metavar="HEX", help="64 hex digits that all members know")
+    parser.add_argument("--listen", type=Address.parse, action="append", default=[], metavar="HOST:PORT")
+    parser.add_argument("--connect", type=Address.parse, action="append", default=[], metavar="HOST:PORT")
+    parser.add_argument("--invitation", metavar="FILE", help="key and peers; - is standard input")
     try:
-        asyncio.run(main(**vars(parser.parse_args())))
+        asyncio.run(main(parser.parse_args()))
     except CableStoreError as error:
-        sys.exit(str(error))
+        parser.exit(1, f"{error}\n")

@@ -16,6 +16,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "aio.py": (),
     "answering.py": (),
     "archive.py": (),
+    "backup.py": (),
     "channels.py": (),
     "client.py": (),
     "content.py": (),
@@ -29,7 +30,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "peers.py": (),
     "reconcile.py": (),
     "reconcile_store.py": (),
-    "reindex.py": (),
+    "reindex.py": ("--folder", "OUT"),
     "run.py": ("answering.py",),
     "scale.py": (),
     "sds.py": (),
@@ -62,6 +63,26 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("cost.py", ["nowhere.json"]),
+        ("importing.py", ["nowhere"]),
+        ("ingest.py", ["many"]),
+        ("make_export.py", ["out", "--posts", "1"]),
+        ("reindex.py", ["--folder", "file"]),
+        ("reindex.py", ["--json", "file/figures.json"]),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_told_in_a_line(tmp_path: Path, script: str, arguments: list[str]) -> None:
+    (tmp_path / "file").touch()
+    command = [sys.executable, str(BENCH / script), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(f"{script}: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_the_documents_have_the_table_of_costs() -> None:

@@ -21,7 +21,7 @@ from textual.widgets import Static
 from cablestore.chat import commands
 from cablestore.chat.command_runner import CommandRunner
 from cablestore.chat.line_list import Line, LineList
-from cablestore.chat.lines import ChannelPlace, channel_line, counted, member_line
+from cablestore.chat.lines import ChannelPlace, channel_line, counted, heading, listed, member_line, next_unread
 from cablestore.chat.look import DARK, LIGHT
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.open_cabal import CabalNews, ChannelEntry, Member, OpenCabal
@@ -62,6 +62,7 @@ class ChatApp(App[None]):
         Binding("f4", "invitation", "Invitation", priority=True),
         Binding("ctrl+n,alt+down", "next_channel(1)", "Next channel", priority=True),
         Binding("ctrl+p,alt+up", "next_channel(-1)", "Previous channel", priority=True),
+        Binding("f5", "next_unread", "Next unread channel", priority=True),
         Binding("pageup", "scroll_pages(-1)", "Scroll up", priority=True),
         Binding("pagedown", "scroll_pages(1)", "Scroll down", priority=True),
         Binding("ctrl+home", "oldest", "Oldest", priority=True),
@@ -240,26 +241,23 @@ class ChatApp(App[None]):
         self._show_lists()
 
     def _show_lists(self) -> None:
-        lines: list[Line] = []
+        lines, place = list[Line](), self._place
+        here = {entry.name: entry for entry in self._channels[place.cabal]}
+        shown = here.get(place.channel, ChannelEntry(place.channel))
         for number, open_cabal in enumerate(self._open_cabals):
             if len(self._open_cabals) > 1:
                 lines.append(Line(None, clean(open_cabal.label), look="title"))
-            place = self._place
             lines += [
                 channel_line(number, replace(entry, unread=0, mentions=0) if self._is_read(number, entry) else entry)
                 for entry in self._channels[number]
             ]
-            if place.cabal == number and all(entry.name != place.channel for entry in self._channels[number]):
-                lines.append(channel_line(number, ChannelEntry(place.channel)))
-        self.query_one("#channels", LineList).show(lines, self._place)
+            if place.cabal == number and place.channel not in here:
+                lines.append(channel_line(number, shown))
+        self.query_one("#channels", LineList).show(lines, place)
         self.query_one("#members", LineList).show(
             [Line(None, counted(len(self._members), "member"), look="title"), *map(member_line, self._members)]
         )
-        entry = next((each for each in self._channels[self._place.cabal] if each.name == self.channel), None)
-        topic = clean(entry.topic) if entry is not None else ""
-        self.query_one("#heading", Static).update(
-            Content.assemble((f"#{clean(self.channel)}", "bold"), "  ", (topic, "$text-muted"))
-        )
+        self.query_one("#heading", Static).update(Content.assemble(*heading(shown)))
         self._show_state()
 
     def _is_read(self, cabal: int, entry: ChannelEntry) -> bool:
@@ -419,7 +417,7 @@ class ChatApp(App[None]):
         self.show_help()
 
     async def action_quit(self) -> None:
-        """End, when everything that was typed is done."""
+        """End, when all that was typed is done."""
         self._do(self.end)
 
     async def action_invitation(self) -> None:
@@ -450,10 +448,17 @@ class ChatApp(App[None]):
 
     async def action_next_channel(self, by: int) -> None:
         """Show the next channel of the list."""
-        places = [ChannelPlace(number, each.name) for number, entries in enumerate(self._channels) for each in entries]
+        places = [place for place, _ in listed(self._channels)]
         if places:
             at = places.index(self._place) if self._place in places else -1
             await self._open(places[(at + by) % len(places)])
+
+    async def action_next_unread(self) -> None:
+        """Show the next channel of the list that has unread messages and is not muted."""
+        if (place := next_unread(self._channels, self._place)) is None:
+            self.tell("No other channel has unread messages")
+        else:
+            await self._open(place)
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Show a channel that was clicked, or begin a message to a member."""

@@ -67,6 +67,8 @@ class CommandRunner:
                 await self._join(typed.argument.removeprefix("#"))
             case "leave":
                 await open_cabal.leave(typed.argument.removeprefix("#") or client.channel)
+            case "mute" | "unmute":
+                await self._mute(typed)
             case "topic":
                 await open_cabal.topic(client.channel, typed.argument)
             case "nick":
@@ -83,6 +85,13 @@ class CommandRunner:
     async def _join(self, channel: str) -> None:
         await self._client.open_cabal.join(channel)
         await self._client.show_channel(channel)
+
+    async def _mute(self, typed: commands.Typed) -> None:
+        client, open_cabal = self._client, self._client.open_cabal
+        channel = typed.argument.removeprefix("#") or client.channel
+        if channel != client.channel and all(entry.name != channel for entry in await open_cabal.channels()):
+            raise CableStoreError(f"there is no channel {channel!r} here: Tab completes the names of those that are")
+        await (open_cabal.mute if typed.command == "mute" else open_cabal.unmute)(channel)
 
     async def _moderate(self, typed: commands.Typed) -> None:
         open_cabal = self._client.open_cabal

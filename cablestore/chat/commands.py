@@ -18,6 +18,8 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     "join": Command("CHANNEL", "Become a member of a channel and show it"),
     "leave": Command("[CHANNEL]", "Leave this channel, or another one"),
+    "mute": Command("[CHANNEL]", "Show no unread number for this channel or another"),
+    "unmute": Command("[CHANNEL]", "Show it again"),
     "topic": Command("TEXT", "Set the topic of this channel; without a text, clear it"),
     "nick": Command("NAME", "Change your name"),
     "hide": Command("USER", "Hide the messages of a user, for you alone"),
@@ -31,6 +33,7 @@ COMMANDS: Final = {
     "quit": Command("", "End the client"),
 }
 """By name, in the order of the help."""
+_OF_A_CHANNEL: Final = ("/join ", "/leave ", "/mute ", "/unmute ")
 
 
 class Typed(NamedTuple):
@@ -67,8 +70,8 @@ def completions(text: str, channels: Sequence[str], names: Iterable[str]) -> lis
         return []
     if not head and word.startswith("/"):
         return [f"/{name} " for name in COMMANDS if name.startswith(word[1:])]
-    if word.startswith("#") or head in {"/join ", "/leave "}:
-        sign = "#" if word.startswith("#") and head not in {"/join ", "/leave "} else ""
+    if word.startswith("#") or head in _OF_A_CHANNEL:
+        sign = "#" if word.startswith("#") and head not in _OF_A_CHANNEL else ""
         wanted = word.removeprefix("#")
         return [f"{head}{sign}{name} " for name in channels if _begins(name, wanted)]
     sign, wanted = ("@", word[1:]) if word.startswith("@") else ("", word)

@@ -92,6 +92,7 @@ class ChannelEntry:
     is_joined: bool = False
     unread: int = 0
     mentions: int = 0
+    is_muted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,10 @@ class OpenCabal:
     def close(self) -> None:
         """End the node and the threads, and close the store."""
         self._closing.set()
+        self._writes.shutdown(cancel_futures=True)  # what is written last, the node gives to peers
         if self._node is not None:
             self._node.close()
-        for pool in (self._writes, self._reads):
-            pool.shutdown(cancel_futures=True)
+        self._reads.shutdown(cancel_futures=True)
         for thread in (self._follower, self._searcher):
             thread.join()
         self._store.close()
@@ -213,12 +214,19 @@ class OpenCabal:
         return await self.read(lambda store: sorted(self._channels(store), key=lambda entry: not entry.is_joined))
 
     def _channels(self, store: CableStore) -> Iterator[ChannelEntry]:
+        muted = set(store.local.muted())
         with store.snapshot() as state:
             joined = set(state.joined_channels(self.own_key))
             for channel in state.channels():
                 name = channel.name
                 yield ChannelEntry(
-                    name, channel.topic, channel.members, name in joined, channel.unread, channel.mentions
+                    name,
+                    channel.topic,
+                    channel.members,
+                    is_joined=name in joined,
+                    unread=channel.unread,
+                    mentions=channel.mentions,
+                    is_muted=name in muted,
                 )
 
     async def members(self, channel: str) -> list[Member]:
@@ -281,6 +289,14 @@ class OpenCabal:
     async def set_draft(self, channel: str, text: str) -> None:
         """Keep the text that the user began to write in a channel."""
         await self.write(lambda store: store.local.set_draft(channel, text))
+
+    async def mute(self, channel: str) -> None:
+        """Show no unread messages of a channel any more, also after a restart."""
+        await self.write(lambda store: store.local.mute(channel))
+
+    async def unmute(self, channel: str) -> None:
+        """Undo `mute`."""
+        await self.write(lambda store: store.local.unmute(channel))
 
     async def join(self, channel: str) -> None:
         """Become a member of a channel."""

@@ -27,6 +27,7 @@ KEYS = {
     "Up, Down": "What you sent before",
     "Page Up, Page Down": "Scroll; Ctrl+Home and Ctrl+End go to the ends",
     "Ctrl+N, Ctrl+P": "Next and previous channel",
+    "F5": "Next channel with unread messages",
     "Escape": "Choose a message with the arrow keys, and back",
     "D, H": "Delete the chosen message, hide it",
     "F4": "Invitation to this cabal",

@@ -127,6 +127,12 @@ KEEPALIVE_AFTER_S: Final = 60
 END_TIMEOUT_S: Final = 3.0
 """Seconds that a peer has to read the remaining bytes and to end its side of an encrypted stream (handshake.md 4.4)."""
 
+GRACE_S: Final = 1.0
+"""Seconds that a peer has, from when it was told of an own post, to ask for it while the node stops."""
+
+MAX_TOLD_REMEMBERED: Final = 256
+"""Own posts that a peer was told of and did not ask for, of which a node remembers when that was: the latest of them."""
+
 BLOCK_NOTICE_S: Final = 10.0
 """Seconds that a peer whom the local user blocks has to fetch the post/block that notifies it (moderation.md 5.1.4)."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from cablestore import limits
-from cablestore.errors import NodeError
+from cablestore.errors import NodeError, StoreClosedError
 from cablestore.peers.answering import Answer
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
@@ -30,12 +31,15 @@ from cablestore.peers.sweeper import Sweeper
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
+from cablestore.peers.told import ToldPosts
 from cablestore.protocol.exchange import Exchange, Fault, Names, ResponseEvent
 from cablestore.protocol.message import ListRequest, PostRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.protocol.session import Session
 from cablestore.store.store import CableStore
 
 _TICK_S: Final = 1.0
+_GRACE_LOOK_S: Final = 0.01
+"""How often a node that stops looks whether peers have asked for what they were told of."""
 _ROWS_PER_FORWARD: Final = 20
 """What it costs to ask another peer, in rows."""
 
@@ -60,6 +64,7 @@ class NodeCore:
         self.metrics: Final = Metrics(store, self.load)
         self.live: Final = LiveRequests(store.dialect)
         self.watchers: Final = PeerWatchers()
+        self._told: Final = ToldPosts()
         self.has_started = False
         self._by_session: Final[dict[Session, Connection]] = {}
         self._routes: Final[dict[Exchange, Route]] = {}
@@ -108,10 +113,12 @@ class NodeCore:
 
     async def stop(self) -> None:
         """Stop in good order: no new connections, what is written goes out, what arrived is stored."""
-        self._is_stopping = True
         loop, ports = self.context.loop, (self.listener, self.reconcile_port)
         for port in ports:
             port.stop()
+        with suppress(StoreClosedError):
+            await self._let_peers_ask()
+        self._is_stopping = True
         self.sweeper.stop()
         self.context.restrictions.close()
         for task in self._tasks:
@@ -127,6 +134,20 @@ class NodeCore:
         await asyncio.sleep(0)  # the loop takes what the threads handed over last
         self.context.marks.save()
         self.watchers.close()
+
+    async def _let_peers_ask(self) -> None:
+        """Wait until peers have got the own posts that they were told of less than `grace_s` ago.
+
+        What was written before is told first. A peer that does not ask is waited for until the time is over.
+        """
+        loop, grace_s = self.context.loop, self.settings.grace_s
+        ends_s, last = loop.time() + grace_s, self.store.last_sequence
+        while self.connections and loop.time() < ends_s:
+            is_told = self._feed.reached >= last
+            await asyncio.sleep(0)  # news that were handed to the loop go out
+            if is_told and not self._told.is_recent(loop.time() - grace_s):
+                return
+            await asyncio.sleep(_GRACE_LOOK_S)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.context.loop.create_task(work)
@@ -256,6 +277,7 @@ class NodeCore:
         """Forget a connection that is over."""
         self.listener.remove(connection)
         self.intake.paused.discard(connection)
+        self._told.lost(connection)
         self._by_session.pop(connection.session, None)
         self.metrics.disconnected(connection.received_size_bytes, connection.sent_size_bytes)
         self.sync.lost(connection)
@@ -315,6 +337,8 @@ class NodeCore:
     def answered(self, connection: Connection, answer: Answer) -> None:
         """Conclude a request for which the store has no more, unless others or the future may have."""
         exchange = answer.exchange
+        if isinstance(exchange.request, PostRequest):
+            self._told.gave(connection, exchange.request.hashes)
         self.metrics.answer_seconds[type(exchange.request)].observe(self.context.loop.time() - answer.began_s)
         route = self._routes.get(exchange)
         if exchange.is_over:
@@ -373,7 +397,11 @@ class NodeCore:
     def _deliver(self, news: list[News]) -> None:
         self.context.restrictions.heard(news)
         self.sync.heard(news)
-        for live in self.live.deliver(news):
+        has_own = any(item.is_own for item in news)
+        for live, items in self.live.deliver(news).items():
+            if has_own:
+                own = [item.hash for item in items if item.is_own]
+                self._told.tell(live.connection, own, self.context.loop.time())
             live.connection.flush()
             if live.exchange.is_over:
                 self.dropped(live.exchange)

@@ -108,8 +108,8 @@ class LiveRequests:
         """Return the live request of an exchange, None if it is not live."""
         return self._of(*self._key(exchange.request)).get(exchange)
 
-    def deliver(self, news: Iterable[News]) -> list[LiveRequest]:
-        """Send news to the peers that asked for them. Returns the requests that got any."""
+    def deliver(self, news: Iterable[News]) -> dict[LiveRequest, list[News]]:
+        """Send news to the peers that asked for them. Returns what each of the requests is about."""
         told: defaultdict[LiveRequest, list[News]] = defaultdict(list)
         again = False
         for item in news:
@@ -121,7 +121,7 @@ class LiveRequests:
         if again:
             for live in self._of(ModerationRequest).values():
                 live.connection.answers.add(live.exchange)
-        return list(told)
+        return told
 
     def _asking(self, item: News) -> list[LiveRequest]:
         match item.subject:

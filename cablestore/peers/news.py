@@ -52,14 +52,20 @@ class News(NamedTuple):
     sequence: int = 0
     is_bearable: bool = True
     """Whether cable.js bears the post."""
+    is_own: bool = False
+    """Whether it is a new post of the store's user. What is told again is not."""
 
 
-def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple[list[News], int]:
+def news_of(
+    reader: Reader, after: int, state_channels: frozenset[str], own_key: bytes | None = None
+) -> tuple[list[News], int]:
     """Return the news after entry `after`, and the number of the last entry that was read.
 
     `state_channels` are those with live state requests: a new name is news in each of them that its owner is in.
+    `own_key` is the public key of the store's user.
     """
     found: dict[tuple[Subject, str, bytes], News] = {}
+    own: set[bytes] = set()
     for entry in islice(arrival_log.entries(reader, after), MAX_ENTRIES):
         after = entry.sequence
         if entry.kind is EventKind.ACCEPTED:
@@ -67,12 +73,15 @@ def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple
             if post is not None and post.is_local_only:
                 _note(found, entry.sequence, [News(Subject.PRIVATE, "", post.hash, post.timestamp_ms, post)])
             elif post is not None:
+                if post.author == own_key:
+                    own.add(post.hash)
                 _note(found, entry.sequence, _of_post(reader, post, state_channels))
         elif entry.kind is EventKind.DELETED:
             stone = reader.burial(entry.hash)
             if stone is not None and stone.skeleton is not None:
                 _note(found, entry.sequence, _of_deletion(reader, stone, stone.skeleton, state_channels))
-    return [item if _is_bearable(reader, item) else item._replace(is_bearable=False) for item in found.values()], after
+    news = [item if _is_bearable(reader, item) else item._replace(is_bearable=False) for item in found.values()]
+    return [item._replace(is_own=True) if item.hash in own else item for item in news] if own else news, after
 
 
 def _is_bearable(reader: Reader, item: News) -> bool:

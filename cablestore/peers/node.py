@@ -35,7 +35,10 @@ class Node:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Stop in good order: no new connections, what is written goes out, what arrived is stored."""
+        """Stop in good order: no new connections, what is written goes out, what arrived is stored.
+
+        Own posts that peers were told of less than `NodeSettings.grace_s` ago are given to those that still ask for them.
+        """
         await self._core.stop()
 
     # --- connections ---------------------------------------------------------------------------

@@ -103,6 +103,8 @@ class NodeSettings:
     idle_timeout_s: float = _option(
         limits.IDLE_TIMEOUT_S, "Timeout after which an idle peer is disconnected.", unit="s"
     )
+    grace_s: float = limits.GRACE_S
+    """How long, from when a peer was told of an own post, a node that stops waits for the peer to ask for it."""
     answer_timeout_s: float = limits.ANSWER_TIMEOUT_S
     max_requests_alive: int = limits.MAX_REQUESTS_ALIVE
     max_queued_size_bytes: int = limits.MAX_QUEUED_SIZE_BYTES

@@ -297,7 +297,8 @@ class FeedThread:
         self._state_channels = state_channels
         self._deliver = deliver
         self._ends = threading.Event()
-        self._after = store.last_sequence
+        self._after = self.reached = store.last_sequence
+        """Last entry whose news were handed to the loop."""
         self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
         self._thread.start()
 
@@ -318,10 +319,21 @@ class FeedThread:
             return
         last = self._store.last_sequence  # before `wants`: a peer that comes later has seen all up to here
         if not self._wants():
-            self._after, self.has_skipped = last, True
+            self._after = self.reached = last
+            self.has_skipped = True
             self._ends.wait(_FEED_WAIT_S / 2)
             return
         with self._store.snapshot() as snapshot:
-            found, self._after = news_of(snapshot.reader, self._after, self._state_channels())
+            found, self._after = news_of(snapshot.reader, self._after, self._state_channels(), _own_key(self._store))
         if found:
             _on_loop(self._loop, self._deliver, found)
+        self.reached = self._after
+
+
+def _own_key(store: CableStore) -> bytes | None:
+    """Return the public key of a store's user, None while it has written nothing."""
+    try:
+        identity = store.known_identity
+    except CableStoreError:  # the key file is damaged: nothing is written with it
+        return None
+    return None if identity is None else identity.public_key

@@ -79,6 +79,7 @@ def test_what_is_completed() -> None:
 
     assert complete("/jo") == ["/join "]
     assert complete("/join ga") == ["/join garden "]
+    assert complete("/mute k") == ["/mute kitchen "]
     assert complete("see #k") == ["see #kitchen "]
     assert complete("an") == ["andy: ", "Ann: "]
     assert complete("hello @b") == ["hello @bob "]

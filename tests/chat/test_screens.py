@@ -11,18 +11,28 @@ from chatting import PICTURES, app_on, assert_like, cabals_on, new_store, shown
 
 from cablestore import Text
 from cablestore.chat.app import ChatApp
+from cablestore.chat.hosting import Hosting
+from cablestore.peers import Address, NodeSettings
 
 Pilot = Any
+INVITING = Hosting(NodeSettings(cabal_key=bytes(range(32))), connect=(Address("127.0.0.1", 1),))
+"""A cabal whose members meet where nobody is."""
 HOSTILE = (
     "\x1b[2J\x1b]0;title\x07[bold red]markup[/] [link=x]y[/link] \u202eevil \u200b\u0301\u0301\u0301\u0301 \x9b31m end"
 )
 
 
 def on_garden(
-    name: str, keys: str = "", text: str = "", size: tuple[int, int] = (80, 24), *, light: bool = False
+    name: str,
+    keys: str = "",
+    text: str = "",
+    size: tuple[int, int] = (80, 24),
+    *,
+    light: bool = False,
+    hosting: Hosting | None = None,
 ) -> None:
     async def run() -> None:
-        with PICTURES.garden() as open_cabal:
+        with PICTURES.garden(hosting) as open_cabal:
             app = app_on([open_cabal], channel="garden", light=light)
             async with PICTURES.running(app, *size) as pilot:
                 await pilot.press(*text, *keys.split())
@@ -57,10 +67,19 @@ def on_stores(run: Callable[[ChatApp, Pilot], Awaitable[None]], *stores: Any, si
         ("unknown-command", {"text": "/dance all night", "keys": "enter"}),
         ("several-lines", {"text": "first", "keys": "ctrl+j s e c o n d"}),
         ("other-channel", {"keys": "ctrl+n"}),
+        ("narrow-light", {"keys": "f3"}),
+        ("narrow", {"keys": "f2 f2 f3 f3"}),
+        ("muted", {"text": "/mute kitchen", "keys": "enter"}),
+        ("invitation", {"keys": "f4", "hosting": INVITING}),
     ],
 )
 def test_a_screen(name: str, more: dict[str, Any]) -> None:
     on_garden(name, **more)
+
+
+def test_what_a_search_finds() -> None:
+    pytest.importorskip("apsw")
+    on_garden("found", text="/search table", keys="enter")
 
 
 def test_the_pictures_of_the_documents_are_what_the_client_shows() -> None:

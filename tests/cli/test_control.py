@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from folders import SUPPORT
-from terminal import on_a_terminal
+from terminals import on_a_terminal
 from waiting import LIMIT_S
 
 from cablestore import CableStore

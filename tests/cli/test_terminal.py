@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from people import Person, raws
-from terminal import on_a_terminal, screen_of
+from terminals import on_a_terminal, screen_of
 
 from cablestore import CableStore
 from cablestore.cli.commands import load_all

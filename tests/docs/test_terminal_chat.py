@@ -10,6 +10,8 @@ import pytest
 from folders import ROOT
 from terminals import Terminal
 
+from cablestore.peers import Address, Invitation
+
 CLIENT = ROOT / "examples" / "terminal_chat.py"
 Start = Callable[..., Terminal]
 
@@ -19,8 +21,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start the client in a folder that all clients share."""
     started: list[Terminal] = []
 
-    def begin(*arguments: str) -> Terminal:
-        started.append(Terminal([sys.executable, CLIENT, *arguments], tmp_path))
+    def begin(*arguments: str, piped: str | None = None) -> Terminal:
+        started.append(Terminal([sys.executable, CLIENT, *arguments], tmp_path, piped=piped))
         return started[-1]
 
     yield begin
@@ -32,14 +34,20 @@ def test_it_fits_on_two_screens() -> None:
     assert len(CLIENT.read_text().splitlines()) <= 100
 
 
-def test_two_people_talk(start: Start) -> None:
-    """Live in both directions, topics, names, deletions; what was missed comes later; history outlives the process."""
-    key = "5a" * 32
-    ann = start("ann", "--listen", "127.0.0.1:0", "--key", key)
+def test_two_people_talk(start: Start, tmp_path: Path) -> None:
+    """Live in both directions, topics, names, deletions; what was missed comes later; history outlives the process.
+
+    Bob has an invitation: on standard input at first, then in a file.
+    """
+    key = bytes.fromhex("5a" * 32)
+    (tmp_path / "key").write_text(str(Invitation(key)))
+    ann = start("ann", "--listen", "127.0.0.1:0", "--invitation", "key")
     address = ann.shows(r"listening on (\S+)")[1]
     ann.shows("#default: ")
     ann.type("is anybody here?")
-    bob = start("bob", "--connect", address, "--key", key)
+    invitation = str(Invitation(key, (Address.parse(address),)))
+    (tmp_path / "invitation").write_text(invitation)
+    bob = start("bob", "--invitation", "-", piped=invitation)
     bob.shows(r"\w{6} \d\d:\d\d <ann> is anybody here\?")
     bob.type("I am")
     slip = ann.shows(r"(\w{6}) \d\d:\d\d <bob> I am")[1]
@@ -52,7 +60,7 @@ def test_two_people_talk(start: Start) -> None:
     assert bob.end() == 0
     ann.type("you are gone")
     ann.shows("<anna> you are gone")
-    bob = start("bob", "--connect", address, "--key", key)
+    bob = start("bob", "--invitation", "invitation")
     bob.shows("<anna> you are gone")
     assert bob.end() == 0
     assert ann.end() == 0
@@ -78,7 +86,14 @@ def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
     assert second.wait() == 1
     assert "is open in process" in second.text
     assert "Traceback" not in second.text
-    third = start("bob", "--key", "ab")
-    assert third.wait() == 1
-    assert "a cabal key has 32 bytes, this one 1" in third.text
+    (tmp_path / "invitation").write_text("cable:abab")
+    for given, reason in (("invitation", "has 64 hex digits; 4 characters are there"), ("gone", "No such file")):
+        third = start("bob", "--invitation", given)
+        assert third.wait() == 1
+        assert reason in third.text
+        assert "Traceback" not in third.text
+    fourth = start("bob", "--connect", "nowhere:x")
+    assert fourth.wait() == 1
+    assert "Traceback" not in fourth.text
+    assert not (tmp_path / "bob").exists()
     assert first.end() == 0

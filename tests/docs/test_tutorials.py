@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from folders import ROOT
 from serving import environment, fetch
 from terminals import Terminal
 from waiting import wait_until
+
+from cablestore import CableStore
+from cablestore.peers import Address, Invitation
 
 CHAT_CLIENT = "docs/tutorial/chat-client.md"
 PEER = "docs/tutorial/run-a-peer.md"
@@ -62,6 +66,33 @@ def test_two_terminals_talk_with_the_commands_of_the_page(tmp_path: Path) -> Non
     ann = Terminal([sys.executable, *listening[1:-1], "127.0.0.1:0"], tmp_path)
     try:
         bob = Terminal([sys.executable, *connecting[1:-1], ann.shows(r"listening on (\S+)")[1]], tmp_path)
+        try:
+            bob.shows("is called ann")
+            bob.type("hello, ann")
+            ann.shows("<bob> hello, ann")
+            assert (bob.end(), ann.end()) == (0, 0)
+        finally:
+            bob.kill()
+    finally:
+        ann.kill()
+
+
+def test_two_terminals_talk_with_an_invitation(tmp_path: Path) -> None:
+    (tmp_path / "chat.py").write_text("\n\n".join(blocks(CHAT_CLIENT)))
+    commands = [line for text in blocks(CHAT_CLIENT, "sh") for line in text.splitlines() if "invitation" in line]
+    inviting, listening, joining = (line.replace(".venv/bin/", f"{Path(sys.executable).parent}/") for line in commands)
+    CableStore.open(tmp_path / "ann").close()
+    subprocess.run(inviting, shell=True, cwd=tmp_path, check=True, capture_output=True)
+    file = tmp_path / "invitation"
+    invitation = Invitation.read(file)
+    assert [str(peer) for peer in invitation.peers] == ["192.0.2.7:13333"]
+    assert file.stat().st_mode & 0o077 == 0
+    file.write_text(str(replace(invitation, peers=())))
+    ann = Terminal(shlex.split(listening.replace("0.0.0.0:13333", "127.0.0.1:0")), tmp_path)
+    try:
+        address = Address.parse(ann.shows(r"listening on (\S+)")[1])
+        file.write_text(str(replace(invitation, peers=(address,))))
+        bob = Terminal(shlex.split(joining), tmp_path)
         try:
             bob.shows("is called ann")
             bob.type("hello, ann")

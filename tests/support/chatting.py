@@ -14,6 +14,7 @@ from folders import ROOT
 
 from cablestore import CableStore, Identity
 from cablestore.chat.app import ChatApp
+from cablestore.chat.hosting import Hosting
 from cablestore.chat.open_cabal import OpenCabal
 
 GOLDEN = ROOT / "tests" / "chat" / "screens"
@@ -32,9 +33,9 @@ PICTURES: Any = _script()
 
 
 @contextmanager
-def cabals_on(*stores: CableStore) -> Iterator[list[OpenCabal]]:
-    """Open stores in the client. They are closed at the end."""
-    found = [OpenCabal(store, f"cabal {number}") for number, store in enumerate(stores, 1)]
+def cabals_on(*stores: CableStore, hosting: Hosting | None = None) -> Iterator[list[OpenCabal]]:
+    """Open stores in the client, offline unless it hosts nodes. They are closed at the end."""
+    found = [OpenCabal(store, f"cabal {number}", hosting) for number, store in enumerate(stores, 1)]
     try:
         yield found
     finally:

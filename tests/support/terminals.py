@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
+import struct
 import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,25 +21,40 @@ from waiting import LIMIT_S, wait_until
 COLUMNS: Final = 120
 LINES: Final = 40
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
+_LONG: Final = 400
+"""Lines of a screen from which nothing that a tested command prints scrolls away."""
 CTRL_D: Final = "\x04"
 
 
 class Terminal:
-    """A process that has a terminal, and all that it showed so far."""
+    """A process that has a terminal, and all that it showed so far. With `piped`, its input is this text."""
 
-    def __init__(self, command: Sequence[str | Path], cwd: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        cwd: Path | None = None,
+        size: tuple[int, int] = (COLUMNS, LINES),
+        piped: str | None = None,
+        **more: str,
+    ) -> None:
+        """Start it. `size` is that of the screen, `more` goes into the environment."""
+        self.size: Final = size
         self._ours, theirs = pty.openpty()
-        environment = {
-            **os.environ,
-            "TERM": "xterm",
-            "COLUMNS": str(COLUMNS),
-            "LINES": str(LINES),
-            "PROMPT_TOOLKIT_NO_CPR": "1",
-        }
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment, start_new_session=True
+            command,
+            stdin=theirs if piped is None else subprocess.PIPE,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=cwd,
+            env=kept | {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"} | more,
+            start_new_session=True,
         )
         os.close(theirs)
+        if self.process.stdin is not None and piped is not None:
+            self.process.stdin.write(piped.encode())
+            self.process.stdin.close()
         self._bytes = b""
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -96,7 +115,7 @@ class Screen:
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._screen = pyte.Screen(COLUMNS, LINES)
+        self._screen = pyte.Screen(*terminal.size)
         self._stream = pyte.ByteStream(self._screen)
         self._read = 0
 
@@ -114,3 +133,18 @@ class Screen:
     def shows(self, part: str) -> str:
         """Wait until this is on the screen, and return all of it."""
         return wait_until(lambda: text if part in (text := self.text) else "", lambda: f"no {part!r} in\n{self.text}")
+
+
+def on_a_terminal(words: list[str], store: Path, *, columns: int, **more: str) -> bytes:
+    """Run a command on a terminal of this width and return what it prints. It must succeed."""
+    command = [sys.executable, "-m", "cablestore", *words]
+    terminal = Terminal(command, None, (columns, _LONG), CABLESTORE_STORE=str(store), **more)
+    assert terminal.wait() == 0, terminal.text
+    return terminal.bytes
+
+
+def screen_of(printed: bytes, columns: int) -> list[str]:
+    """Return the lines that the screen shows in the end, without blanks at their ends and empty lines below."""
+    screen = pyte.Screen(columns, _LONG)
+    pyte.ByteStream(screen).feed(printed)
+    return "\n".join(line.rstrip() for line in screen.display).rstrip().split("\n")

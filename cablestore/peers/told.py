@@ -1,0 +1,45 @@
+"""Told: own posts that peers were told of and have not asked for. A node that stops lets them ask for the latest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+from itertools import islice
+from typing import Final
+
+from cablestore import limits
+from cablestore.peers.link import PeerLink
+
+
+class ToldPosts:
+    """Hashes by peer, with the time when the peer was told. A peer with two connections asks on one of them."""
+
+    def __init__(self) -> None:
+        self._told: Final[dict[Hashable, dict[bytes, float]]] = {}
+
+    def tell(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
+        """Note that a peer was told of own posts."""
+        told = self._told.setdefault(_peer(link), {})
+        for digest in hashes:
+            told.pop(digest, None)  # the latest are last
+            told[digest] = now_s
+        for digest in list(islice(told, max(len(told) - limits.MAX_TOLD_REMEMBERED, 0))):
+            del told[digest]
+
+    def gave(self, link: PeerLink, hashes: Collection[bytes]) -> None:
+        """Note that a peer asked for posts and got those that are here."""
+        told = self._told.get(_peer(link))
+        if told:
+            for digest in hashes:
+                told.pop(digest, None)
+
+    def lost(self, link: PeerLink) -> None:
+        """Forget a connection that is over."""
+        self._told.pop(_peer(link), None)
+
+    def is_recent(self, since_s: float) -> bool:
+        """Tell whether a peer was told of something since then and has not asked for it."""
+        return any(told_s > since_s for told in self._told.values() for told_s in told.values())
+
+
+def _peer(link: PeerLink) -> Hashable:
+    return link.remote_static or link

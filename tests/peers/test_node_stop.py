@@ -1,0 +1,123 @@
+"""A node that stops gives peers the own posts that they were told of just now, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from peering import ANSWERS_ONLY, QUICK, Network, Raw, every, memory, network, raw_peer, run, soon, until, with_key
+from people import ANN, START_MS, raws
+from waiting import LIMIT_S
+
+from cablestore import CableStore, limits
+from cablestore.peers import Node
+from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
+
+CHANNEL = "default"
+LONG_S = 2 * LIMIT_S
+"""A test in which a node waits as long fails."""
+
+
+async def stops(net: Network, node: Node) -> None:
+    await soon(net.stop(node))
+
+
+async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
+    """Connect a raw peer that was told of an own post of the first node. Returns the post's hash."""
+    node = net.nodes[0]
+    peer: Raw = await raw_peer(net.addresses[node])
+    asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+    await until(lambda: node._core.live.count)
+    digest = node.store.text(CHANNEL, "last words").hash
+    await until(lambda: digest in peer.hashes(asked))
+    return peer, node.store, digest
+
+
+@pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "encrypted"])
+def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
+    """Two connections between the same peers make no difference."""
+
+    async def main() -> None:
+        ann, bob = memory("ann"), memory("bob")
+        settings = replace(with_key(QUICK, key), grace_s=LONG_S)
+        async with network(ann, bob, settings=settings) as net:
+            await net.link(net.nodes[1], net.nodes[0])
+            if key is not None:
+                await net.link(net.nodes[0], net.nodes[1])
+            slip = ann.text(CHANNEL, "a slip")
+            await until(lambda: bob.post(slip.hash))
+            node, request = net.nodes[0], TimeRangeRequest(b"", CHANNEL, 0, 0, 0)
+            await every(node.connections, lambda link: node._core.live.alike(link, request))
+            ann.delete(slip.hash)
+            last = ann.text(CHANNEL, "last words")
+            await stops(net, net.nodes[0])
+            await until(lambda: bob.post(last.hash))
+            await until(lambda: bob.post(slip.hash) is None)
+
+    run(main())
+
+
+def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
+    async def main() -> None:
+        async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
+            peer, store, digest = await told(net)
+            stopping = asyncio.create_task(stops(net, net.nodes[0]))
+            await asyncio.sleep(0.1)
+            assert not stopping.done()
+            asked = peer.ask(PostRequest(b"", (digest,)))
+            await stopping
+            await until(lambda: peer.is_over)
+            given = [message.posts for message in peer.answers_to(asked) if isinstance(message, PostResponse)]
+            post = store.post(digest)
+            assert post is not None
+            assert given[0] == (post.raw,)
+            await peer.close()
+
+    run(main())
+
+
+def test_a_peer_that_does_not_ask_is_not_waited_for_any_longer() -> None:
+    async def main() -> None:
+        async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=limits.GRACE_S / 5)) as net:
+            peer, *_ = await told(net)
+            await stops(net, net.nodes[0])
+            await peer.close()
+
+    run(main())
+
+
+def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
+    """Not a peer that has got all, one that was told of posts of others, or one that is gone."""
+
+    async def main() -> None:
+        async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
+            gone, *_ = await told(net)
+            await gone.close()
+            peer, store, digest = await told(net)
+            asked = peer.ask(PostRequest(b"", (digest,)))
+            await until(lambda: peer.is_concluded(asked))
+            post = ANN.text(CHANNEL, "of somebody else", at=START_MS)
+            ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            store.ingest(raws(post))
+            await until(lambda: post.hash in peer.hashes(ranged))
+            await stops(net, net.nodes[0])
+            await peer.close()
+
+    run(main())
+
+
+def test_of_many_posts_the_latest_are_waited_for() -> None:
+    async def main() -> None:
+        async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
+            peer, store, first = await told(net)
+            ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            later = [store.text(CHANNEL, str(number)).hash for number in range(limits.MAX_TOLD_REMEMBERED)]
+            await until(lambda: {*later} <= {*peer.hashes(ranged)})
+            asked = peer.ask(PostRequest(b"", tuple(later)))
+            await until(lambda: peer.is_concluded(asked))
+            assert first not in later
+            await stops(net, net.nodes[0])
+            await peer.close()
+
+    run(main())
