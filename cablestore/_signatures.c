@@ -1,15 +1,23 @@
-/* Verifying many signatures while Python's lock is released once.
+/* Verifying signatures on threads of its own, which never need Python's lock.
  *
- * libsodium verifies one signature a call. Called from Python, a thread needs Python's lock again after each of them,
- * and while another thread plans a batch it waits for the lock longer than it verifies. This loop keeps a second core
- * at work meanwhile. It is optional: cablestore.protocol.crypto does without it where it was not built.
+ * libsodium verifies one signature a call. A thread of Python's needs Python's lock before and after each call, and
+ * while another thread plans a batch it waits for the lock longer than it verifies. `begin` gives posts to the threads
+ * here, `results` verifies with them what none of them has begun and waits for the rest. This is optional:
+ * cablestore.protocol.crypto does without it where it was not built.
+ *
+ * The threads belong to the process. They start when they are first needed and wait, with all signals blocked, until it
+ * ends. A forked child has none of them: it starts its own, and verifies again what was under way.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 enum { KEY_SIZE_BYTES = 32, SIGNATURE_SIZE_BYTES = 64 };
+enum { LARGEST_SHARE_POSTS = 25 }; /* a millisecond of work */
 
 /* libsodium's crypto_sign_open(message, message_size, signature | message, its size, public_key): 0 if it is right. */
 typedef int (*sign_open)(unsigned char *, unsigned long long *, const unsigned char *, unsigned long long,
@@ -18,7 +26,31 @@ typedef int (*sign_open)(unsigned char *, unsigned long long *, const unsigned c
 typedef struct {
     const unsigned char *bytes;
     Py_ssize_t size;
+    int is_signed;
 } post;
+
+/* Posts that are verified together. What follows `raws` is guarded by `pool.lock`, but for the posts' `is_signed`, which
+ * the thread that took a post writes. */
+typedef struct lot {
+    sign_open open;
+    PyObject *raws; /* a tuple, because nobody can take a post out of it */
+    Py_ssize_t number, largest;
+    struct lot *next;   /* in the queue */
+    Py_ssize_t taken;   /* how many posts, from the first on, a thread took */
+    int threads;        /* how many may work on it at most, the one that waits for the results included */
+    int helpers_wanted; /* how many threads of the pool may still join; it is queued while there are any */
+    int working;        /* how many threads are at work on it */
+    unsigned forks;     /* those before `begin` */
+    post posts[];
+} lot;
+
+static struct {
+    pthread_mutex_t lock; /* nobody waits for Python's lock who holds this one */
+    pthread_cond_t queued, finished;
+    lot *queue;
+    int threads;
+    unsigned forks; /* from the first process to this one */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .queued = PTHREAD_COND_INITIALIZER, .finished = PTHREAD_COND_INITIALIZER};
 
 static int is_signed(sign_open open, const post *p, unsigned char *message)
 {
@@ -30,57 +62,236 @@ static int is_signed(sign_open open, const post *p, unsigned char *message)
                 p->bytes) == 0;
 }
 
-static PyObject *are_signed(PyObject *Py_UNUSED(module), PyObject *args)
+/* Take shares of a lot and verify them until none is left. The caller holds the lock.
+ *
+ * Shares get smaller towards the end, so that all threads finish at about the same time. */
+static void work(lot *l)
 {
-    unsigned long long address;
-    PyObject *raws, *result = NULL;
-    Py_ssize_t number, largest = 1;
-    post *posts;
-    unsigned char *message = NULL;
+    unsigned char *message = l->taken < l->number ? malloc((size_t)l->largest) : NULL;
 
-    /* A tuple, because nobody can take a post out of it while the lock is released. */
-    if (!PyArg_ParseTuple(args, "KO!:are_signed", &address, &PyTuple_Type, &raws))
-        return NULL;
-    number = PyTuple_GET_SIZE(raws);
-    posts = PyMem_Calloc((size_t)number + 1, sizeof(post));
-    if (posts == NULL)
-        return PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < number; i++) {
-        char *bytes;
-        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(raws, i), &bytes, &posts[i].size) < 0)
-            goto done;
-        posts[i].bytes = (const unsigned char *)bytes;
-        if (posts[i].size > largest)
-            largest = posts[i].size;
+    l->working++;
+    while (message != NULL && l->taken < l->number) {
+        Py_ssize_t from = l->taken, share = (l->number - from) / (2 * l->threads);
+        share = share < 1 ? 1 : share > LARGEST_SHARE_POSTS ? LARGEST_SHARE_POSTS : share;
+        l->taken += share;
+        pthread_mutex_unlock(&pool.lock);
+        for (post *p = l->posts + from; p < l->posts + from + share; p++)
+            p->is_signed = is_signed(l->open, p, message);
+        pthread_mutex_lock(&pool.lock);
     }
-    message = PyMem_Malloc((size_t)largest);
-    if (message == NULL) {
-        PyErr_NoMemory();
-        goto done;
+    if (--l->working == 0)
+        pthread_cond_broadcast(&pool.finished);
+    free(message);
+}
+
+static void unqueue(lot *l)
+{
+    for (lot **at = &pool.queue; *at != NULL; at = &(*at)->next)
+        if (*at == l) {
+            *at = l->next;
+            break;
+        }
+}
+
+static void *help(void *Py_UNUSED(unused))
+{
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        lot *l = pool.queue;
+        if (l == NULL) {
+            pthread_cond_wait(&pool.queued, &pool.lock);
+            continue;
+        }
+        if (--l->helpers_wanted == 0)
+            unqueue(l);
+        work(l);
     }
-    result = PyBytes_FromStringAndSize(NULL, number);
-    if (result != NULL) {
-        char *found = PyBytes_AS_STRING(result);
-        sign_open open = (sign_open)(uintptr_t)address;
+    return NULL;
+}
+
+/* Start threads until there are as many as wanted. The caller holds the lock. Without them `results` does all. */
+static void start_threads(int wanted)
+{
+    sigset_t all, before;
+    pthread_t thread;
+
+    sigfillset(&all); /* signals are for threads of Python, which they wake */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (pool.threads < wanted && pthread_create(&thread, NULL, help, NULL) == 0) {
+        pthread_detach(thread);
+        pool.threads++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void queue(lot *l)
+{
+    lot **last = &pool.queue;
+
+    pthread_mutex_lock(&pool.lock);
+    l->forks = pool.forks;
+    if (pool.threads < l->helpers_wanted)
+        start_threads(l->helpers_wanted);
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = l;
+    pthread_mutex_unlock(&pool.lock);
+    for (int i = 1; i < l->threads; i++)
+        pthread_cond_signal(&pool.queued);
+}
+
+/* Wait until no thread works on a lot, nor will. The caller holds the lock. */
+static void wait_for_helpers(lot *l)
+{
+    unqueue(l);
+    while (l->working > 0)
+        pthread_cond_wait(&pool.finished, &pool.lock);
+}
+
+/* Tell whether a lot needs no thread any more, and none is at work on it. */
+static int is_finished(lot *l)
+{
+    pthread_mutex_lock(&pool.lock);
+    int is_finished = l->taken == l->number && l->working == 0 && l->forks == pool.forks;
+    if (is_finished)
+        unqueue(l);
+    pthread_mutex_unlock(&pool.lock);
+    return is_finished;
+}
+
+static void destroy(PyObject *capsule)
+{
+    lot *l = PyCapsule_GetPointer(capsule, NULL);
+
+    if (!is_finished(l)) {
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; i < number; i++)
-            found[i] = (char)is_signed(open, &posts[i], message);
+        pthread_mutex_lock(&pool.lock);
+        l->taken = l->number;
+        if (l->forks == pool.forks) /* else it was the parent's threads that worked on it */
+            wait_for_helpers(l);
+        pthread_mutex_unlock(&pool.lock);
         Py_END_ALLOW_THREADS
     }
-done:
-    PyMem_Free(message);
-    PyMem_Free(posts);
-    return result;
+    Py_DECREF(l->raws);
+    PyMem_Free(l);
+}
+
+static PyObject *begin(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    unsigned long long address;
+    PyObject *raws, *capsule;
+    Py_ssize_t number;
+    int threads;
+    lot *l;
+
+    if (!PyArg_ParseTuple(args, "KO!i:begin", &address, &PyTuple_Type, &raws, &threads))
+        return NULL;
+    number = PyTuple_GET_SIZE(raws);
+    l = PyMem_Calloc(1, sizeof(lot) + (size_t)number * sizeof(post));
+    if (l == NULL)
+        return PyErr_NoMemory();
+    l->open = (sign_open)(uintptr_t)address;
+    l->number = number;
+    l->largest = 1;
+    for (Py_ssize_t i = 0; i < number; i++) {
+        char *bytes;
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(raws, i), &bytes, &l->posts[i].size) < 0) {
+            PyMem_Free(l);
+            return NULL;
+        }
+        l->posts[i].bytes = (const unsigned char *)bytes;
+        if (l->posts[i].size > l->largest)
+            l->largest = l->posts[i].size;
+    }
+    capsule = PyCapsule_New(l, NULL, destroy);
+    if (capsule == NULL) {
+        PyMem_Free(l);
+        return NULL;
+    }
+    l->raws = Py_NewRef(raws);
+    l->threads = threads < 1 ? 1 : threads;
+    l->helpers_wanted = l->threads - 1;
+    if (l->helpers_wanted > 0 && number > 0)
+        queue(l);
+    else
+        l->forks = pool.forks;
+    return capsule;
+}
+
+static PyObject *results(PyObject *Py_UNUSED(module), PyObject *capsule)
+{
+    lot *l = PyCapsule_GetPointer(capsule, NULL);
+    PyObject *found;
+    int is_done;
+
+    if (l == NULL)
+        return NULL;
+    is_done = is_finished(l);
+    if (!is_done) {
+        Py_BEGIN_ALLOW_THREADS
+        pthread_mutex_lock(&pool.lock);
+        if (l->forks != pool.forks) { /* in a child: the threads at work on it were the parent's */
+            l->forks = pool.forks;
+            l->taken = 0;
+            l->working = 0;
+        }
+        work(l);
+        wait_for_helpers(l);
+        is_done = l->taken == l->number;
+        pthread_mutex_unlock(&pool.lock);
+        Py_END_ALLOW_THREADS
+    }
+    if (!is_done)
+        return PyErr_NoMemory();
+    found = PyList_New(l->number);
+    for (Py_ssize_t i = 0; found != NULL && i < l->number; i++)
+        PyList_SET_ITEM(found, i, PyBool_FromLong(l->posts[i].is_signed));
+    return found;
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&pool.lock);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.queued, NULL);
+    pthread_cond_init(&pool.finished, NULL);
+    pool.queue = NULL;
+    pool.threads = 0;
+    pool.forks++;
+}
+
+static int prepare(PyObject *Py_UNUSED(module))
+{
+    static int is_prepared;
+
+    if (!is_prepared && pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    is_prepared = 1;
+    return 0;
 }
 
 static PyMethodDef methods[] = {
-    {"are_signed", are_signed, METH_VARARGS, "One byte for each post, 1 where its signature is right, else 0."},
+    {"begin", begin, METH_VARARGS, "Begin to verify posts on up to this many threads. Returns what `results` takes."},
+    {"results", results, METH_O, "Wait. Returns for each post whether its signature is right."},
     {NULL, NULL, 0, NULL},
 };
 
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
+
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_signatures", "Verifies many signatures while Python's lock is released once.", 0, methods,
-    NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_signatures", "Verifies signatures on threads that never need Python's lock.", 0, methods,
+    slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__signatures(void)

@@ -18,7 +18,7 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.protocol import crypto
 from cablestore.protocol.crypto import are_signed, is_signed
 
-needs_extension = pytest.mark.skipif(not crypto.VERIFIES_WITHOUT_LOCK, reason="the extension was not built")
+needs_extension = pytest.mark.skipif(crypto.EXTENSION is None, reason="the extension was not built")
 
 POSTS = [who.text("default", str(i)).raw for i in range(60) for who in (ANN, BOB)]
 
@@ -31,8 +31,8 @@ def damaged(raw: bytes, place: int, bit: int) -> bytes:
 
 @pytest.fixture
 def no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crypto, "_ARE_SIGNED", None)
-    monkeypatch.setattr(verify_module, "_LARGEST_SHARE_POSTS", 1)
+    monkeypatch.setattr(crypto, "EXTENSION", None)
+    monkeypatch.setattr(verify_module, "EXTENSION", None)
 
 
 @needs_extension
@@ -73,14 +73,15 @@ def test_other_threads_run_while_the_extension_verifies() -> None:
     wait_until(lambda: turns_meanwhile() > 10)  # where the machine does something else, another time
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-def test_every_signature_gets_its_answer(threads: int) -> None:
+def test_every_signature_gets_its_answer(threads: int, ahead: bool) -> None:
     rng = random.Random(threads)
     verifier = SignatureVerifier(threads)
     for number in [*range(12), 99, 100, 101, 120]:
         right = [rng.random() < 0.8 for _ in range(number)]
         raws = [raw if is_right else damaged(raw, 50, 1) for raw, is_right in zip(POSTS, right, strict=False)]
-        assert verifier.start(raws).results() == right
+        assert verifier.start(raws, ahead=ahead)() == right
     verifier.close()
 
 
