@@ -12,12 +12,18 @@
 #include <Python.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { KEY_SIZE_BYTES = 32, SIGNATURE_SIZE_BYTES = 64 };
 enum { LARGEST_SHARE_POSTS = 25 }; /* a millisecond of work */
+enum { AWAKE_US = 200, PREEMPTED_US = 50 };
+enum { FEWEST_ALONE = 16, MOST_ALONE = 1024 }; /* posts */
+static const char LOT[] = "cablestore._signatures.lot";
 
 /* libsodium's crypto_sign_open(message, message_size, signature | message, its size, public_key): 0 if it is right. */
 typedef int (*sign_open)(unsigned char *, unsigned long long *, const unsigned char *, unsigned long long,
@@ -47,10 +53,14 @@ typedef struct lot {
 static struct {
     pthread_mutex_t lock; /* nobody waits for Python's lock who holds this one */
     pthread_cond_t queued, finished;
-    lot *queue;
+    lot *_Atomic queue; /* one that is awake looks at it without the lock */
     int threads;
-    unsigned forks; /* from the first process to this one */
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .queued = PTHREAD_COND_INITIALIZER, .finished = PTHREAD_COND_INITIALIZER};
+    int awake;          /* how many of them, at most 1, wait without sleeping */
+    int alone;          /* how many of the next posts that come one by one are left to the caller */
+    int next_alone;     /* the same, if a thread comes too late again */
+    unsigned forks;     /* from the first process to this one */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .queued = PTHREAD_COND_INITIALIZER, .finished = PTHREAD_COND_INITIALIZER,
+          .next_alone = FEWEST_ALONE};
 
 static int is_signed(sign_open open, const post *p, unsigned char *message)
 {
@@ -86,25 +96,73 @@ static void work(lot *l)
 
 static void unqueue(lot *l)
 {
-    for (lot **at = &pool.queue; *at != NULL; at = &(*at)->next)
-        if (*at == l) {
-            *at = l->next;
-            break;
-        }
+    lot *before = pool.queue;
+
+    if (before == l) {
+        pool.queue = l->next;
+        return;
+    }
+    while (before != NULL && before->next != l)
+        before = before->next;
+    if (before != NULL)
+        before->next = l->next;
+}
+
+static int64_t now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
+}
+
+/* Leave the next posts that come one by one to the caller: no core was free for a thread. The caller holds the lock.
+ *
+ * While the cores are busy, waking threads takes time and gains none. */
+static void leave_alone(void)
+{
+    pool.alone = pool.next_alone;
+    pool.next_alone = pool.next_alone < MOST_ALONE ? 2 * pool.next_alone : MOST_ALONE;
+}
+
+/* Wait a moment for the next lot without sleeping, because waking a thread takes the waker up to a third of what the
+ * thread saves it. End at once if others want the core. The caller holds the lock. */
+static void wait_awake(void)
+{
+    int64_t begun = now_us(), last = begun, now = begun;
+
+    pool.awake++;
+    pthread_mutex_unlock(&pool.lock);
+    while (pool.queue == NULL && now - begun < AWAKE_US && now - last < PREEMPTED_US) {
+        sched_yield();
+        last = now;
+        now = now_us();
+    }
+    pthread_mutex_lock(&pool.lock);
+    pool.awake--;
+    if (now - last >= PREEMPTED_US)
+        leave_alone();
 }
 
 static void *help(void *Py_UNUSED(unused))
 {
+    int64_t finished_us = 0;
+    int is_soon = 0; /* whether the last lot came soon after the one before, and so may the next */
+
     pthread_mutex_lock(&pool.lock);
     for (;;) {
-        lot *l = pool.queue;
-        if (l == NULL) {
+        if (pool.queue == NULL && is_soon && pool.awake == 0 && pool.alone == 0)
+            wait_awake();
+        while (pool.queue == NULL)
             pthread_cond_wait(&pool.queued, &pool.lock);
-            continue;
-        }
+        lot *l = pool.queue;
+        is_soon = now_us() - finished_us < AWAKE_US;
         if (--l->helpers_wanted == 0)
             unqueue(l);
+        if (l->taken == 0)
+            pool.next_alone = FEWEST_ALONE;
         work(l);
+        finished_us = now_us();
     }
     return NULL;
 }
@@ -126,17 +184,28 @@ static void start_threads(int wanted)
 
 static void queue(lot *l)
 {
-    lot **last = &pool.queue;
+    lot *last;
+    int to_wake;
 
     pthread_mutex_lock(&pool.lock);
     l->forks = pool.forks;
-    if (pool.threads < l->helpers_wanted)
-        start_threads(l->helpers_wanted);
-    while (*last != NULL)
-        last = &(*last)->next;
-    *last = l;
+    if (l->number == 1 && pool.alone > 0) {
+        pool.alone--;
+        l->helpers_wanted = 0;
+    }
+    to_wake = l->helpers_wanted - pool.awake;
+    if (l->helpers_wanted > 0) {
+        if (pool.threads < l->helpers_wanted)
+            start_threads(l->helpers_wanted);
+        for (last = pool.queue; last != NULL && last->next != NULL;)
+            last = last->next;
+        if (last == NULL)
+            pool.queue = l;
+        else
+            last->next = l;
+    }
     pthread_mutex_unlock(&pool.lock);
-    for (int i = 1; i < l->threads; i++)
+    for (; to_wake > 0; to_wake--)
         pthread_cond_signal(&pool.queued);
 }
 
@@ -148,11 +217,13 @@ static void wait_for_helpers(lot *l)
         pthread_cond_wait(&pool.finished, &pool.lock);
 }
 
-/* Tell whether a lot needs no thread any more, and none is at work on it. */
+/* Tell whether the threads verified all posts of a lot, and take it out of the queue if they did. */
 static int is_finished(lot *l)
 {
+    int is_finished;
+
     pthread_mutex_lock(&pool.lock);
-    int is_finished = l->taken == l->number && l->working == 0 && l->forks == pool.forks;
+    is_finished = l->taken == l->number && l->working == 0 && l->forks == pool.forks;
     if (is_finished)
         unqueue(l);
     pthread_mutex_unlock(&pool.lock);
@@ -161,7 +232,7 @@ static int is_finished(lot *l)
 
 static void destroy(PyObject *capsule)
 {
-    lot *l = PyCapsule_GetPointer(capsule, NULL);
+    lot *l = PyCapsule_GetPointer(capsule, LOT);
 
     if (!is_finished(l)) {
         Py_BEGIN_ALLOW_THREADS
@@ -203,7 +274,7 @@ static PyObject *begin(PyObject *Py_UNUSED(module), PyObject *args)
         if (l->posts[i].size > l->largest)
             l->largest = l->posts[i].size;
     }
-    capsule = PyCapsule_New(l, NULL, destroy);
+    capsule = PyCapsule_New(l, LOT, destroy);
     if (capsule == NULL) {
         PyMem_Free(l);
         return NULL;
@@ -220,7 +291,7 @@ static PyObject *begin(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyObject *results(PyObject *Py_UNUSED(module), PyObject *capsule)
 {
-    lot *l = PyCapsule_GetPointer(capsule, NULL);
+    lot *l = PyCapsule_GetPointer(capsule, LOT);
     PyObject *found;
     int is_done;
 
@@ -235,6 +306,8 @@ static PyObject *results(PyObject *Py_UNUSED(module), PyObject *capsule)
             l->taken = 0;
             l->working = 0;
         }
+        if (l->number == 1 && l->helpers_wanted > 0)
+            leave_alone();
         work(l);
         wait_for_helpers(l);
         is_done = l->taken == l->number;
@@ -265,7 +338,7 @@ static void after_fork_in_child(void)
     pthread_cond_init(&pool.queued, NULL);
     pthread_cond_init(&pool.finished, NULL);
     pool.queue = NULL;
-    pool.threads = 0;
+    pool.threads = pool.awake = pool.alone = 0;
     pool.forks++;
 }
 

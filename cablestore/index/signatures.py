@@ -16,7 +16,7 @@ from typing import Final
 from cablestore.protocol.crypto import EXTENSION, are_signed, is_signed
 
 MAX_THREADS: Final = 8
-"""More threads than this lose more time waiting for Python's lock between signatures than they gain."""
+"""Without the extension, more threads than this lose more time waiting for Python's lock than they gain."""
 
 Results = Callable[[], Sequence[bool]]
 """Function that waits for the verification of posts and tells for each whether its signature is valid, in order."""
