@@ -21,8 +21,9 @@
 
 enum { KEY_SIZE_BYTES = 32, SIGNATURE_SIZE_BYTES = 64 };
 enum { LARGEST_SHARE_POSTS = 25 }; /* a millisecond of work */
-enum { AWAKE_US = 200, PREEMPTED_US = 50 };
-enum { FEWEST_ALONE = 16, MOST_ALONE = 1024 }; /* posts */
+enum { AWAKE_US = 200 };    /* how long a thread waits for the next lot before it sleeps, if lots come that fast */
+enum { PREEMPTED_US = 50 }; /* a thread that does not run this long while it waits had to give its core to others */
+enum { FEWEST_ALONE = 16, MOST_ALONE = 1024 }; /* posts that come one by one and are left to the caller */
 static const char LOT[] = "cablestore._signatures.lot";
 
 /* libsodium's crypto_sign_open(message, message_size, signature | message, its size, public_key): 0 if it is right. */
@@ -35,8 +36,8 @@ typedef struct {
     int is_signed;
 } post;
 
-/* Posts that are verified together. What follows `raws` is guarded by `pool.lock`, but for the posts' `is_signed`, which
- * the thread that took a post writes. */
+/* Posts that are verified together. `pool.lock` guards what changes, except each post's `is_signed`: only the thread
+ * that took the post writes that. */
 typedef struct lot {
     sign_open open;
     PyObject *raws; /* a tuple, because nobody can take a post out of it */
@@ -51,14 +52,14 @@ typedef struct lot {
 } lot;
 
 static struct {
-    pthread_mutex_t lock; /* nobody waits for Python's lock who holds this one */
+    pthread_mutex_t lock; /* its holder never waits for Python's lock */
     pthread_cond_t queued, finished;
     lot *_Atomic queue; /* one that is awake looks at it without the lock */
     int threads;
-    int awake;          /* how many of them, at most 1, wait without sleeping */
-    int alone;          /* how many of the next posts that come one by one are left to the caller */
-    int next_alone;     /* the same, if a thread comes too late again */
-    unsigned forks;     /* from the first process to this one */
+    int awake;      /* how many of them, at most 1, wait without sleeping */
+    int alone;      /* how many of the next posts that come one by one are left to the caller */
+    int next_alone; /* the same, if a thread comes too late again */
+    unsigned forks; /* from the first process to this one */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .queued = PTHREAD_COND_INITIALIZER, .finished = PTHREAD_COND_INITIALIZER,
           .next_alone = FEWEST_ALONE};
 
@@ -125,8 +126,8 @@ static void leave_alone(void)
     pool.next_alone = pool.next_alone < MOST_ALONE ? 2 * pool.next_alone : MOST_ALONE;
 }
 
-/* Wait a moment for the next lot without sleeping, because waking a thread takes the waker up to a third of what the
- * thread saves it. End at once if others want the core. The caller holds the lock. */
+/* Wait a moment for the next lot without sleeping: to wake a thread costs the waker a third of what the thread saves it.
+ * End at once if others want the core. The caller holds the lock. */
 static void wait_awake(void)
 {
     int64_t begun = now_us(), last = begun, now = begun;
@@ -144,6 +145,7 @@ static void wait_awake(void)
         leave_alone();
 }
 
+/* Verify what is queued, as long as the process lives. */
 static void *help(void *Py_UNUSED(unused))
 {
     int64_t finished_us = 0;
@@ -160,7 +162,7 @@ static void *help(void *Py_UNUSED(unused))
         if (--l->helpers_wanted == 0)
             unqueue(l);
         if (l->taken == 0)
-            pool.next_alone = FEWEST_ALONE;
+            pool.next_alone = FEWEST_ALONE; /* it came in time */
         work(l);
         finished_us = now_us();
     }
@@ -182,6 +184,7 @@ static void start_threads(int wanted)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* Give a lot to the threads, and wake as many as may help. */
 static void queue(lot *l)
 {
     lot *last;
