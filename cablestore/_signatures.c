@@ -126,8 +126,8 @@ static void leave_alone(void)
     pool.next_alone = pool.next_alone < MOST_ALONE ? 2 * pool.next_alone : MOST_ALONE;
 }
 
-/* Wait a moment for the next lot without sleeping: to wake a thread costs the waker a third of what the thread saves it.
- * End at once if others want the core. The caller holds the lock. */
+/* Wait a moment for the next lot without sleeping: waking a thread costs up to a third of what the thread saves. End at
+ * once if others want the core. The caller holds the lock. */
 static void wait_awake(void)
 {
     int64_t begun = now_us(), last = begun, now = begun;
