@@ -172,3 +172,11 @@ def test_a_process_forks_and_ends_while_posts_are_verified(program: str, said: i
     command = [sys.executable, "-W", "ignore", "-c", f"import sys\nsys.path[:] = {sys.path!r}\n{PROGRAM}{program}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "right\n" * said, "")
+
+
+@needs_extension
+def test_nothing_overlaps_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SignatureVerifier(2).is_concurrent
+    assert not SignatureVerifier(1).is_concurrent
+    monkeypatch.setattr(verify_module, "usable_cores", lambda: 1)
+    assert not SignatureVerifier().is_concurrent
