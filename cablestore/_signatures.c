@@ -23,7 +23,9 @@ enum { KEY_SIZE_BYTES = 32, SIGNATURE_SIZE_BYTES = 64 };
 enum { LARGEST_SHARE_POSTS = 25 }; /* a millisecond of work */
 enum { AWAKE_US = 200 };    /* how long a thread waits for the next lot before it sleeps, if lots come that fast */
 enum { PREEMPTED_US = 50 }; /* a thread that does not run this long while it waits had to give its core to others */
-enum { FEWEST_ALONE = 16, MOST_ALONE = 1024 }; /* posts that come one by one and are left to the caller */
+enum { LATE_US = 200 };     /* a thread that takes this long to finish a post after it is asked for had to, too */
+enum { FEWEST_ALONE = 16, MOST_ALONE = 2048 }; /* posts that come one by one and are left to the caller */
+enum { ENOUGH_IN_TIME = 100 }; /* lots in a row that threads took in time: the cores are free again */
 static const char LOT[] = "cablestore._signatures.lot";
 
 /* libsodium's crypto_sign_open(message, message_size, signature | message, its size, public_key): 0 if it is right. */
@@ -58,7 +60,8 @@ static struct {
     int threads;
     int awake;      /* how many of them, at most 1, wait without sleeping */
     int alone;      /* how many of the next posts that come one by one are left to the caller */
-    int next_alone; /* the same, if a thread comes too late again */
+    int next_alone; /* the same, if a thread is late again */
+    int in_time;    /* how many lots threads took since one was late */
     unsigned forks; /* from the first process to this one */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .queued = PTHREAD_COND_INITIALIZER, .finished = PTHREAD_COND_INITIALIZER,
           .next_alone = FEWEST_ALONE};
@@ -124,6 +127,7 @@ static void leave_alone(void)
 {
     pool.alone = pool.next_alone;
     pool.next_alone = pool.next_alone < MOST_ALONE ? 2 * pool.next_alone : MOST_ALONE;
+    pool.in_time = 0;
 }
 
 /* Wait a moment for the next lot without sleeping: waking a thread costs up to a third of what the thread saves. End at
@@ -161,8 +165,8 @@ static void *help(void *Py_UNUSED(unused))
         is_soon = now_us() - finished_us < AWAKE_US;
         if (--l->helpers_wanted == 0)
             unqueue(l);
-        if (l->taken == 0)
-            pool.next_alone = FEWEST_ALONE; /* it came in time */
+        if (++pool.in_time == ENOUGH_IN_TIME)
+            pool.next_alone = FEWEST_ALONE;
         work(l);
         finished_us = now_us();
     }
@@ -309,10 +313,12 @@ static PyObject *results(PyObject *Py_UNUSED(module), PyObject *capsule)
             l->taken = 0;
             l->working = 0;
         }
-        if (l->number == 1 && l->helpers_wanted > 0)
-            leave_alone();
+        int is_late = l->number == 1 && l->helpers_wanted > 0; /* no thread took it */
         work(l);
+        int64_t asked_us = now_us();
         wait_for_helpers(l);
+        if (is_late || (l->number == 1 && now_us() - asked_us > LATE_US))
+            leave_alone();
         is_done = l->taken == l->number;
         pthread_mutex_unlock(&pool.lock);
         Py_END_ALLOW_THREADS
