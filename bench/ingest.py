@@ -22,7 +22,7 @@ def main() -> None:
     verifier = SignatureVerifier(2)
 
     def verify() -> None:
-        verifier.start(posts).results()
+        verifier.start(posts)()
 
     def stored(work: Callable[[CableStore], object]) -> Callable[[], float]:
         def run() -> float:

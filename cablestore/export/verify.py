@@ -229,7 +229,7 @@ class _Verification:
     def _check_signatures(self, segment: Segment, posts: list[Post]) -> None:
         if self.verifier is None:
             return
-        signed = self.verifier.start([post.raw for post in posts]).results()
+        signed = self.verifier.start([post.raw for post in posts])()
         for post, is_signed in zip(posts, signed, strict=True):
             if not is_signed:
                 self.report.tell(segment.file, f"the post {post.hash.hex()} has a bad signature")

@@ -1,86 +1,89 @@
 """Verification of signatures on several threads.
 
-libsodium runs without Python's lock, so two cores verify twice as fast as one.
+libsodium runs without Python's lock, so two cores verify twice as fast as one. The threads of the extension never wait
+for that lock. Without the extension they are Python's.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
-from cablestore.protocol.crypto import VERIFIES_WITHOUT_LOCK, are_signed
+from cablestore.protocol.crypto import EXTENSION, are_signed, is_signed
 
 MAX_THREADS: Final = 8
-"""More threads than this lose more time waiting for Python's lock between signatures than they gain."""
+"""Without the extension, more threads than this lose more time waiting for Python's lock than they gain."""
 
-_LARGEST_SHARE_POSTS: Final = 25 if VERIFIES_WITHOUT_LOCK else 1
-"""Maximum number of posts that a thread takes at a time: a millisecond of work that needs no lock."""
+Results = Callable[[], Sequence[bool]]
+"""Function that waits for the verification of posts and tells for each whether its signature is valid, in order."""
 
 
-class VerifyingBatch:
-    """Posts being verified.
+def usable_cores() -> int:
+    """Return on how many cores this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    Each free thread takes the next share; the thread that waits for the results does so too.
-    """
 
-    def __init__(self, raws: list[bytes], threads: int) -> None:
+class SignatureVerifier:
+    """Threads that verify. They start with the first batch that needs them. Thread-safe."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._helpers = min(threads or usable_cores(), MAX_THREADS) - 1
+        self._pool: ThreadPoolExecutor | None = None
+        self._starting = threading.Lock()
+        self.is_concurrent: Final = EXTENSION is not None and self._helpers > 0
+        """Whether a batch is verified at full speed while the thread that started it runs Python."""
+
+    def start(self, raws: list[bytes], *, ahead: bool = False) -> Results:
+        """Start to verify posts. The thread that asks for the results helps.
+
+        Say `ahead` if that thread does something else before. Otherwise it verifies a single post itself, because it
+        would take longer to wake another.
+        """
+        helpers = min(self._helpers, len(raws) if ahead else len(raws) - 1)
+        if helpers <= 0:
+            return partial(are_signed, raws)
+        if EXTENSION is not None:
+            return partial(EXTENSION.results, EXTENSION.begin(tuple(raws), helpers + 1))
+        with self._starting:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._helpers, thread_name_prefix="cablestore-verify")
+            shared = _SharedPosts(raws)
+            shared.helpers = [self._pool.submit(shared.work) for _ in range(helpers)]
+        return shared.results
+
+    def close(self) -> None:
+        """End the threads of Python. Those of the extension wait for the next batch of any verifier."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+class _SharedPosts:
+    """Posts that threads of Python share: each free thread takes the next one."""
+
+    def __init__(self, raws: list[bytes]) -> None:
         self._raws = raws
         self._found = [False] * len(raws)
-        self._threads = threads
-        self._taken = 0
+        self._places = iter(range(len(raws)))
         self._taking = threading.Lock()
         self.helpers: list[Future[None]] = []
 
     def work(self) -> None:
-        """Verify until no share is left."""
-        while share := self._take():
-            self._found[share.start : share.stop] = are_signed(self._raws[share.start : share.stop])
+        """Verify until no post is left."""
+        while (place := self._take()) is not None:
+            self._found[place] = is_signed(self._raws[place])
 
-    def _take(self) -> range:
-        """Take the next share.
-
-        Shares get smaller towards the end, so that all threads finish at about the same time.
-        """
+    def _take(self) -> int | None:
         with self._taking:
-            start = self._taken
-            left = len(self._raws) - start
-            self._taken += min(left, max(1, min(left // (2 * self._threads), _LARGEST_SHARE_POSTS)))
-            return range(start, self._taken)
+            return next(self._places, None)
 
-    def results(self) -> Sequence[bool]:
-        """Return for each post whether its signature is valid, in the order of the posts."""
-        if not self.helpers:
-            return are_signed(self._raws)
+    def results(self) -> list[bool]:
+        """Verify too, and wait for the others. Returns for each post whether its signature is valid."""
         self.work()
         for helper in self.helpers:
             helper.result()
         return self._found
-
-
-class SignatureVerifier:
-    """Pool of threads that verify. It starts with the first batch that needs it and ends with `close`. Thread-safe."""
-
-    def __init__(self, threads: int | None = None) -> None:
-        self._helpers = min(threads or os.cpu_count() or 1, MAX_THREADS) - 1
-        self._pool: ThreadPoolExecutor | None = None
-        self._starting = threading.Lock()
-
-    def start(self, raws: list[bytes]) -> VerifyingBatch:
-        """Start to verify posts."""
-        batch = VerifyingBatch(raws, self._helpers + 1)
-        helpers = min(self._helpers, len(raws) - 1)
-        if helpers > 0:
-            with self._starting:
-                if self._pool is None:
-                    self._pool = ThreadPoolExecutor(self._helpers, thread_name_prefix="cablestore-verify")
-                batch.helpers = [self._pool.submit(batch.work) for _ in range(helpers)]
-        return batch
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import nacl.bindings as sodium
 import nacl.exceptions
@@ -40,28 +40,38 @@ def is_signed(raw: bytes) -> bool:
     return True
 
 
-def are_signed(raws: Sequence[bytes]) -> Sequence[bool]:
+def are_signed(raws: Sequence[bytes]) -> list[bool]:
     """Tell for many posts whether the signature is valid.
 
     If the extension was built, other threads can run at the same time.
     """
-    return [is_signed(raw) for raw in raws] if _ARE_SIGNED is None else list(map(bool, _ARE_SIGNED(tuple(raws))))
+    if EXTENSION is None:
+        return [is_signed(raw) for raw in raws]
+    return EXTENSION.results(EXTENSION.begin(tuple(raws), 1))
 
 
-def _native() -> Callable[[tuple[bytes, ...]], bytes] | None:
-    """Return the loop in `_signatures.c`, bound to the libsodium of PyNaCl. Return None if one of them is missing."""
+class Extension(NamedTuple):
+    """Functions of `_signatures.c`, bound to the libsodium of PyNaCl."""
+
+    begin: Callable[[tuple[bytes, ...], int], object]
+    """Begin to verify posts on a number of threads, one of which is the one that calls `results`."""
+    results: Callable[[object], list[bool]]
+    """Wait for what `begin` began. Returns for each post whether its signature is valid."""
+
+
+def _extension() -> Extension | None:
+    """Return the extension, None if it or the function of libsodium is missing."""
     try:
-        loop = importlib.import_module("cablestore._signatures").are_signed
+        found = importlib.import_module("cablestore._signatures")
         pynacl = importlib.import_module("nacl._sodium")
         address = int(pynacl.ffi.cast("uintptr_t", pynacl.ffi.addressof(pynacl.lib, "crypto_sign_open")))
+        return Extension(partial(found.begin, address), found.results)
     except (ImportError, AttributeError):
         return None
-    return partial(loop, address)
 
 
-_ARE_SIGNED: Final = _native()
-VERIFIES_WITHOUT_LOCK: Final = _ARE_SIGNED is not None
-"""Whether the extension was built. Then threads verify many posts at a time without Python's lock."""
+EXTENSION: Final = _extension()
+"""The extension, None if it was not built. Its threads verify without Python's lock."""
 
 
 def exchange_public_key(public_key: bytes) -> bytes:

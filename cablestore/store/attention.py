@@ -32,23 +32,28 @@ class Attention:
         self._identity = identity
         reader = engine.live_readers()[0]
         self._marks = stored_marks(reader)
-        self._naming = Naming.stored(reader)
+        self.naming = Naming.stored(reader)
+        """The user's key and names, if anybody asked for mentions."""
         with suppress(MissingViewError):  # a store may be open to be read only
             self._catch_up()
 
     # --- with each write -----------------------------------------------------------------------
 
-    def note(self, plan: Plan) -> None:
-        """Add to a plan the local rows that follow from the posts that it stores and removes."""
-        if self._naming is None and not self._marks:
-            return
-        self._follow_names(plan)
+    def note(self, plan: Plan) -> Naming | None:
+        """Add to a plan the local rows that follow from the posts that it stores and removes.
+
+        Returns the user's names after the plan. They are `naming` when it is written.
+        """
+        if self.naming is None and not self._marks:
+            return None
+        naming = self._names_after(plan)
         removed = {post.hash for post in plan.removed}
         for post in chain(plan.added, plan.removed) if removed else plan.added:
             if post.type == TEXT and post.hash in removed and not plan.reader.has(post.hash_hex):
-                self._note_removed(plan, post)
+                self._note_removed(plan, post, naming)
             elif post.type == TEXT:
-                self._note_added(plan, post)
+                self._note_added(plan, post, naming)
+        return naming
 
     def mark(self, plan: Plan, channel_key: bytes, place: bytes | None) -> None:
         """Add to a plan that a channel is read up to a <mono-ts>, None for its latest text."""
@@ -67,66 +72,68 @@ class Attention:
         for key in late:
             plan.set_local(LATE, key, None)
 
-    def _note_added(self, plan: Plan, post: Post, sequence: int | None = None) -> None:
+    def _note_added(self, plan: Plan, post: Post, naming: Naming | None, sequence: int | None = None) -> None:
         """Note a text. `sequence` is its number in the arrival log if it came before."""
         mark = self._marks.get(post.channel_key)
         if mark is not None and post.sort_time <= mark.place and (sequence is None or sequence > mark.sequence):
             plan.set_local(LATE, post.channel_key + b"!" + post.sort_time, named_value(post))
-        if self._naming is not None and self._naming.is_mentioned_by(post):
+        if naming is not None and naming.is_mentioned_by(post):
             set_mention(plan, post, is_mentioned=True)
 
-    def _note_removed(self, plan: Plan, post: Post) -> None:
+    def _note_removed(self, plan: Plan, post: Post, naming: Naming | None) -> None:
         mark = self._marks.get(post.channel_key)
         if mark is not None and post.sort_time <= mark.place:
             plan.set_local(LATE, post.channel_key + b"!" + post.sort_time, None)
-        if self._naming is not None:
+        if naming is not None:
             set_mention(plan, post, is_mentioned=False)
 
     # --- mentions ------------------------------------------------------------------------------
 
     def begin(self, plan: Plan) -> None:
         """Add to a plan that mentions are looked for from now on, and in all texts that are stored."""
-        if self._naming is None:
-            self._naming = Naming.read(plan.reader, self._identity.known_key)
-            plan.set_local(MENTIONING, b"", self._naming.encode())
+        if self.naming is None:
+            self.naming = Naming.read(plan.reader, self._identity.known_key)
+            plan.set_local(MENTIONING, b"", self.naming.encode())
             require_search(plan, b"", b"")
 
     def has_searched(self) -> bool:
         """Tell whether all stored texts were searched for the user's present names."""
-        known, own_key = self._naming, self._identity.known_key or b""
+        known, own_key = self.naming, self._identity.known_key or b""
         search = self._engine.live_readers()[0].local(MENTION_SEARCH, b"")
         return known is not None and known.own_key == own_key and search is None
 
     def search(self, plan: Plan) -> int:
         """Add to a plan a batch of the search of stored texts. Returns how many texts were searched."""
         self.begin(plan)
-        self._follow_names(plan)
-        return 0 if self._naming is None else search_some(plan, self._naming, limits.MAX_BATCH_POSTS)
+        self.naming = self._names_after(plan)
+        return 0 if self.naming is None else search_some(plan, self.naming, limits.MAX_BATCH_POSTS)
 
-    def _follow_names(self, plan: Plan, *, is_unsure: bool = False) -> None:
-        """Follow changes of the user's key and names. The texts of the time that they concern are searched again."""
-        known, own_key = self._naming, self._identity.known_key or b""
-        if known is None:
-            return
+    def _names_after(self, plan: Plan, *, is_unsure: bool = False) -> Naming | None:
+        """Return the user's key and names after a plan. The texts of the time that a change concerns are searched."""
+        known, own_key = self.naming, self._identity.known_key or b""
         posts = chain(plan.added, plan.removed)
-        if is_unsure or known.own_key != own_key or any(p.type == INFO and p.author == own_key for p in posts):
-            self._naming = Naming.read(plan.reader, own_key)
-            stretch = self._naming.difference(known)
-            if self._naming != known:
-                plan.set_local(MENTIONING, b"", self._naming.encode())
-            if stretch is not None:
-                require_search(plan, *stretch)
-                search_some(plan, self._naming, limits.MAX_BATCH_POSTS)
+        if known is None or not (
+            is_unsure or known.own_key != own_key or any(p.type == INFO and p.author == own_key for p in posts)
+        ):
+            return known
+        naming = Naming.read(plan.reader, own_key)
+        stretch = naming.difference(known)
+        if naming != known:
+            plan.set_local(MENTIONING, b"", naming.encode())
+        if stretch is not None:
+            require_search(plan, *stretch)
+            search_some(plan, naming, limits.MAX_BATCH_POSTS)
+        return naming
 
     # --- after a reindexing --------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         """Look at what came otherwise than by a write of this store: a rebuild, a reindexing, another key file."""
         reader = self._engine.live_readers()[0]
-        if self._naming is not None and Naming.read(reader, self._identity.known_key) != self._naming:
+        if self.naming is not None and Naming.read(reader, self._identity.known_key) != self.naming:
             with self._engine.transaction() as transaction:
                 plan = transaction.plan()
-                self._follow_names(plan, is_unsure=True)
+                self.naming = self._names_after(plan, is_unsure=True)
                 transaction.commit(plan.finish(), sync=False)
         while self._engine.live_readers()[0].local(UNSEEN, b"") is not None:
             with self._engine.transaction() as transaction:
@@ -141,6 +148,6 @@ class Attention:
         for entry in entries:
             post = plan.reader.post(entry.hash) if entry.kind is EventKind.ACCEPTED else None
             if post is not None and post.type == TEXT:
-                self._note_added(plan, post, entry.sequence)
+                self._note_added(plan, post, self.naming, entry.sequence)
         is_more = len(entries) == limits.MAX_BATCH_POSTS
         plan.set_local(UNSEEN, b"", b"%d" % entries[-1].sequence if is_more else None)

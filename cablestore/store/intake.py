@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from cablestore import limits
 from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.index.batches import batches
-from cablestore.index.signatures import SignatureVerifier, VerifyingBatch
+from cablestore.index.signatures import Results, SignatureVerifier
 from cablestore.index.verdict import Outcome, Verdict, too_far_ahead
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post
+
+Planned = TypeVar("Planned")
 
 _REASONS: Final = {
     Verdict.DELETED: "its author deleted it",
@@ -24,20 +26,45 @@ _REASONS: Final = {
 }
 
 
+_CAUTIOUS_BATCHES: Final = 100
+"""Number of batches after a forged post that are not planned before they are verified."""
+
+
 @dataclass(slots=True)
 class IntakeBatch:
     """Posts on their way into the store. `outcomes` has one entry for each, None for those in `posts`."""
 
     posts: list[Post] = field(default_factory=list)
     outcomes: list[Outcome | None] = field(default_factory=list)
-    verifying: list[VerifyingBatch] = field(default_factory=list)
+    verifying: list[Results] = field(default_factory=list)
     """Verifications of `posts` under way, in order; empty if signatures are trusted."""
+    is_planned_ahead: bool = False
+    """Whether to plan the batch as if all signatures were valid while they are verified."""
+
+    _signed: list[bool] | None = None
 
     def signed(self) -> list[bool]:
         """Wait for the verification. Return for each of `posts` whether its signature is valid."""
         if not self.verifying:
             return [True] * len(self.posts)
-        return [is_right for lot in self.verifying for is_right in lot.results()]
+        if self._signed is None:
+            self._signed = [is_right for results in self.verifying for is_right in results()]
+        return self._signed
+
+    def planned(self, plan: Callable[[list[bool]], Planned]) -> Planned:
+        """Return what `plan` makes of the posts, given which signatures are valid. It must change nothing else.
+
+        If the batch is planned ahead, it is called before that is known, and again if a signature is not valid.
+        """
+        if not self.is_planned_ahead:
+            return plan(self.signed())
+        try:
+            planned = plan([True] * len(self.posts))
+        except Exception:
+            if all(self.signed()):
+                raise
+        signed = self.signed()
+        return planned if all(signed) else plan(signed)
 
     def check(self, signed: list[bool]) -> None:
         """Raise InvalidPostError if any post of the batch must be refused."""
@@ -68,6 +95,8 @@ class Intake:
     verifier: SignatureVerifier
     clock: Callable[[], int]
     identity: Callable[[], Identity | None]
+    _cautious_batches: int = 0
+    """How many of the next batches are not planned ahead."""
 
     def decode(self, raws: list[bytes]) -> IntakeBatch:
         """Decode posts and refuse those that cannot be stored. No post makes it raise."""
@@ -106,7 +135,16 @@ class Intake:
 
     def verify(self, batch: IntakeBatch) -> None:
         """Begin to verify the signatures of a batch."""
-        batch.verifying = [self.verifier.start([post.raw for post in batch.posts])]
+        batch.is_planned_ahead = self.verifier.is_concurrent and self._cautious_batches == 0
+        self._cautious_batches = max(self._cautious_batches - 1, 0)
+        batch.verifying = [self.verifier.start([post.raw for post in batch.posts], ahead=batch.is_planned_ahead)]
+
+    def beware(self) -> None:
+        """Wait for the signatures of the next batches before they are planned, because one was forged.
+
+        So a peer that sends forged posts makes the store plan few batches twice.
+        """
+        self._cautious_batches = _CAUTIOUS_BATCHES
 
     def appraise(self, raws: list[bytes], refusal: Callable[[Post], Verdict | None]) -> list[Outcome]:
         """Judge posts that are passed from one peer to another and not stored. ACCEPTED ones may be passed on.

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from cablestore.errors import MissingViewError, ModerationError
 from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, UNDROP
-from cablestore.index.plan import Plan
+from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
@@ -39,11 +39,20 @@ from cablestore.store.judgement import (
 )
 from cablestore.store.key_file import StoreIdentity
 from cablestore.store.local_rows import note_discarded
+from cablestore.store.mentions import Naming
 
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user as long as the store has no identity."""
 _DECIDING: Final = MODERATION_TYPES | {INFO}
 """Types of posts that decisions are made of."""
+
+
+class FinishedPlan(NamedTuple):
+    """Finished plan: what it writes, and the decisions and the user's names after it."""
+
+    changes: PlannedWrite
+    judgement: Judgement | None
+    naming: Naming | None
 
 
 class Judge:
@@ -92,7 +101,7 @@ class Judge:
         if judgement is not None:
             judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
             plan.set_local(JUDGED, b"", judgement.own_key, noted=noted)
-            self._commit(transaction, plan, replace(judgement, must_be_stored=False), sync=False)
+            self._write(transaction, self._finished(plan, replace(judgement, must_be_stored=False)), sync=False)
 
     # --- posts that come -----------------------------------------------------------------------
 
@@ -120,31 +129,47 @@ class Judge:
                 )
 
     def commit(self, transaction: Transaction, plan: Plan, *, sync: bool) -> None:
-        """Write a plan. The decisions change with it, and some of what they drop is removed in a further write."""
+        """Finish a plan and write it."""
+        self.write(transaction, self.finish(plan), sync=sync)
+
+    def finish_all(
+        self, transaction: Transaction, posts: list[Post], signed: list[bool]
+    ) -> tuple[list[Verdict], FinishedPlan]:
+        """Plan the posts with a valid signature, and finish the plan."""
+        plan = self.plan(transaction)
+        return self.add_all(plan, posts, signed), self.finish(plan)
+
+    def finish(self, plan: Plan) -> FinishedPlan:
+        """Finish a plan. Nothing outside of it changes, so it need not be written."""
         before = self.judgement
         if before is None:
             if not _DECIDING.isdisjoint(plan.types):
                 plan.set_local(JUDGED, b"", None)  # a moderated store decides again
-            self._attention.note(plan)
-            note_discarded(plan)
-            transaction.commit(plan.finish(), sync=sync)
-            return
+            return self._finished(plan, None)
         judgement = self._judged(plan, before, sweeping.bury_dropped(plan) if before.remembers else [])
         if judgement is not before or plan.remembered:
             judgement = _with_changed_drops(before, judgement, plan)
-        self._commit(transaction, plan, judgement, sync=sync)
-        if judgement.is_sweeping:
+        return self._finished(plan, judgement)
+
+    def write(self, transaction: Transaction, finished: FinishedPlan, *, sync: bool) -> None:
+        """Write a plan. The decisions change with it, and some of what they drop is removed in a further write."""
+        self._write(transaction, finished, sync=sync)
+        if finished.judgement is not None and finished.judgement.is_sweeping:
             self.sweep_batch(transaction, sync=sync)
 
-    def _commit(self, transaction: Transaction, plan: Plan, judgement: Judgement, *, sync: bool) -> None:
-        self._attention.note(plan)
+    def _finished(self, plan: Plan, judgement: Judgement | None) -> FinishedPlan:
+        naming = self._attention.note(plan)
         note_discarded(plan)
-        before, changes = self.judgement, plan.finish()
-        self.judgement = judgement  # before the write, so that no reader has a snapshot that is newer
+        return FinishedPlan(plan.finish(), judgement, naming)
+
+    def _write(self, transaction: Transaction, finished: FinishedPlan, *, sync: bool) -> None:
+        before = self.judgement, self._attention.naming
+        # Before the write, so that no reader has a snapshot that is newer.
+        self.judgement, self._attention.naming = finished.judgement, finished.naming
         try:
-            transaction.commit(changes, sync=sync)
+            transaction.commit(finished.changes, sync=sync)
         except BaseException:
-            self.judgement = before
+            self.judgement, self._attention.naming = before
             raise
 
     def sweep_batch(self, transaction: Transaction, *, sync: bool = False) -> int:
@@ -156,7 +181,7 @@ class Judge:
             return 0
         plan = transaction.plan()
         judgement, done = sweeping.sweep(plan, self.judgement, transaction.reader)
-        self._commit(transaction, plan, judgement, sync=sync)
+        self._write(transaction, self._finished(plan, judgement), sync=sync)
         return done
 
     # --- what changes the decisions ------------------------------------------------------------
@@ -185,7 +210,7 @@ class Judge:
             plan = transaction.plan()
             plan.set_local(SEED, b"", seed_value(seed), noted=True)
             judgement = with_drops(judgement, plan, judgement.drop_keys())
-            self._commit(transaction, plan, judgement, sync=True)
+            self._write(transaction, self._finished(plan, judgement), sync=True)
         return judgement
 
     def preview(self, plan: Plan) -> Judgement | None:

@@ -271,14 +271,16 @@ class CableStore(Attending, Following, Searching, Writing):
 
     def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
         """Plan and write a batch while the next one is verified."""
-        signed = batch.signed()
+        if not batch.is_planned_ahead:
+            batch.signed()
         if following is not None:
             self._intake.verify(following)
         with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
-            outcomes = batch.settle(self._judge.add_all(plan, batch.posts, signed))
-            self._judge.commit(transaction, plan, sync=sync)
-        return outcomes
+            verdicts, finished = batch.planned(partial(self._judge.finish_all, transaction, batch.posts))
+            self._judge.write(transaction, finished, sync=sync)
+        if Verdict.BAD_SIGNATURE in verdicts:
+            self._intake.beware()
+        return batch.settle(verdicts)
 
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
         """Judge posts of this dialect that peers pass to each other: ACCEPTED ones may pass. None is stored."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from people import ANN, BOB, CYD, START_MS, Person, raws
 
 from cablestore import DRAFT8, Block, CableStore, Delete, Text, Verdict, limits
 from cablestore.index import signatures as verify_module
+from cablestore.protocol import crypto
 from cablestore.protocol.body import LOCAL_ONLY
-from cablestore.protocol.crypto import are_signed
 from cablestore.store import answers
 
 V = Verdict
@@ -134,11 +135,20 @@ def test_unverified_posts_are_taken_only_on_request(store: CableStore) -> None:
 def test_each_signature_is_verified_once_and_none_when_read(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
 
-    def counting(raws: list[bytes]) -> Sequence[bool]:
-        seen.extend(raws)
-        return are_signed(raws)
+    def counting(verify: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(raws: Any, *threads: int) -> Any:
+            seen.extend([raws] if isinstance(raws, bytes) else raws)
+            return verify(raws, *threads)
 
-    monkeypatch.setattr(verify_module, "are_signed", counting)
+        return counted
+
+    if (extension := crypto.EXTENSION) is None:
+        monkeypatch.setattr(verify_module, "is_signed", counting(crypto.is_signed))
+        monkeypatch.setattr(crypto, "is_signed", counting(crypto.is_signed))
+    else:
+        counted = extension._replace(begin=counting(extension.begin))
+        monkeypatch.setattr(verify_module, "EXTENSION", counted)
+        monkeypatch.setattr(crypto, "EXTENSION", counted)
     posts = raws(*(ANN.text("default", str(i)) for i in range(100)))
     store.ingest(posts, batch_posts=30)
     assert sorted(seen) == sorted(posts)
