@@ -286,9 +286,11 @@ def test_without_resume_file_what_lies_there_is_not_fetched(tmp_path: Path) -> N
 
 def sockets() -> set[str]:
     """Return local addresses of this process's TCP and UDP sockets, in hex as the kernel writes them."""
-    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    own = {link[8:-1] for link in links if link.startswith("socket:[")}
-    found = set()
+    own, found = set(), set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # other threads close files meanwhile
+            link = str(path.readlink())
+            own |= {link[8:-1]} if link.startswith("socket:[") else set()
     for name in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path("/proc/self/net", name).read_text().splitlines()[1:]:
             fields = line.split()
