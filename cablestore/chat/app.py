@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 from typing import ClassVar, Final
@@ -17,17 +18,17 @@ from textual.css.query import NoMatches
 from textual.widgets import Static
 
 from cablestore.chat import commands
+from cablestore.chat.cabal import Cabal, CabalNews, ChannelEntry, Member
 from cablestore.chat.command_runner import CommandRunner
 from cablestore.chat.line_list import Line, LineList
 from cablestore.chat.lines import ChannelPlace, channel_line, counted, member_line
 from cablestore.chat.look import DARK, LIGHT
 from cablestore.chat.message_list import MessageList
-from cablestore.chat.open_cabal import CabalNews, ChannelEntry, Member, OpenCabal
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen, QuestionScreen
 from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES, short_name
 from cablestore.chat.typing_box import TypingBox
-from cablestore.errors import CableStoreError
+from cablestore.errors import CableStoreError, OwnerGoneError
 from cablestore.store.display import Message
 
 _LOOK_S: Final = 0.1
@@ -67,7 +68,7 @@ class ChatApp(App[None]):
     ]
 
     def __init__(
-        self, open_cabals: Sequence[OpenCabal], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
+        self, open_cabals: Sequence[Cabal], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
     ) -> None:
         """Show these cabals, first of all a channel of the first one. Times are those of `zone`."""
         super().__init__()
@@ -106,7 +107,7 @@ class ChatApp(App[None]):
             yield Static("F1 help", id="hints", markup=False)
 
     @property
-    def open_cabal(self) -> OpenCabal:
+    def open_cabal(self) -> Cabal:
         """The cabal that is shown."""
         return self._open_cabals[self._place.cabal]
 
@@ -148,14 +149,17 @@ class ChatApp(App[None]):
             joined = [entry.name for entry in self._channels[0] if entry.is_joined]
             known = joined or [entry.name for entry in self._channels[0]] or [FIRST_CHANNEL]
             self._place = ChannelPlace(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
-        await self._open(self._place)
+        await self._try(self._open(self._place))
         self.set_interval(_LOOK_S, self._look)
         self._is_ready = True
 
     # --- what is shown -------------------------------------------------------------------------
 
     async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
-        """Show a channel from its end, or around a message."""
+        """Show a channel from its end, or around a message.
+
+        Raises OwnerGoneError if the store cannot be reached. What is shown remains then.
+        """
         if self._is_ready:
             await self._mark_read()
         await self._exchange_drafts(place)
@@ -168,9 +172,10 @@ class ChatApp(App[None]):
 
     async def _exchange_drafts(self, place: ChannelPlace) -> None:
         """Keep what is typed for the channel that is left, and show what was typed for the other one."""
+        draft = await self._open_cabals[place.cabal].draft(place.channel)
         await self._keep_draft()
         if place != self._place or not self._is_ready:
-            self.typing.show(await self._open_cabals[place.cabal].draft(place.channel))
+            self.typing.show(draft)
 
     async def _keep_draft(self) -> None:
         draft = self.typing.take_draft() if self._is_ready else None
@@ -207,12 +212,15 @@ class ChatApp(App[None]):
             self.messages.update_rows()
 
     async def _read_lists(self) -> None:
+        """Read the lists again. Those of a store that cannot be reached remain until it tells that it is back."""
         place = self._place
         for number, open_cabal in enumerate(self._open_cabals):
-            self._channels[number] = await open_cabal.channels()
-        self._members = await self.open_cabal.members(place.channel) if place.channel else []
-        self._own_name = await self.open_cabal.own_name()
-        self.messages.mentions = await self.open_cabal.mentions(place.channel) if place.channel else frozenset()
+            with suppress(OwnerGoneError):
+                self._channels[number] = await open_cabal.channels()
+        with suppress(OwnerGoneError):
+            self._members = await self.open_cabal.members(place.channel) if place.channel else []
+            self._own_name = await self.open_cabal.own_name()
+            self.messages.mentions = await self.open_cabal.mentions(place.channel) if place.channel else frozenset()
         self._lists_are_old = False
         self._show_lists()
 
@@ -265,6 +273,8 @@ class ChatApp(App[None]):
         self._is_reading = True
         try:
             await self._take_news()
+        except OwnerGoneError:
+            self._show_state()  # which says so
         except CableStoreError as error:
             self.tell(str(error))
         except NoMatches:  # the widgets go before a look that is under way when the client ends
@@ -292,8 +302,9 @@ class ChatApp(App[None]):
         held, place = self.messages.timeline.messages, self._place
         if not (held and self.messages.is_at_end and self.app_focus) or self._marked.get(place) == held[-1].cursor:
             return
-        self._marked[place] = held[-1].cursor
-        await self.open_cabal.mark_read(place.channel, held[-1].cursor)
+        with suppress(OwnerGoneError):  # it is marked when the store is back
+            await self.open_cabal.mark_read(place.channel, held[-1].cursor)
+            self._marked[place] = held[-1].cursor
 
     async def _take(self, news: CabalNews) -> None:
         """Draw what is new in the channel that is shown."""
@@ -324,6 +335,7 @@ class ChatApp(App[None]):
         try:
             page = await self.open_cabal.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
         except CableStoreError as error:
+            self.messages.is_loading = False
             self.tell(str(error))
             return
         if timeline is not self.messages.timeline:
@@ -369,7 +381,7 @@ class ChatApp(App[None]):
 
         async def show(message: Message | None) -> None:
             if message is not None:
-                await self._open(ChannelPlace(cabal, message.channel), message)
+                await self._try(self._open(ChannelPlace(cabal, message.channel), message))
 
         self.push_screen(FoundScreen(text, page, self._zone), show)
 
@@ -427,12 +439,12 @@ class ChatApp(App[None]):
         places = [ChannelPlace(number, each.name) for number, entries in enumerate(self._channels) for each in entries]
         if places:
             at = places.index(self._place) if self._place in places else -1
-            await self._open(places[(at + by) % len(places)])
+            await self._try(self._open(places[(at + by) % len(places)]))
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Show a channel that was clicked, or begin a message to a member."""
         if isinstance(event.key, ChannelPlace):
-            await self._open(event.key)
+            await self._try(self._open(event.key))
             self.typing.focus()
         elif isinstance(event.key, str):
             self.typing.insert(f"@{event.key} ")
