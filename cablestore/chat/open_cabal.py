@@ -110,16 +110,14 @@ class OpenCabal:
         return self._store.last_sequence
 
     def _follow(self) -> None:
-        cursor, seen = self._store.cursor, self._seen
-        while not self._closing.is_set():
-            try:
+        with suppress(StoreClosedError):
+            cursor, seen = self._store.cursor, self._seen
+            while not self._closing.is_set():
                 if self._store.wait(seen, _LOOK_S):
                     self._closing.wait(_GATHER_S)
                     seen, before = self._store.last_sequence, seen
                     cursor = self._gather(cursor, is_flood=seen - before > MAX_EVENTS)
                     self._seen = seen
-            except StoreClosedError:
-                return
 
     def _gather(self, cursor: str, *, is_flood: bool) -> str:
         """Take what changed after a cursor into the news. Returns the next cursor."""

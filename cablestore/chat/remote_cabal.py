@@ -253,12 +253,13 @@ class _Link:
         finally:
             self._writer.transport.abort()
             self._writer = None
-        answers: list[Future[Any] | asyncio.Future[Any]] = [*self._calls.values(), self._began]
-        for answer in answers:
+        for answer in self._calls.values():
             if not answer.done():
                 answer.set_exception(
                     OwnerGoneError("`serve` ended before it answered: look whether it is done before you do it again")
                 )
+        if not self._began.done():
+            self._began.set_exception((OwnerGoneError if self.lost == _GONE else CableStoreError)(self.lost))
 
     async def _connect_again(self) -> socket.socket:
         while True:

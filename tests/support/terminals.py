@@ -7,7 +7,7 @@ import pty
 import re
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ COLUMNS: Final = 120
 LINES: Final = 40
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 CTRL_D: Final = "\x04"
+CTRL_Q: Final = "\x11"
 
 
 class Terminal:
@@ -89,6 +90,10 @@ class Terminal:
         if self.process.returncode is None:
             self.process.kill()
             self.wait()
+
+
+Start = Callable[..., Terminal]
+"""Function that starts a program on a terminal with the arguments that it is given."""
 
 
 class Screen:
