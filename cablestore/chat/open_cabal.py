@@ -12,13 +12,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Final, TypeVar
 
 from cablestore.chat.cabal import CabalNews, ChannelEntry, Member, PrivateAct
 from cablestore.chat.hosting import HostedNode, WatchedNode
 from cablestore.errors import ChangesCursorError, InvitationError, StoreClosedError
 from cablestore.moderation import Seed
-from cablestore.peers import Invitation
+from cablestore.peers import Address, Invitation
 from cablestore.store.changes import Change
 from cablestore.store.display import User
 from cablestore.store.queries import Page
@@ -38,6 +39,14 @@ MAX_MENTIONS: Final = 200
 """Messages that name the user and are marked on the screen: the latest of the channel."""
 MAX_FOUND: Final = 100
 """Messages that one search shows."""
+
+
+def _names_a_host(address: Address) -> bool:
+    """Tell whether others may connect to an address where a node listens: not to 0.0.0.0, which is all of its own."""
+    try:
+        return not ip_address(address.host.partition("%")[0]).is_unspecified
+    except ValueError:
+        return True
 
 
 class OpenCabal:
@@ -312,7 +321,7 @@ class OpenCabal:
         def read(store: CableStore) -> str:
             seed = store.moderation.seed
             is_in_force = seed is not None and seed.revoked_at_ms is None
-            peers = tuple(dict.fromkeys((*node.listening, *node.connect)))
+            peers = tuple(dict.fromkeys((*filter(_names_a_host, node.listening), *node.connect)))
             text = Seed(seed.roles, 0).write() if seed is not None and is_in_force else b""
             return str(Invitation(node.cabal_key, peers, text))
 

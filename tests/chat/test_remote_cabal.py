@@ -115,7 +115,7 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
     """On two stores that are equal at first, and equal in the end."""
     dialect, posts = history
     node = WatchedNode(bytes(32), (Address("192.0.2.7", 13333),))
-    node.listening = (Address("127.0.0.1", 1),)
+    node.listening = (Address("0.0.0.0", 1), Address("127.0.0.1", 2))
     every = [(kind, 0, 0, [0]) for kind in range(KINDS)]
 
     def store() -> CableStore:
@@ -148,6 +148,24 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
         stack.callback(remote.close)
         asyncio.run(compare(own, remote))
         assert list(first.dump()) == list(second.dump())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, host: str) -> None:
+    """The user writes a better one into the line."""
+    node = WatchedNode(bytes(32))
+    node.listening = (Address(host, 13333), Address("192.0.2.7", 13333))
+    with CableStore.in_memory() as store, control(store, tmp_path, node):
+        client = RemoteCabal(partial(talk, tmp_path), "client")
+        assert asyncio.run(client.invitation()) == f"cable:{'00' * 32}?peer=192.0.2.7:13333"
+        client.close()
+    node = WatchedNode(None)
+    node.listening = (Address(host, 13333),)
+    with CableStore.in_memory() as store, control(store, tmp_path, node):
+        client = RemoteCabal(partial(talk, tmp_path), "client")
+        with pytest.raises(CableStoreError, match="neither a cabal key nor a peer"):
+            asyncio.run(client.invitation())
+        client.close()
 
 
 # --- news -----------------------------------------------------------------------------------------
