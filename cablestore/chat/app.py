@@ -132,14 +132,8 @@ class ChatApp(App[None]):
         is_asking = len(self.screen_stack) > 1
         works = not is_asking and any(worker.is_running for worker in self.workers)
         happens = any(open_cabal.is_busy for open_cabal in self._open_cabals)
-        return (
-            not self._is_ready
-            or happens
-            or self._is_reading
-            or self._lists_are_old
-            or self.messages.is_loading
-            or works
-        )
+        reads = self._is_reading or self._lists_are_old or self.messages.is_loading
+        return not self._is_ready or happens or reads or works
 
     async def on_mount(self) -> None:
         """Show the first channel, and look for news from now on."""
@@ -156,10 +150,7 @@ class ChatApp(App[None]):
     # --- what is shown -------------------------------------------------------------------------
 
     async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
-        """Show a channel from its end, or around a message.
-
-        Raises OwnerGoneError if the store cannot be reached. What is shown remains then.
-        """
+        """Show a channel from its end, or around a message. If the store cannot be reached, what is shown remains."""
         if self._is_ready:
             await self._mark_read()
         await self._exchange_drafts(place)

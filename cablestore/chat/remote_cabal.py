@@ -47,6 +47,7 @@ _ANSWER_WAIT_S: Final = 60.0
 """Limit for an answer. A process that was stopped (Ctrl-Z) must not keep the screen waiting forever."""
 _DRAFT_WAIT_S: Final = 5.0
 """The same for drafts, which are kept here meanwhile: one that leaves does not want to wait."""
+_SILENT: Final = "`serve` gives no answer: it hangs, or was stopped"
 _GONE: Final = "`serve` has ended: this goes on when it runs again"
 
 
@@ -207,10 +208,10 @@ class _Link:
         self._thread = threading.Thread(target=self._run, args=(connect(),), name="chat-remote", daemon=True)
         self._thread.start()
         try:
-            self._began.result()
-        except CableStoreError:
+            self._began.result(_ANSWER_WAIT_S)
+        except (CableStoreError, TimeoutError) as error:
             self.close()
-            raise
+            raise (OwnerGoneError(_SILENT) if isinstance(error, TimeoutError) else error) from None
 
     def close(self) -> None:
         """End the connection and the thread."""
@@ -307,10 +308,8 @@ class _Link:
                 found = await answer
             return call.read_result(found)
         except TimeoutError:
-            raise OwnerGoneError(f"`serve` gave no answer for {wait_s:.0f} s. What you type here is kept") from None
+            raise OwnerGoneError(f"{_SILENT}. What you type here is kept") from None
         except ValueError as error:
-            if isinstance(error, CableStoreError):
-                raise
             raise CableStoreError(f"`serve` runs another version of cablestore ({error})") from None
         finally:
             del self._calls[number]
