@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from people import ANN, BOB, CYD, START_MS, Person, raws
 from s3 import S3Server, s3_server
 from serving import Served
+from terminals import Start, Terminal
 
 from cablestore import LEGACY, CableStore
 from cablestore.cli import main
@@ -210,6 +212,20 @@ def serving() -> Iterator[Callable[..., Served]]:
         served.process.wait()
         assert served.process.stdout is not None
         served.process.stdout.close()
+
+
+@pytest.fixture
+def start_chat(tmp_path: Path) -> Iterator[Start]:
+    """Yield a function that starts `cablestore chat` on a terminal of its own; end what still runs after the test."""
+    started: list[Terminal] = []
+
+    def start(*arguments: str) -> Terminal:
+        started.append(Terminal([sys.executable, "-m", "cablestore", "chat", *arguments], tmp_path))
+        return started[-1]
+
+    yield start
+    for terminal in started:
+        terminal.kill()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
@@ -19,17 +20,17 @@ from textual.css.query import NoMatches
 from textual.widgets import Static
 
 from cablestore.chat import commands
+from cablestore.chat.cabal import Cabal, CabalNews, ChannelEntry, Member
 from cablestore.chat.command_runner import CommandRunner
 from cablestore.chat.line_list import Line, LineList
 from cablestore.chat.lines import ChannelPlace, channel_line, counted, heading, listed, member_line, next_unread
 from cablestore.chat.look import DARK, LIGHT
 from cablestore.chat.message_list import MessageList
-from cablestore.chat.open_cabal import CabalNews, ChannelEntry, Member, OpenCabal
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen, QuestionScreen
 from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES, short_name
 from cablestore.chat.typing_box import TypingBox
-from cablestore.errors import CableStoreError
+from cablestore.errors import CableStoreError, OwnerGoneError
 from cablestore.store.display import Message
 
 _LOOK_S: Final = 0.1
@@ -74,7 +75,7 @@ class ChatApp(App[None]):
     ]
 
     def __init__(
-        self, open_cabals: Sequence[OpenCabal], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
+        self, open_cabals: Sequence[Cabal], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
     ) -> None:
         """Show these cabals, first of all a channel of the first one. Times are those of `zone`."""
         super().__init__()
@@ -116,7 +117,7 @@ class ChatApp(App[None]):
             yield Static("F1 help", id="hints", markup=False)
 
     @property
-    def open_cabal(self) -> OpenCabal:
+    def open_cabal(self) -> Cabal:
         """The cabal that is shown."""
         return self._open_cabals[self._place.cabal]
 
@@ -141,14 +142,8 @@ class ChatApp(App[None]):
         is_asking = len(self.screen_stack) > 1
         works = not is_asking and any(worker.is_running and worker.group != _NEWS for worker in self.workers)
         happens = any(open_cabal.is_busy for open_cabal in self._open_cabals)
-        return (
-            not self._is_ready
-            or happens
-            or self._is_reading
-            or self._lists_are_old
-            or self.messages.is_loading
-            or works
-        )
+        reads = self._is_reading or self._lists_are_old or self.messages.is_loading
+        return not self._is_ready or happens or reads or works
 
     async def on_mount(self) -> None:
         """Show the first channel, and look for news from now on."""
@@ -158,14 +153,14 @@ class ChatApp(App[None]):
             joined = [entry.name for entry in self._channels[0] if entry.is_joined]
             known = joined or [entry.name for entry in self._channels[0]] or [FIRST_CHANNEL]
             self._place = ChannelPlace(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
-        await self._open(self._place)
+        await self._try(self._open(self._place))
         self._follow_news()
         self._is_ready = True
 
     # --- what is shown -------------------------------------------------------------------------
 
     async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
-        """Show a channel from its end, or around a message."""
+        """Show a channel from its end, or around a message. If the store cannot be reached, what is shown remains."""
         if self._is_ready:
             self._mark_read()
         await self._exchange_drafts(place)
@@ -178,13 +173,13 @@ class ChatApp(App[None]):
 
     async def _exchange_drafts(self, place: ChannelPlace) -> None:
         """Keep what is typed for the channel that is left, and show what was typed for the other one."""
+        draft = self._drafts.get(place)
+        if draft is None:
+            draft = await self._open_cabals[place.cabal].draft(place.channel)
         self._take_draft()
         self._do(self._keep_drafts)
         if place != self._place or not self._is_ready:
-            unwritten = self._drafts.get(place)
-            self.typing.show(
-                await self._open_cabals[place.cabal].draft(place.channel) if unwritten is None else unwritten
-            )
+            self.typing.show(draft)
 
     def _take_draft(self) -> None:
         draft = self.typing.take_draft() if self._is_ready else None
@@ -227,16 +222,19 @@ class ChatApp(App[None]):
             self.messages.update_rows()
 
     async def _read_lists(self) -> None:
+        """Read the lists again. Those of a store that cannot be reached remain until it tells that it is back."""
         place = self._place
         open_cabal = self._open_cabals[place.cabal]
         for number, each in enumerate(self._open_cabals):
-            self._channels[number] = await each.channels()
-        members = await open_cabal.members(place.channel) if place.channel else []
-        own_name = await open_cabal.own_name()
-        mentions = await open_cabal.mentions(place.channel) if place.channel else frozenset()
-        if place != self._place:  # another channel is shown by now, and its lists are being read
-            return
-        self._members, self._own_name, self.messages.mentions = members, own_name, mentions
+            with suppress(OwnerGoneError):
+                self._channels[number] = await each.channels()
+        with suppress(OwnerGoneError):
+            members = await open_cabal.members(place.channel) if place.channel else []
+            own_name = await open_cabal.own_name()
+            mentions = await open_cabal.mentions(place.channel) if place.channel else frozenset()
+            if place != self._place:  # another channel is shown by now, and its lists are being read
+                return
+            self._members, self._own_name, self.messages.mentions = members, own_name, mentions
         self._lists_are_old = False
         self._show_lists()
 
@@ -288,7 +286,11 @@ class ChatApp(App[None]):
             self._is_reading = True
             began = time.monotonic()
             try:
-                await self._try(self._take_news())
+                await self._take_news()
+            except OwnerGoneError:
+                self._show_state()  # which says so
+            except CableStoreError as error:
+                self.tell(str(error))
             except NoMatches:  # the widgets go before a look that is under way when the client ends
                 if self.is_running:
                     raise
@@ -316,7 +318,13 @@ class ChatApp(App[None]):
         if not (held and self.messages.is_at_end and self.app_focus) or self._marked.get(place) == held[-1].cursor:
             return
         self._marked[place] = held[-1].cursor
-        self._do(partial(self.open_cabal.mark_read, place.channel, held[-1].cursor))
+        self._do(partial(self._write_mark, place, held[-1].cursor))
+
+    async def _write_mark(self, place: ChannelPlace, upto: str) -> None:
+        try:
+            await self._open_cabals[place.cabal].mark_read(place.channel, upto)
+        except OwnerGoneError:  # it is marked when the store is back
+            self._marked.pop(place, None)
 
     async def _take(self, news: CabalNews) -> None:
         """Draw what is new in the channel that is shown."""
@@ -347,6 +355,7 @@ class ChatApp(App[None]):
         try:
             page = await self.open_cabal.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
         except CableStoreError as error:
+            self.messages.is_loading = False
             self.tell(str(error))
             return
         if timeline is not self.messages.timeline:
@@ -392,7 +401,7 @@ class ChatApp(App[None]):
 
         async def show(message: Message | None) -> None:
             if message is not None:
-                await self._open(ChannelPlace(cabal, message.channel), message)
+                await self._try(self._open(ChannelPlace(cabal, message.channel), message))
 
         self.push_screen(FoundScreen(text, page, self._zone), show)
 
@@ -451,19 +460,19 @@ class ChatApp(App[None]):
         places = [place for place, _ in listed(self._channels)]
         if places:
             at = places.index(self._place) if self._place in places else -1
-            await self._open(places[(at + by) % len(places)])
+            await self._try(self._open(places[(at + by) % len(places)]))
 
     async def action_next_unread(self) -> None:
         """Show the next channel of the list that has unread messages and is not muted."""
         if (place := next_unread(self._channels, self._place)) is None:
             self.tell("No other channel has unread messages")
         else:
-            await self._open(place)
+            await self._try(self._open(place))
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Show a channel that was clicked, or begin a message to a member."""
         if isinstance(event.key, ChannelPlace):
-            await self._open(event.key)
+            await self._try(self._open(event.key))
             self.typing.focus()
         elif isinstance(event.key, str):
             self.typing.insert(f"@{event.key} ")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from cablestore.chat import commands
-from cablestore.chat.open_cabal import OpenCabal
+from cablestore.chat.cabal import Cabal, PrivateAct
 from cablestore.errors import CableStoreError
 
 
@@ -14,7 +14,7 @@ class Client(Protocol):
     """The client, as commands see it."""
 
     @property
-    def open_cabal(self) -> OpenCabal:
+    def open_cabal(self) -> Cabal:
         """The cabal that is shown."""
 
     @property
@@ -103,4 +103,4 @@ class CommandRunner:
                 if found
                 else f"no user here is called {typed.argument!r}, or has a public key that begins so"
             )
-        await open_cabal.moderate(typed.command, users=[found[0].public_key])
+        await open_cabal.moderate(cast(PrivateAct, typed.command), users=[found[0].public_key])

@@ -1,10 +1,12 @@
-"""A node in a thread and on an event loop of its own, so that the posts of peers never wait in front of a key."""
+"""The node of a cabal: one that the client runs in a thread of its own, or one that runs elsewhere in this process.
+
+On an event loop of its own, the posts of peers never wait in front of a key.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
@@ -21,31 +23,45 @@ class Hosting(NamedTuple):
     connect: tuple[Address, ...] = ()
 
 
+class WatchedNode:
+    """What clients show of a node: who is connected, and where it listens. It is read in any thread."""
+
+    def __init__(self, cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> None:
+        """Describe a node with this cabal key, which stays connected to these peers."""
+        self.cabal_key: Final = cabal_key
+        self.connect: Final = connect
+        self.listening: tuple[Address, ...] = ()
+        """Where peers may connect."""
+        self.peers: tuple[Peer, ...] = ()
+        """Who is connected, as it was at the last change."""
+
+    async def watch(self, node: Node) -> None:
+        """Keep the peers up to date until the node stops. On its loop."""
+        events = node.peer_events()
+        self.peers = tuple(node.peers())
+        try:
+            async for _ in events:
+                self.peers = tuple(node.peers())
+        finally:
+            self.peers = ()
+
+
 class HostedNode:
     """The node of a store that is open. `close` it before the store."""
 
     def __init__(self, store: CableStore, hosting: Hosting) -> None:
         """Start the node. Raises NodeError if an address cannot be listened on."""
         self._store = store
-        self.hosting: Final = hosting
-        self._peers: list[Peer] = []
-        self._started: Future[tuple[Node, Sequence[Address], asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._hosting: Final = hosting
+        self.watched: Final = WatchedNode(hosting.settings.cabal_key, hosting.connect)
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=self._run, name="chat-node", daemon=True)
         self._thread.start()
         try:
-            self._node, self.listening, self._loop, self._stop = self._started.result()
+            self._loop, self._stop = self._started.result()
         except CableStoreError:
             self._thread.join()
             raise
-
-    @property
-    def peers(self) -> list[Peer]:
-        """Who is connected, as it was at the last change. In any thread."""
-        return self._peers
-
-    def connect(self, address: Address) -> None:
-        """Stay connected to a peer from now on."""
-        self._loop.call_soon_threadsafe(self._node.keep_connected, address)
 
     def close(self) -> None:
         """End the node in good order: what was written goes out, what arrived is stored."""
@@ -62,18 +78,12 @@ class HostedNode:
 
     async def _serve(self) -> None:
         stop = asyncio.Event()
-        async with Node(self._store, self.hosting.settings) as node:
-            listening = [await node.listen(address) for address in self.hosting.listen]
-            for address in self.hosting.connect:
+        async with Node(self._store, self._hosting.settings) as node:
+            for address in self._hosting.listen:
+                self.watched.listening += (await node.listen(address),)
+            for address in self._hosting.connect:
                 node.keep_connected(address)
-            watching = asyncio.create_task(self._watch(node))
-            self._started.set_result((node, listening, asyncio.get_running_loop(), stop))
+            watching = asyncio.create_task(self.watched.watch(node))
+            self._started.set_result((asyncio.get_running_loop(), stop))
             await stop.wait()
             watching.cancel()
-
-    async def _watch(self, node: Node) -> None:
-        """Keep the list of peers, which must be read on the loop of the node."""
-        events = node.peer_events()
-        self._peers = node.peers()
-        async for _ in events:
-            self._peers = node.peers()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cablestore import limits
+from cablestore.chat.cabal import ChannelEntry, Member
 from cablestore.chat.line_list import Line
-from cablestore.chat.open_cabal import ChannelEntry, Member
 from cablestore.chat.safe_text import clean
 from cablestore.chat.timeline import short_name
 from cablestore.moderation import UserRole

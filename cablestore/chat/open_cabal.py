@@ -1,4 +1,4 @@
-"""One cabal that is open in the client: its store, its node, its threads. The one module that calls a store.
+"""A cabal whose store this process has open: its store, its node, its threads. The one module that calls a store.
 
 Reads and writes run in threads of the cabal, at most one of each at a time: the event loop that shows keys never
 waits for the store. What happens in the store is gathered as `CabalNews`, whose size has a bound: after a flood it says
@@ -12,24 +12,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final, TypeVar
 
-from cablestore.chat.hosting import HostedNode, Hosting
+from cablestore.chat.cabal import CabalNews, ChannelEntry, Member, PrivateAct
+from cablestore.chat.hosting import HostedNode, WatchedNode
 from cablestore.errors import ChangesCursorError, InvitationError, StoreClosedError
-from cablestore.moderation import Seed, UserRole
-from cablestore.peers import Invitation
-from cablestore.store.changes import (
-    Change,
-    MessageAdded,
-    MessageDeleted,
-    MessageHidden,
-    MessageShown,
-    ModerationChanged,
-    NameChanged,
-    UserHidden,
-    UserShown,
-)
+from cablestore.moderation import Seed
+from cablestore.peers import Address, Invitation
+from cablestore.store.changes import Change
 from cablestore.store.display import User
 from cablestore.store.queries import Page
 from cablestore.store.searching import SearchPage
@@ -52,67 +43,24 @@ MAX_FOUND: Final = 100
 """Messages that one search shows."""
 
 
-_EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
-"""Changes after which any message may look different."""
-
-
-@dataclass
-class CabalNews:
-    """What may have changed. With `is_all` it is everything."""
-
-    channels: dict[str, int] = field(default_factory=dict)
-    """Channels with changed messages, and from which time on; 0 if messages may be gone or hidden."""
-    has_lists: bool = False
-    is_all: bool = False
-
-    def add(self, change: Change) -> None:
-        """Note a change."""
-        self.has_lists = True
-        if isinstance(change, MessageAdded):
-            since = self.channels.get(change.channel, change.message.timestamp_ms)
-            self.channels[change.channel] = min(change.message.timestamp_ms, since)
-        elif isinstance(change, MessageDeleted | MessageHidden | MessageShown) and change.channel is not None:
-            self.channels[change.channel] = 0
-        elif isinstance(change, (*_EVERYTHING, MessageDeleted)):
-            self.is_all = True
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing changed."""
-        return not (self.has_lists or self.is_all)
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelEntry:
-    """A channel as the list of channels shows it."""
-
-    name: str
-    topic: str = ""
-    members: int = 0
-    is_joined: bool = False
-    unread: int = 0
-    mentions: int = 0
-    is_muted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of a channel as the list of members shows it."""
-
-    public_key: bytes
-    name: str
-    role: UserRole
-    is_hidden: bool
-    is_self: bool
+def _names_a_host(address: Address) -> bool:
+    """Tell whether others may connect to an address where a node listens: not to 0.0.0.0, which is all of its own."""
+    try:
+        return not ip_address(address.host.partition("%")[0]).is_unspecified
+    except ValueError:
+        return True
 
 
 class OpenCabal:
-    """A store that is open, with its node if it hosts one. `close` it at the end."""
+    """A `Cabal` of a store that is open, with the node that connects it to peers, if there is one.
 
-    def __init__(self, store: CableStore, label: str, hosting: Hosting | None = None) -> None:
-        """Show an open store under a label. Raises NodeError if the node cannot start."""
-        self.label: Final = label
-        self.own_key: Final = store.identity.public_key
+    At the end, `close` also closes the store, and `stop` leaves it open.
+    """
+
+    def __init__(self, store: CableStore, label: str, node: HostedNode | WatchedNode | None = None) -> None:
+        """Show an open store under a label. A hosted node is closed with the store."""
+        self.label = label
+        self._own_key: Final = store.identity.public_key
         self._store = store
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="chat-read")
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
@@ -121,22 +69,34 @@ class OpenCabal:
         """The number of the last event that is in the news."""
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._node = None if hosting is None else HostedNode(store, hosting)
+        self._hosted = node if isinstance(node, HostedNode) else None
+        self._node: WatchedNode | None = node.watched if isinstance(node, HostedNode) else node
         self._follower = threading.Thread(target=self._follow, name="chat-follow", daemon=True)
         self._searcher = threading.Thread(target=self._find_mentions, name="chat-mentions", daemon=True)
         for thread in (self._follower, self._searcher):
             thread.start()
 
+    def stop(self) -> None:
+        """End the threads. The store stays open."""
+        self._closing.set()
+        for pool in (self._writes, self._reads):
+            pool.shutdown(cancel_futures=True)
+        for thread in (self._follower, self._searcher):
+            thread.join()
+
     def close(self) -> None:
         """End the node and the threads, and close the store."""
         self._closing.set()
         self._writes.shutdown(cancel_futures=True)  # what is written last, the node gives to peers
-        if self._node is not None:
-            self._node.close()
-        self._reads.shutdown(cancel_futures=True)
-        for thread in (self._follower, self._searcher):
-            thread.join()
+        if self._hosted is not None:
+            self._hosted.close()
+        self.stop()
         self._store.close()
+
+    @property
+    def own_key(self) -> bytes:
+        """The public key of the user."""
+        return self._own_key
 
     # --- what happens --------------------------------------------------------------------------
 
@@ -151,17 +111,25 @@ class OpenCabal:
         """Whether something happened that is not among the news that were taken."""
         return not self._news.is_empty or self._searcher.is_alive() or self._seen != self._store.last_sequence
 
+    @property
+    def seen(self) -> int:
+        """The number of the last event that is among the news, taken or not."""
+        return self._seen
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the last event in the store."""
+        return self._store.last_sequence
+
     def _follow(self) -> None:
-        cursor, seen = self._store.cursor, self._seen
-        while not self._closing.is_set():
-            try:
+        with suppress(StoreClosedError):
+            cursor, seen = self._store.cursor, self._seen
+            while not self._closing.is_set():
                 if self._store.wait(seen, _LOOK_S):
                     self._closing.wait(_GATHER_S)
                     seen, before = self._store.last_sequence, seen
                     cursor = self._gather(cursor, is_flood=seen - before > MAX_EVENTS)
                     self._seen = seen
-            except StoreClosedError:
-                return
 
     def _gather(self, cursor: str, *, is_flood: bool) -> str:
         """Take what changed after a cursor into the news. Returns the next cursor."""
@@ -318,22 +286,23 @@ class OpenCabal:
         """Delete an own message, here and on peers."""
         await self.write(lambda store: store.delete(digest))
 
-    async def moderate(
-        self,
-        act: str,
-        users: Sequence[bytes] = (),
-        posts: Sequence[bytes] = (),
-    ) -> None:
-        """Hide, unhide, block or unblock users, or hide single messages: `act` is the name of a method of Moderator.
+    async def moderate(self, act: PrivateAct, users: Sequence[bytes] = (), posts: Sequence[bytes] = ()) -> None:
+        """Hide, unhide, block or unblock users, or hide or unhide single messages.
 
         This is for the user alone. The act stays here.
         """
 
         def run(store: CableStore) -> None:
-            if act in {"hide", "unhide"}:
-                getattr(store.moderation, act)(users=users, posts=posts, private=True)
-            else:
-                getattr(store.moderation, act)(users, private=True)
+            moderator = store.moderation
+            match act:
+                case "hide":
+                    moderator.hide(users=users, posts=posts, private=True)
+                case "unhide":
+                    moderator.unhide(users=users, posts=posts, private=True)
+                case "block":
+                    moderator.block(users, private=True)
+                case "unblock":
+                    moderator.unblock(users, private=True)
 
         await self.write(run)
 
@@ -346,7 +315,7 @@ class OpenCabal:
             return "offline"
         peers = self._node.peers
         if not peers:
-            return "connecting" if self._node.hosting.connect else "no peers yet"
+            return "connecting" if self._node.connect else "no peers yet"
         in_step = sum(peer.is_in_step is True for peer in peers)
         number = f"{len(peers)} peer{'' if len(peers) == 1 else 's'}"
         return number + (", in step" if in_step == len(peers) else "")
@@ -365,13 +334,13 @@ class OpenCabal:
         """Return the text that others join this cabal with. Raises InvitationError if nobody could use it."""
         if self._node is None:
             raise InvitationError("this client is offline: start it with --listen, --connect or --invitation")
-        hosting, listening = self._node.hosting, self._node.listening
+        node = self._node
 
         def read(store: CableStore) -> str:
             seed = store.moderation.seed
             is_in_force = seed is not None and seed.revoked_at_ms is None
-            peers = tuple(dict.fromkeys((*listening, *hosting.connect)))
+            peers = tuple(dict.fromkeys((*filter(_names_a_host, node.listening), *node.connect)))
             text = Seed(seed.roles, 0).write() if seed is not None and is_in_force else b""
-            return str(Invitation(hosting.settings.cabal_key, peers, text))
+            return str(Invitation(node.cabal_key, peers, text))
 
         return await self.read(read)

@@ -1,4 +1,4 @@
-"""The command `chat`: opens stores and shows them on the terminal."""
+"""The command `chat`: opens stores, or reaches those that `serve` has open, and shows them on the terminal."""
 
 from __future__ import annotations
 
@@ -7,30 +7,48 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from cablestore.chat.hosting import Hosting
+from cablestore.chat.hosting import HostedNode, Hosting
 from cablestore.cli.options import all_of, default_store
+from cablestore.cli.output import safe
+from cablestore.cli.remote import talk
 from cablestore.cli.serve import join_with_seed
 from cablestore.cli.serve_options import AddressType, invited, peer_options, settings_of
-from cablestore.cli.stores import open_upgraded
+from cablestore.cli.stores import open_store, open_upgraded
 from cablestore.cli.values import PathValue, channel_name
+from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
 from cablestore.extras import naming_extras
 from cablestore.peers import Address
 
 if TYPE_CHECKING:
-    from cablestore.chat.open_cabal import OpenCabal
+    from cablestore.chat.cabal import Cabal
+    from cablestore.chat.remote_cabal import RemoteCabal
+
+_OF_A_NODE: Final = (
+    "listen",
+    "connect",
+    "invitation",
+    "cabal_key",
+    "channels",
+    "prologue",
+    "separate_static_key",
+)
+"""Options that say how a node is run."""
 
 
-class Cabal(NamedTuple):
+class CabalChoice(NamedTuple):
     """A store to show, and how its node is run; None without one."""
 
     path: Path
     hosting: Hosting | None
     seed: str | None
+    node_options: tuple[str, ...]
+    """Options of a node that were given."""
 
 
 class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
@@ -95,48 +113,95 @@ def chat(
 ) -> int:
     """Chat on this terminal. F1 shows the keys.
 
-    Without addresses and invitations it is offline, and shows what is in the store. Options can also be set in the
-    environment, as CABLESTORE_CHAT_CABAL_KEY and so on.
+    On a store that a running `serve` has open, the client works through it and uses its connections; several clients
+    can do so at once. Otherwise the client opens the store and is a peer itself. Without addresses and invitations it
+    is offline then, and shows what is in the store.
+
+    Options can also be set in the environment, as CABLESTORE_CHAT_CABAL_KEY and so on.
     """
     with naming_extras("a client on the terminal needs"):
         from cablestore.chat.app import ChatApp  # noqa: PLC0415 - needs an extra
     del chosen["create"]
     if not (sys.stdout.isatty() and (sys.stdin.isatty() or str(chosen["invitation"]) == "-")):
         raise click.UsageError("chat needs a terminal for input and output; `cablestore log` prints messages")
-    cabals = [_cabal(path, listen, connect, chosen)]
+    choices = [_chosen_cabal(path, listen, connect, chosen)]
     for further, invitation in others:
         more = chosen | {"cabal_key": None, "invitation": invitation}
-        cabals.append(_cabal(further, (), (), more))
+        choices.append(_chosen_cabal(further, (), (), more))
     logging.getLogger("cablestore").addHandler(logging.NullHandler())  # a line of a log would break the screen
     with ExitStack() as stack:
-        app = ChatApp([_open_cabal(stack, cabal) for cabal in cabals], channel=channel or "", light=light)
+        app = ChatApp([_open_cabal(stack, choice) for choice in choices], channel=channel or "", light=light)
         app.run()
     return app.return_code or 0
 
 
-def _cabal(path: Path, listen: tuple[Address, ...], connect: tuple[Address, ...], chosen: dict[str, Any]) -> Cabal:
+def _chosen_cabal(
+    path: Path, listen: tuple[Address, ...], connect: tuple[Address, ...], chosen: dict[str, Any]
+) -> CabalChoice:
+    given = chosen | {"listen": listen, "connect": connect}
+    node_options = tuple(f"--{name.replace('_', '-')}" for name in _OF_A_NODE if given[name])
     chosen = dict(chosen)
     invitation = invited(chosen)
     if invitation is not None:
         connect = tuple(dict.fromkeys((*connect, *invitation.peers)))
     settings = replace(settings_of(chosen), reconciles=True)
-    return Cabal(
+    return CabalChoice(
         path,
         Hosting(settings, listen, connect) if listen or connect else None,
         invitation.seed.hex() if invitation is not None and invitation.seed else None,
+        node_options,
     )
 
 
-def _open_cabal(stack: ExitStack, cabal: Cabal) -> OpenCabal:
-    """Open a store. It is closed with the stack."""
-    from cablestore.chat.open_cabal import OpenCabal  # noqa: PLC0415 - needs an extra
+def _open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
+    """Open a store, or reach the process that serves it. It is closed with the stack."""
+    from cablestore.chat.open_cabal import OpenCabal  # noqa: PLC0415 - other commands do not need it
 
-    store = stack.enter_context(open_upgraded(cabal.path))
-    if cabal.seed is not None:
-        join_with_seed(store, cabal.seed)
-    open_cabal = OpenCabal(store, cabal.path.resolve().name, cabal.hosting)
+    label = choice.path.resolve().name
+    try:
+        store = stack.enter_context(open_upgraded(choice.path))
+    except StoreLockedError as error:
+        return _served_cabal(stack, choice, label, error)
+    if choice.seed is not None:
+        join_with_seed(store, choice.seed)
+    node = None if choice.hosting is None else HostedNode(store, choice.hosting)
+    open_cabal = OpenCabal(store, label, node)
     stack.callback(open_cabal.close)
     return open_cabal
+
+
+def _served_cabal(stack: ExitStack, choice: CabalChoice, label: str, locked: StoreLockedError) -> Cabal:
+    """Reach the process that serves a store. Raises `locked` if the one that has it open serves nobody."""
+    from cablestore.chat.remote_cabal import RemoteCabal  # noqa: PLC0415 - other commands do not need it
+
+    path = choice.path.absolute()
+    try:
+        remote = RemoteCabal(partial(talk, path), label)
+    except OwnerGoneError:
+        raise locked from None
+    stack.callback(_end, remote, path)
+    if choice.node_options:
+        raise click.UsageError(
+            f"`serve` has the store at {choice.path} open, and connects it to peers. Leave out "
+            f"{', '.join(choice.node_options)}, or end `serve` first"
+        )
+    return remote
+
+
+def _end(remote: RemoteCabal, path: Path) -> None:
+    """Close a cabal. Drafts that `serve` did not get, because it is gone, are put into the store, or shown."""
+    remote.close()
+    drafts = remote.unsent_drafts
+    if not drafts:
+        return
+    try:
+        with open_store(path, create=False) as store:
+            for channel, text in drafts.items():
+                store.local.set_draft(channel, text)
+    except CableStoreError as error:
+        click.echo(f"cablestore: what you began to write is not in the store: {error}", err=True)
+        for channel, text in drafts.items():
+            click.echo(f"  #{safe(channel)}: {safe(text)}", err=True)
 
 
 COMMANDS: Final = (chat,)

@@ -6,6 +6,9 @@ A client sends one line of JSON, a `ControlRequest`. While the command runs, the
 field each: `out` and `err`, text to print unchanged; `note`, a remark that the client prints in its own style; `usage`,
 an error in the command line; and at the end `exit`, the exit status. Without an `exit` the command was cut off.
 
+A command may also begin a conversation: the server sends one line with the field `begin`, and what both send from then
+on is between the command and the client.
+
 This module knows no commands: the server is given a function that runs them.
 """
 
@@ -28,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from cablestore import limits
-from cablestore.errors import OwnerGoneError, StorageError, StoreClosedError
+from cablestore.errors import CableStoreError, OwnerGoneError, StorageError, StoreClosedError
 
 NAME: Final = "control.sock"
 """Name of the socket in the store's folder."""
@@ -49,6 +52,8 @@ _CLOSING_WAIT_S: Final = 10.0
 """How long `close` waits for running commands."""
 _ACCEPT_AGAIN_S: Final = 0.1
 _RECEIVED_SIZE_BYTES: Final = 65_536
+_BEGIN_WAIT_S: Final = 10.0
+"""How long a client waits until a conversation begins."""
 _CTRL_C_SEEN_S: Final = 0.5
 
 
@@ -118,6 +123,13 @@ class ControlReply:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._is_conversation = False
+
+    def begin_conversation(self) -> socket.socket:
+        """Tell the client that a conversation begins, and return the connection. No line is sent any more."""
+        self._send({"begin": True})
+        self._is_conversation = True
+        return self._connection
 
     def write(self, kind: Kind, text: str) -> None:
         """Send a piece of output. Raises ConnectionAbortedError if the client is gone."""
@@ -125,7 +137,8 @@ class ControlReply:
 
     def end(self, status: int) -> None:
         """Send the exit status, the last line."""
-        self._send({"exit": status})
+        if not self._is_conversation:
+            self._send({"exit": status})
 
     def is_wanted(self) -> bool:
         """Tell whether the client is still connected. Data after its request is discarded."""
@@ -312,6 +325,26 @@ def ask(connection: socket.socket, request: ControlRequest) -> Iterator[tuple[st
         yield kind, value
         if kind == "exit":
             return
+
+
+def begin_conversation(connection: socket.socket, request: ControlRequest) -> None:
+    """Send a request and wait until its conversation begins. Nothing that is sent later was read.
+
+    Raises OwnerGoneError if there is no answer, and CableStoreError with the server's reason if it refuses.
+    """
+    connection.settimeout(_BEGIN_WAIT_S)
+    line = bytearray()
+    try:
+        connection.sendall(request.encode())
+        while not line.endswith(b"\n"):
+            line += connection.recv(1) or b"{}\n"
+        [(kind, value)] = json.loads(line).items()
+    except (OSError, ValueError, AttributeError):
+        raise OwnerGoneError(
+            "the process that has the store open gave no answer: it has just ended, or hangs"
+        ) from None
+    if kind != "begin":
+        raise CableStoreError(str(value).strip().removeprefix("cablestore: "))
 
 
 def _lines(connection: socket.socket) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,20 +13,34 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from io import StringIO, TextIOBase
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
 import click
 
 from cablestore.cli.commands import load_all
-from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param, ask, connect
+from cablestore.cli.control_socket import (
+    MAX_WIDTH,
+    ControlReply,
+    ControlRequest,
+    ControlServer,
+    Param,
+    ask,
+    begin_conversation,
+    connect,
+)
 from cablestore.cli.output import Output, zone_named
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.terminal import Console
-from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
+from cablestore.errors import CableStoreError, OwnerGoneError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.extras import naming_extras
 from cablestore.files import ObjectFolder
 from cablestore.store.store import CableStore
 
+if TYPE_CHECKING:
+    from cablestore.chat.hosting import WatchedNode
+
+_TALK: Final = "chat"
+"""The command that begins the conversation of `cablestore.chat.wire`."""
 _HEIGHT: Final = 25
 """Lines of the client's terminal. No output depends on it, but without it rich would ask the server's terminal."""
 
@@ -153,23 +168,58 @@ def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.getvalue().splitlines()]
 
 
+def talk(path: Path) -> socket.socket:
+    """Return a connection on which the process with the open store serves a `chat.remote_cabal.RemoteCabal`.
+
+    Raises OwnerGoneError if there is no such process, CableStoreError if it refuses.
+    """
+    from cablestore.chat.wire import VERSION  # noqa: PLC0415 - most commands do not need it
+
+    connection = connect(path)
+    if connection is None:
+        raise OwnerGoneError(f"no `serve` has the store at {path} open")
+    try:
+        begin_conversation(connection, ControlRequest(_TALK, {"version": VERSION}, json=True, width=1, terminal=False))
+    except CableStoreError as error:
+        connection.close()
+        if str(error) == _cannot_run(_TALK):
+            raise CableStoreError(
+                f"the process that has the store at {path} open is of an earlier version of cablestore, which serves no "
+                "client: end it and start it again with this version"
+            ) from None
+        raise
+    return connection
+
+
 # --- the server's side ----------------------------------------------------------------------------
 
 
-def control(store: CableStore, folder: Path) -> ControlServer:
+def control(store: CableStore, folder: Path, node: WatchedNode | None = None) -> ControlServer:
     """Start to run commands for other processes on an open store. Close the returned server before the store.
 
-    Raises StorageError if no socket can be created in the store's folder.
+    `node` is the one that connects the store to peers, for clients to show. Raises StorageError if no socket can be
+    created in the store's folder.
     """
+    from cablestore.chat.service import serve_client  # noqa: PLC0415 - most commands do not need it
+
     load_all()  # not later, when the files may be those of another version
     with suppress(CableStoreError):  # an extra is missing: its commands say so when they are asked for
         _load_offered_later()
-    return ControlServer(folder, partial(run_request, store))
+    return ControlServer(folder, partial(run_request, store, partial(serve_client, store, node)))
 
 
-def run_request(store: CableStore, request: ControlRequest, reply: ControlReply) -> int:
-    """Run a command and send its output and errors to the client. Returns the exit status."""
+def run_request(
+    store: CableStore, serve_client: Callable[[socket.socket], None], request: ControlRequest, reply: ControlReply
+) -> int:
+    """Run a command and send its output and errors to the client. Returns the exit status.
+
+    `serve_client` holds the conversation with a client that wants one.
+    """
     try:
+        if request.command == _TALK:
+            _require_same_version(request)
+            serve_client(reply.begin_conversation())
+            return 0
         with naming_extras():
             offer = _offer(request.command)
             params = _params(offer.command, request.params)
@@ -184,6 +234,16 @@ def run_request(store: CableStore, request: ControlRequest, reply: ControlReply)
         return error.exit_status
 
 
+def _require_same_version(request: ControlRequest) -> None:
+    from cablestore.chat.wire import VERSION  # noqa: PLC0415 - most commands do not need it
+
+    if request.params != {"version": VERSION}:
+        raise CableStoreError(
+            "the process that has the store open serves clients of another version of cablestore: run the same version "
+            "in both"
+        )
+
+
 def _load_offered_later() -> None:
     for load in _LATER:
         load()
@@ -195,8 +255,12 @@ def _offer(command: str) -> _Offer:
             _load_offered_later()
     offer = _OFFERS.get(command)
     if offer is None:
-        raise CableStoreError(f"{command!r} cannot run while another process has the store open")
+        raise CableStoreError(_cannot_run(command))
     return offer
+
+
+def _cannot_run(command: str) -> str:
+    return f"{command!r} cannot run while another process has the store open"
 
 
 def _params(command: click.Command, given: dict[str, Param]) -> dict[str, Any]:

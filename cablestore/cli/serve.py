@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
 import sys
@@ -15,6 +16,7 @@ import click
 import structlog
 
 from cablestore import __version__
+from cablestore.chat.hosting import WatchedNode
 from cablestore.cli import values
 from cablestore.cli.invite import inviting
 from cablestore.cli.options import common_options
@@ -101,16 +103,18 @@ def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
     # A new identity is created now, so that a problem with its file is reported now.
     public_key = store.identity.public_key.hex()
     _allow_files(plan.settings.max_peers + _OTHER_FILES)
-    with inviting(store, plan.settings.cabal_key, plan.connect), _controlled(store, path):
+    watched = WatchedNode(plan.settings.cabal_key, plan.connect)
+    with inviting(store, plan.settings.cabal_key, plan.connect), _controlled(store, path, watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
-        status = run_on_loop(_serve(store, out, plan))
+        status = run_on_loop(_serve(store, out, plan, watched))
     _LOG.info("stopped", extra={"store": str(path)})
     return status
 
 
-async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
+async def _serve(store: CableStore, out: Output, plan: ServePlan, watched: WatchedNode) -> int:
     stop = StopSignal()
     async with Node(store, plan.settings) as node:
+        watching = asyncio.create_task(watched.watch(node))
         with ExitStack() as stack:
             if plan.metrics is not None:
                 with naming_extras("metrics need"):
@@ -119,6 +123,7 @@ async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
                 out.say(f"metrics on {address}", metrics=str(address))
             for wanted in plan.listen:
                 found = await node.listen(wanted)
+                watched.listening += (found,)
                 out.say(f"listening on {found}", listening=str(found))
             for wanted in plan.reconcile_listen:
                 found = await node.reconcile_port.listen(wanted)
@@ -129,16 +134,17 @@ async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
                 node.reconcile_port.keep_connected(wanted)
             tell_ready()
             name, status = await stop.wait()
+        watching.cancel()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
     return status
 
 
 @contextmanager
-def _controlled(store: CableStore, path: Path) -> Iterator[None]:
-    """Run commands for other processes during the body, if the file system supports sockets."""
+def _controlled(store: CableStore, path: Path, watched: WatchedNode) -> Iterator[None]:
+    """Run commands for other processes, and serve clients, during the body, if the file system supports sockets."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(control(store, path))
+            stack.enter_context(control(store, path, watched))
         except StorageError as error:
             _LOG.warning("other commands cannot use the store meanwhile", extra={"reason": str(error)})
         yield

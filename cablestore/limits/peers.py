@@ -60,8 +60,8 @@ ANSWER_TIMEOUT_S: Final = 20.0
 lack."""
 
 MAX_CONTROL_CONNECTIONS: Final = 64
-"""Commands of other processes that run at the same time on an open store: each has a thread, and a `log --follow` runs
-for days."""
+"""Commands and clients of other processes that an open store has at the same time: a command has a thread, a client
+four, and a `log --follow` runs for days."""
 
 MAX_CONTROL_REQUEST_SIZE_BYTES: Final = 4_194_304
 """One command with its parameters for an open store: as much as a shell accepts in one line (2 MB on Linux),

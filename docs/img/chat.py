@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 
 from cablestore import LEGACY, CableStore, Identity, Info, Join, Text, Topic, encode_post
 from cablestore.chat.app import ChatApp
-from cablestore.chat.hosting import Hosting
+from cablestore.chat.hosting import HostedNode, Hosting
 from cablestore.chat.open_cabal import OpenCabal
 from cablestore.moderation import UserRole
 
@@ -70,7 +70,7 @@ def garden(hosting: Hosting | None = None) -> Iterator[OpenCabal]:
     """Open the conversation as ann sees it, among peers if a node is hosted."""
     store = CableStore.in_memory(identity=PEOPLE["ann"], clock=lambda: NOW_MS)
     fill(store)
-    open_cabal = OpenCabal(store, "garden club", hosting)
+    open_cabal = OpenCabal(store, "garden club", None if hosting is None else HostedNode(store, hosting))
     try:
         yield open_cabal
     finally:

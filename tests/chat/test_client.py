@@ -1,14 +1,15 @@
-"""The client on stores in memory: what keys and typed commands do, and what comes in while it runs."""
+"""The client on stores in memory, its own ones and served ones: what keys and typed commands do, and what comes in while it runs."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import PICTURES, app_on, cabals_on, new_store, shown
+from chatting import PICTURES, app_on, cabals_on, new_store, served_cabals_on, shown
 from people import ANN, BOB, START_MS, raws
 from textual.events import MouseScrollUp
 
@@ -21,14 +22,24 @@ until = PICTURES.until
 Run = Callable[[ChatApp, Pilot], Awaitable[None]]
 
 
-def drive(run: Run, *stores: CableStore, size: tuple[int, int] = (100, 24)) -> None:
-    async def work() -> None:
-        with cabals_on(*stores) as open_cabals:
-            app = app_on(open_cabals)
-            async with PICTURES.running(app, *size) as pilot:
-                await run(app, pilot)
+Drive = Callable[..., None]
 
-    asyncio.run(work())
+
+@pytest.fixture(params=["own", "served"])
+def drive(request: pytest.FixtureRequest, tmp_path: Path) -> Drive:
+    """Run a client on stores of its own, or on stores that are reached over sockets."""
+
+    def run_client(run: Run, *stores: CableStore, size: tuple[int, int] = (100, 24)) -> None:
+        async def work() -> None:
+            cabals = cabals_on(*stores) if request.param == "own" else served_cabals_on(tmp_path, *stores)
+            with cabals as open_cabals:
+                app = app_on(open_cabals)
+                async with PICTURES.running(app, *size) as pilot:
+                    await run(app, pilot)
+
+        asyncio.run(work())
+
+    return run_client
 
 
 async def enter(app: ChatApp, pilot: Pilot, text: str) -> None:
@@ -48,7 +59,7 @@ def with_history(count: int) -> CableStore:
     return store
 
 
-def test_typed_commands() -> None:
+def test_typed_commands(drive: Drive) -> None:
     store = new_store()
     store.ingest(raws(BOB.named("bob"), BOB.text("default", "from bob")))
 
@@ -77,7 +88,7 @@ def test_typed_commands() -> None:
     drive(run, store)
 
 
-def test_a_text_that_cannot_be_sent_stays_in_the_box() -> None:
+def test_a_text_that_cannot_be_sent_stays_in_the_box(drive: Drive) -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         long = "x" * 5000
         await enter(app, pilot, long)
@@ -89,7 +100,7 @@ def test_a_text_that_cannot_be_sent_stays_in_the_box() -> None:
     drive(run, new_store())
 
 
-def test_what_comes_in_is_shown_and_what_is_deleted_goes() -> None:
+def test_what_comes_in_is_shown_and_what_is_deleted_goes(drive: Drive) -> None:
     store = new_store()
     post = BOB.text("default", "on second thought")
 
@@ -105,7 +116,7 @@ def test_what_comes_in_is_shown_and_what_is_deleted_goes() -> None:
     drive(run, store)
 
 
-def test_a_chosen_message_is_deleted_after_a_question() -> None:
+def test_a_chosen_message_is_deleted_after_a_question(drive: Drive) -> None:
     store = new_store()
     store.text("default", "first")
     store.text("default", "second")
@@ -123,7 +134,7 @@ def test_a_chosen_message_is_deleted_after_a_question() -> None:
     drive(run, store)
 
 
-def test_completion_and_history() -> None:
+def test_completion_and_history(drive: Drive) -> None:
     store = new_store()
     store.ingest(raws(BOB.named("bob"), BOB.join("default"), ANN.named("barbara"), ANN.join("default")))
 
@@ -144,7 +155,7 @@ def test_completion_and_history() -> None:
     drive(run, store)
 
 
-def test_a_draft_waits_in_its_channel() -> None:
+def test_a_draft_waits_in_its_channel(drive: Drive) -> None:
     store = new_store()
     store.text("default", "here")
     store.text("other", "there")
@@ -161,7 +172,7 @@ def test_a_draft_waits_in_its_channel() -> None:
     drive(run, store)
 
 
-def test_the_mouse_chooses_channels_and_messages_and_scrolls() -> None:
+def test_the_mouse_chooses_channels_and_messages_and_scrolls(drive: Drive) -> None:
     store = with_history(100)
     store.text("other", "there")
 
@@ -179,7 +190,7 @@ def test_the_mouse_chooses_channels_and_messages_and_scrolls() -> None:
     drive(run, store)
 
 
-def test_a_search_leads_to_the_message_in_its_channel() -> None:
+def test_a_search_leads_to_the_message_in_its_channel(drive: Drive) -> None:
     pytest.importorskip("apsw")
     store = with_history(1_000)
 
@@ -200,7 +211,7 @@ def test_a_search_leads_to_the_message_in_its_channel() -> None:
     drive(run, store)
 
 
-def test_every_message_is_passed_when_one_scrolls_through_a_long_history() -> None:
+def test_every_message_is_passed_when_one_scrolls_through_a_long_history(drive: Drive) -> None:
     """To the beginning and back, in screens: each message is drawn, in order, and few are held."""
     count = 3 * MAX_HELD
     store = with_history(count)
@@ -230,7 +241,7 @@ def test_every_message_is_passed_when_one_scrolls_through_a_long_history() -> No
     drive(run, store)
 
 
-def test_what_is_read_stays_where_it_is_while_posts_come_in() -> None:
+def test_what_is_read_stays_where_it_is_while_posts_come_in(drive: Drive) -> None:
     store = with_history(500)
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -245,7 +256,7 @@ def test_what_is_read_stays_where_it_is_while_posts_come_in() -> None:
     drive(run, store)
 
 
-def test_a_store_that_is_rebuilt_is_read_again() -> None:
+def test_a_store_that_is_rebuilt_is_read_again(drive: Drive) -> None:
     store = with_history(10)
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

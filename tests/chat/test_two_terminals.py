@@ -6,37 +6,19 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
 from folders import TESTS
-from terminals import Screen, Terminal
+from terminals import CTRL_Q, Screen, Start
 
 from cablestore import CableStore
 
-CTRL_Q = "\x11"
-Start = Callable[..., Terminal]
 
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    started: list[Terminal] = []
-
-    def begin(*arguments: str) -> Terminal:
-        started.append(Terminal([sys.executable, "-m", "cablestore", "chat", *arguments], tmp_path))
-        return started[-1]
-
-    yield begin
-    for terminal in started:
-        terminal.kill()
-
-
-def test_two_people_talk(start: Start, tmp_path: Path) -> None:
+def test_two_people_talk(start_chat: Start, tmp_path: Path) -> None:
     """Live in both directions: messages, names, topics, channels, deletions; all of it is in the stores afterwards."""
     key = tmp_path / "key"
     key.write_text("5a" * 32)
-    ann = start("-s", "ann", "--listen", "127.0.0.1:0", "--cabal-key", f"@{key}")
+    ann = start_chat("-s", "ann", "--listen", "127.0.0.1:0", "--cabal-key", f"@{key}")
     ann_sees = Screen(ann)
     address = re.search(r"127\.0\.0\.1:[1-9]\d*", ann_sees.shows("127.0.0.1:"))
     assert address is not None
@@ -44,7 +26,7 @@ def test_two_people_talk(start: Start, tmp_path: Path) -> None:
     ann_sees.shows("yet   ann")
     ann.type("is anybody here?")
     ann_sees.shows("ann is anybody here?")
-    bob = start("-s", "bob", "--connect", address[0], "--cabal-key", f"@{key}")
+    bob = start_chat("-s", "bob", "--connect", address[0], "--cabal-key", f"@{key}")
     bob_sees = Screen(bob)
     bob_sees.shows("ann is anybody here?")
     bob_sees.shows("1 peer")
@@ -79,14 +61,14 @@ def test_two_people_talk(start: Start, tmp_path: Path) -> None:
         assert store.check().problems == []
 
 
-def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
-    first = start("-s", "ann")
+def test_bad_input_is_told_in_a_line(start_chat: Start, tmp_path: Path) -> None:
+    first = start_chat("-s", "ann")
     Screen(first).shows("Write a message")
-    second = start("-s", "ann")
+    second = start_chat("-s", "ann")
     assert second.wait() == 2
     assert "is open in process" in second.text
     assert "Traceback" not in second.text
-    third = start("-s", "bob", "--listen", "203.0.113.1:1")
+    third = start_chat("-s", "bob", "--listen", "203.0.113.1:1")
     assert third.wait() == 2
     assert "203.0.113.1:1" in third.text
     assert "Traceback" not in third.text
@@ -103,11 +85,11 @@ def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
     assert not (tmp_path / "cyd").exists()
 
 
-def test_a_store_of_an_earlier_version_is_opened(start: Start, tmp_path: Path) -> None:
+def test_a_store_of_an_earlier_version_is_opened(start_chat: Start, tmp_path: Path) -> None:
     """Its views are rebuilt first."""
     with tarfile.open(TESTS / "released" / "0.7.0.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
-    client = start("-s", "store")
+    client = start_chat("-s", "store")
     Screen(client).shows("Write a message")
     assert client.end(CTRL_Q) == 0
     with CableStore.open(tmp_path / "store", create=False) as store:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +15,11 @@ from folders import ROOT
 
 from cablestore import CableStore, Identity
 from cablestore.chat.app import ChatApp
-from cablestore.chat.hosting import Hosting
+from cablestore.chat.cabal import Cabal
+from cablestore.chat.hosting import HostedNode, Hosting
 from cablestore.chat.open_cabal import OpenCabal
+from cablestore.chat.remote_cabal import RemoteCabal
+from cablestore.cli.remote import control, talk
 
 GOLDEN = ROOT / "tests" / "chat" / "screens"
 
@@ -35,7 +39,11 @@ PICTURES: Any = _script()
 @contextmanager
 def cabals_on(*stores: CableStore, hosting: Hosting | None = None) -> Iterator[list[OpenCabal]]:
     """Open stores in the client, offline unless it hosts nodes. They are closed at the end."""
-    found = [OpenCabal(store, f"cabal {number}", hosting) for number, store in enumerate(stores, 1)]
+
+    def opened(store: CableStore, label: str) -> OpenCabal:
+        return OpenCabal(store, label, None if hosting is None else HostedNode(store, hosting))
+
+    found = [opened(store, f"cabal {number}") for number, store in enumerate(stores, 1)]
     try:
         yield found
     finally:
@@ -43,12 +51,27 @@ def cabals_on(*stores: CableStore, hosting: Hosting | None = None) -> Iterator[l
             open_cabal.close()
 
 
+@contextmanager
+def served_cabals_on(scratch: Path, *stores: CableStore) -> Iterator[list[RemoteCabal]]:
+    """Serve stores to a client in this process, over sockets. They are closed at the end."""
+    with ExitStack() as stack:
+        found = []
+        for number, store in enumerate(stores, 1):
+            folder = scratch / f"served {number}"
+            folder.mkdir()
+            stack.callback(store.close)
+            stack.enter_context(control(store, folder))
+            found.append(RemoteCabal(partial(talk, folder), f"cabal {number}"))
+            stack.callback(found[-1].close)
+        yield found
+
+
 def new_store(name: str = "ann", **options: Any) -> CableStore:
     """Return a store of the pictures' ann, or of another person, in memory."""
     return CableStore.in_memory(identity=Identity.derive("chat pictures", name), **options)
 
 
-def app_on(open_cabals: Sequence[OpenCabal], **options: Any) -> ChatApp:
+def app_on(open_cabals: Sequence[Cabal], **options: Any) -> ChatApp:
     return ChatApp(open_cabals, zone=UTC, **options)
 
 

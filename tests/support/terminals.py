@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 _LONG: Final = 400
 """Lines of a screen from which nothing that a tested command prints scrolls away."""
 CTRL_D: Final = "\x04"
+CTRL_Q: Final = "\x11"
 
 
 class Terminal:
@@ -108,6 +109,10 @@ class Terminal:
         if self.process.returncode is None:
             self.process.kill()
             self.wait()
+
+
+Start = Callable[..., Terminal]
+"""Function that starts a program on a terminal with the arguments that it is given."""
 
 
 class Screen:

@@ -1,0 +1,193 @@
+"""A cabal as the client's screens see it: one protocol, whatever has its store open, and the values that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from cablestore.moderation import UserRole
+from cablestore.store.changes import (
+    Change,
+    MessageAdded,
+    MessageDeleted,
+    MessageHidden,
+    MessageShown,
+    ModerationChanged,
+    NameChanged,
+    UserHidden,
+    UserShown,
+)
+from cablestore.store.queries import Page
+from cablestore.store.searching import SearchPage
+
+PrivateAct = Literal["hide", "unhide", "block", "unblock"]
+"""Act of moderation for the user alone."""
+
+_EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
+"""Changes after which any message may look different."""
+
+
+@dataclass
+class CabalNews:
+    """What may have changed. With `is_all` it is everything."""
+
+    channels: dict[str, int] = field(default_factory=dict)
+    """Channels with changed messages, and from which time on; 0 if messages may be gone or hidden."""
+    has_lists: bool = False
+    is_all: bool = False
+
+    def add(self, change: Change) -> None:
+        """Note a change."""
+        self.has_lists = True
+        if isinstance(change, MessageAdded):
+            since = self.channels.get(change.channel, change.message.timestamp_ms)
+            self.channels[change.channel] = min(change.message.timestamp_ms, since)
+        elif isinstance(change, MessageDeleted | MessageHidden | MessageShown) and change.channel is not None:
+            self.channels[change.channel] = 0
+        elif isinstance(change, (*_EVERYTHING, MessageDeleted)):
+            self.is_all = True
+
+    def join(self, later: CabalNews) -> None:
+        """Note what happened later."""
+        for channel, since in later.channels.items():
+            self.channels[channel] = min(since, self.channels.get(channel, since))
+        self.has_lists = self.has_lists or later.has_lists
+        self.is_all = self.is_all or later.is_all
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changed."""
+        return not (self.has_lists or self.is_all)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelEntry:
+    """A channel as the list of channels shows it."""
+
+    name: str
+    topic: str = ""
+    members: int = 0
+    is_joined: bool = False
+    unread: int = 0
+    mentions: int = 0
+    is_muted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a channel as the list of members shows it."""
+
+    public_key: bytes
+    name: str
+    role: UserRole
+    is_hidden: bool
+    is_self: bool
+
+
+class Cabal(Protocol):
+    """A cabal that is open in the client.
+
+    Methods raise CableStoreError: OwnerGoneError if another process has the store and is gone, what the store raises
+    otherwise.
+    """
+
+    label: str
+    """What the cabal is called on the screen."""
+
+    @property
+    def own_key(self) -> bytes:
+        """The public key of the user."""
+
+    # --- what happens --------------------------------------------------------------------------
+
+    def take_news(self) -> CabalNews:
+        """Return what happened since the last call. Never waits."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something happened that is not among the news that were taken, as far as is known here."""
+
+    # --- reading -------------------------------------------------------------------------------
+
+    async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
+        """Return a page of a channel, hidden messages without their text."""
+
+    async def page_from(self, channel: str, start_ms: int, limit: int) -> Page:
+        """Return the messages of a channel from a time on, oldest first."""
+
+    async def channels(self) -> list[ChannelEntry]:
+        """Return all channels: those that the user is a member of first, each group by name."""
+
+    async def members(self, channel: str) -> list[Member]:
+        """Return the members of a channel, those with roles first, then by name; at most MAX_MEMBERS_SHOWN."""
+
+    async def mentions(self, channel: str) -> frozenset[bytes]:
+        """Return the hashes of the latest messages of a channel that name the user."""
+
+    async def search(self, text: str) -> SearchPage:
+        """Return the newest messages that match, of all channels. Raises an error that says so without the extra."""
+
+    async def own_name(self) -> str:
+        """Return the user's name, "" if it chose none."""
+
+    async def users_named(self, text: str) -> list[Member]:
+        """Return the users of a name, or else those whose public key begins with these hex digits (4 or more)."""
+
+    # --- writing -------------------------------------------------------------------------------
+
+    async def text(self, channel: str, text: str) -> None:
+        """Post a message."""
+
+    async def mark_read(self, channel: str, upto: str) -> None:
+        """Mark a channel as read up to a message, given by its cursor."""
+
+    async def draft(self, channel: str) -> str:
+        """Return the text that the user began to write in a channel."""
+
+    async def set_draft(self, channel: str, text: str) -> None:
+        """Keep the text that the user began to write in a channel."""
+
+    async def mute(self, channel: str) -> None:
+        """Show no unread messages of a channel any more, also after a restart."""
+
+    async def unmute(self, channel: str) -> None:
+        """Undo `mute`."""
+
+    async def join(self, channel: str) -> None:
+        """Become a member of a channel."""
+
+    async def leave(self, channel: str) -> None:
+        """Leave a channel."""
+
+    async def topic(self, channel: str, topic: str) -> None:
+        """Set the topic of a channel."""
+
+    async def set_name(self, name: str) -> None:
+        """Change the user's name, and nothing else of what it published about itself."""
+
+    async def delete(self, digest: bytes) -> None:
+        """Delete an own message, here and on peers."""
+
+    async def moderate(self, act: PrivateAct, users: Sequence[bytes] = (), posts: Sequence[bytes] = ()) -> None:
+        """Hide, unhide, block or unblock users, or hide or unhide single messages.
+
+        This is for the user alone. The act stays here.
+        """
+
+    # --- peers ---------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> str:
+        """What the state of the connection is, in a few words."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a peer is connected."""
+
+    @property
+    def listening(self) -> list[str]:
+        """The addresses where peers may connect."""
+
+    async def invitation(self) -> str:
+        """Return the text that others join this cabal with. Raises InvitationError if nobody could use it."""

@@ -1,0 +1,209 @@
+"""Clients as processes on terminals, on a store that a process `serve` has open."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from serving import HERE, KEY, Served, cablestore
+from terminals import CTRL_Q, Screen, Start, Terminal
+from waiting import wait_until
+
+from cablestore import CableStore
+from cablestore.peers import Invitation
+
+Serve = Callable[..., Served]
+F4 = "\x1bOS"
+
+
+def texts_in(folder: Path, channel: str = "default") -> list[str]:
+    with CableStore.open(folder, create=False) as store:
+        assert store.check().problems == []
+        return [message.text for message in store.messages(channel, newest_first=False).messages]
+
+
+def open_client(start_chat: Start, *arguments: str) -> tuple[Terminal, Screen]:
+    client = start_chat(*arguments)
+    screen = Screen(client)
+    screen.shows("Write a message")
+    return client, screen
+
+
+def test_two_clients_and_a_peer_talk(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+    """Both work through one `serve`, see each other's posts, and show its peers and the invitation to it."""
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    server = serving(tmp_path / "store", "--create", "--listen", HERE, "--cabal-key", f"@{key}")
+    address = server.address
+    ann, ann_sees = open_client(start_chat, "-s", "store")
+    two, two_sees = open_client(start_chat, "-s", "store")
+    two_sees.shows("no peers yet")
+    two_sees.shows(address)
+    ann.type("/nick ann")
+    two_sees.shows("yet   ann")
+    ann.type("is anybody here?")
+    two_sees.shows("ann is anybody here?")
+    two.type("/topic introductions")
+    ann_sees.shows("#default  introductions")
+    two.type("/join garden")
+    two_sees.shows("No messages yet")
+    two.type("only weeds")
+    ann_sees.shows("#garden")
+
+    bob, bob_sees = open_client(start_chat, "-s", "bob", "--connect", address, "--cabal-key", f"@{key}")
+    bob_sees.shows("ann is anybody here?")
+    bob.type("/nick bob")
+    bob.type("I am")
+    ann_sees.shows("bob I am")
+    for screen in (ann_sees, two_sees):
+        screen.shows("1 peer")
+    ann.press(F4)
+    shown = ann_sees.shows("Invitation to this cabal")
+    invitation = re.search(r"cable:[0-9a-f]{64}\?peer=[0-9.:]+", re.sub(r"[\s│▕▏]", "", shown))
+    assert invitation is not None, shown
+    assert Invitation.parse(invitation[0]) == Invitation(
+        bytes.fromhex(KEY), (Invitation.parse(f"cable:?peer={address}").peers)
+    )
+
+    assert cablestore("post", "default", "from a command", store=tmp_path / "store").returncode == 0
+    two.type("/join default")
+    two_sees.shows("ann from a command")
+    for client in (bob, two):
+        assert client.end(CTRL_Q) == 0
+    ann.press("\x1b")
+    ann_sees.shows("no peers yet")
+    assert ann.end(CTRL_Q) == 0
+    assert server.stop() == 0
+    assert texts_in(tmp_path / "store") == ["is anybody here?", "I am", "from a command"]
+    assert texts_in(tmp_path / "store", "garden") == ["only weeds"]
+
+
+def test_serve_is_killed_and_started_again(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+    """The client says so, keeps what is typed, and goes on by itself with all that happened meanwhile."""
+    server = serving(tmp_path / "store", "--create", "--listen", HERE)
+    server.address  # noqa: B018 - it is ready
+    client, sees = open_client(start_chat, "-s", "store")
+    client.type("before")
+    wait_until(lambda: "before" in cablestore("log", "default", store=tmp_path / "store").stdout)
+    server.stop(signal.SIGKILL)
+    sees.shows("not connected: `serve` has ended")
+    client.type("while it is gone")
+    sees.shows("What you type here is kept")
+    client.press("\x0e")  # the next channel
+    assert "while it is gone" in sees.text
+    assert cablestore("post", "default", "from a command", store=tmp_path / "store").returncode == 0
+    again = serving(tmp_path / "store", "--listen", HERE)
+    sees.shows("no peers yet")
+    sees.shows("from a command")
+    sees.shows(again.address)
+    client.type("")
+    wait_until(lambda: "while it is gone" in cablestore("log", "default", store=tmp_path / "store").stdout)
+    assert client.end(CTRL_Q) == 0
+    assert again.stop() == 0
+    assert texts_in(tmp_path / "store") == ["before", "from a command", "while it is gone"]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_client_that_ends_after_serve_loses_no_draft(
+    start_chat: Start, serving: Serve, tmp_path: Path, is_taken: bool
+) -> None:
+    """It goes into the store, or to the terminal if another process has the store."""
+    server = serving(tmp_path / "store", "--create", "--listen", HERE)
+    server.address  # noqa: B018 - it is ready
+    client, sees = open_client(start_chat, "-s", "store")
+    client.press("half a sentence")
+    sees.shows("half a sentence")
+    assert server.stop() == 0
+    sees.shows("not connected")
+    if is_taken:
+        with CableStore.open(tmp_path / "store", create=False) as store:
+            assert client.end(CTRL_Q) == 0
+            assert store.local.draft("default") == ""
+        assert "#default: half a sentence" in client.text
+    else:
+        assert client.end(CTRL_Q) == 0
+        with CableStore.open(tmp_path / "store", create=False) as store:
+            assert store.local.draft("default") == "half a sentence"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_nothing_remains_in_serve_of_a_client_that_is_killed(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+    server = serving(tmp_path / "store", "--create", "--listen", HERE)
+    server.address  # noqa: B018 - it is ready
+
+    def held() -> tuple[int, int]:
+        process = Path("/proc", str(server.process.pid))
+        return len(list((process / "task").iterdir())), len(list((process / "fd").iterdir()))
+
+    killed, killed_sees = open_client(start_chat, "-s", "store")
+    other, other_sees = open_client(start_chat, "-s", "store")
+    other.type("hello")
+    killed_sees.shows("hello")
+    killed.type("my last words")
+    other_sees.shows("my last words")
+    threads, files = held()  # both have read and written
+    killed.kill()
+    # One that talks, one that reads, one that writes, one that follows; two ends of the connection, three of a loop.
+    wait_until(lambda: held()[0] <= threads - 4 and held()[1] <= files - 5, lambda: f"{held()}, {threads}, {files}")
+    other.type("who was that?")
+    other_sees.shows("who was that?")
+    assert other.end(CTRL_Q) == 0
+    assert server.stop() == 0
+    assert texts_in(tmp_path / "store") == ["hello", "my last words", "who was that?"]
+
+
+def test_own_and_served_stores_side_by_side(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+    server = serving(tmp_path / "garden club", "--create", "--listen", HERE)
+    server.address  # noqa: B018 - it is ready
+    assert cablestore("post", "roses", "red", store=tmp_path / "garden club").returncode == 0
+    client, sees = open_client(start_chat, "-s", "mine", "--also", "garden club")
+    sees.shows("garden club")
+    sees.shows("#roses")
+    client.type("to myself")
+    sees.shows("to myself")
+    client.press("\x0e")
+    sees.shows("red")
+    client.type("and white")
+    sees.shows("and white")
+    assert server.stop() == 0
+    sees.shows("not connected")
+    client.press("\x10")
+    sees.shows("to myself")
+    client.type("still here")
+    sees.shows("still here")
+    assert client.end(CTRL_Q) == 0
+    assert texts_in(tmp_path / "mine") == ["to myself", "still here"]
+    assert texts_in(tmp_path / "garden club", "roses") == ["red", "and white"]
+
+
+def test_options_of_a_node_are_refused_in_a_line(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+    server = serving(tmp_path / "store", "--create", "--listen", HERE)
+    invitation = tmp_path / "invitation"
+    invitation.write_text(f"cable:{KEY}?peer={server.address}")
+    invitation.chmod(0o600)
+    for options, named in (
+        (["-s", "store", "--listen", HERE], "--listen"),
+        (["-s", "store", "--connect", server.address], "--connect"),
+        (["-s", "store", "--invitation", str(invitation)], "--invitation"),
+        (["-s", "store", "--cabal-key", KEY, "--channels", "x"], "--cabal-key, --channels"),
+        (["-s", "mine", "--also", f"store={invitation}"], "--invitation"),
+    ):
+        client = start_chat(*options)
+        assert client.wait() == 2
+        assert "`serve` has the store at" in client.text
+        assert f"Leave out {named}, or end `serve` first" in re.sub(r"\s+", " ", client.text)
+        assert "Traceback" not in client.text
+        assert KEY not in client.text
+    assert server.stop() == 0
+
+
+def test_help_says_that_it_works_through_serve() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "cablestore", "chat", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "a running `serve` has open" in re.sub(r"\s+", " ", found.stdout)
