@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import DecodeError
-from cablestore.protocol.body import TEXT, Text, read_body
+from cablestore.protocol.body import TEXT
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.fields import as_text, read_sized
 from cablestore.protocol.post import SIGNED_FROM
 from cablestore.protocol.varint import read_varint
 from cablestore.search.words import prepared
@@ -20,23 +21,24 @@ PREFIX_SIZE_BYTES: Final = 8
 TIE_BITS: Final = 4
 """Bits of an id after the milliseconds, for texts of the same time."""
 MAX_ID: Final = (limits.MAX_TIMESTAMP_MS + 1 << TIE_BITS) - 1
+_NUMBER_BITS: Final = 8 * PREFIX_SIZE_BYTES
+_LEAST_NUMBER: Final = -(1 << _NUMBER_BITS - 1)
 
 
 class Document(NamedTuple):
-    """Text that is indexed: its post's hash and time, words for its channel and author, and the prepared text."""
+    """Text that is indexed.
 
-    hash: bytes
-    timestamp_ms: int
+    `id` is what FTS5 has it by in order of time and hash, unless another text has this id. `number` is the beginning of
+    its post's hash, `place` are the words for its channel and author, and `text` is prepared.
+    """
+
+    id: int
+    number: int
     place: str
     text: str
 
-    @property
-    def id(self) -> int:
-        """The id by which FTS5 has it in order of time and hash, unless another text has this id."""
-        return id_floor(self.timestamp_ms) + (self.hash[0] >> 8 - TIE_BITS)
 
-
-def document_of(digest: bytes, raw: bytes, dialect: Dialect) -> Document | None:
+def document_of(hash_hex: bytes, raw: bytes, dialect: Dialect) -> Document | None:
     """Return what is indexed of a post, None if it is no text. Less is decoded than of a whole post."""
     try:
         links, at = read_varint(raw, SIGNED_FROM)
@@ -44,13 +46,25 @@ def document_of(digest: bytes, raw: bytes, dialect: Dialect) -> Document | None:
         if raw[at] != TEXT:
             return None
         timestamp_ms, at = read_varint(raw, at + 1)
-        body, _ = read_body(TEXT, raw, at, dialect)
+        channel, at = read_sized(raw, at, "channel name")
+        text, _ = read_sized(raw, at, "text")
+        if timestamp_ms > limits.MAX_TIMESTAMP_MS:
+            return None
+        number = int(hash_hex[: 2 * PREFIX_SIZE_BYTES], 16)
+        return Document(
+            (timestamp_ms << TIE_BITS) + (number >> _NUMBER_BITS - TIE_BITS),
+            number + _LEAST_NUMBER,
+            _place(channel, raw[:KEY_SIZE_BYTES], dialect),
+            prepared(as_text(text, at, "text")),
+        )
     except (DecodeError, IndexError):  # `cablestore check` finds damage, and search goes on without the post
         return None
-    if not isinstance(body, Text):
-        return None
-    place = f"{channel_word(dialect.channel_id(body.channel))} {author_word(raw[:KEY_SIZE_BYTES])}"
-    return Document(digest, timestamp_ms, place, prepared(body.text))
+
+
+@lru_cache(maxsize=4096)
+def _place(channel: bytes, public_key: bytes, dialect: Dialect) -> str:
+    name = dialect.channel_id(as_text(channel, 0, "channel name"))
+    return f"{channel_word(name)} {author_word(public_key)}"
 
 
 @lru_cache(maxsize=4096)
@@ -70,10 +84,10 @@ def id_floor(timestamp_ms: int) -> int:
 
 
 def number_of(digest: bytes) -> int:
-    """Return the beginning of a hash as SQLite has it: a signed number."""
-    return int.from_bytes(digest[:PREFIX_SIZE_BYTES], "big", signed=True)
+    """Return the beginning of a hash as SQLite has it: a signed number, in the order of hashes."""
+    return int.from_bytes(digest[:PREFIX_SIZE_BYTES], "big") + _LEAST_NUMBER
 
 
 def prefix_of(number: int) -> bytes:
     """Return the beginning of a hash from its number."""
-    return number.to_bytes(PREFIX_SIZE_BYTES, "big", signed=True)
+    return (number - _LEAST_NUMBER).to_bytes(PREFIX_SIZE_BYTES, "big")

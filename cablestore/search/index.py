@@ -38,8 +38,10 @@ from cablestore.search.words import words_of
 if TYPE_CHECKING:
     from cablestore.search.table import IndexState, IndexTable
 
-_POSTS_READ: Final = 5_000
-"""Posts or entries of the log that one step reads: about a tenth of a second, and 5 MB."""
+_POSTS_READ: Final = 20_000
+"""Posts or entries of the log that one step reads: about 0.4 seconds, half of it with the lock, and 20 MB."""
+_BYTES_READ: Final = 16_000_000
+"""Bytes of posts after which a step that makes the index ends, whatever their number."""
 
 
 class IndexThrownAwayError(StorageError):
@@ -190,22 +192,26 @@ class SearchIndex:
 
     def _read_posts(self, reader: Reader, known: IndexState, read_to: str) -> int:
         start = DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX
-        rows = list(islice(reader.scan(start, after_prefix(DATA_PREFIX)), _POSTS_READ))
-        hashes = [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for key, _ in rows]
-        docs = [document_of(digest, raw, self._dialect) for digest, (_, raw) in zip(hashes, rows, strict=True)]
-        is_last = len(rows) < _POSTS_READ
-        self._write(known, known._replace(read_to=None if is_last else hashes[-1].hex()), docs, [])
-        return len(rows)
+        docs, key, size, prefix_size = list[Document | None](), b"", 0, len(DATA_PREFIX)
+        for key, raw in islice(reader.scan(start, after_prefix(DATA_PREFIX)), _POSTS_READ):
+            docs.append(document_of(key[prefix_size:], raw, self._dialect))
+            size += len(raw)
+            if size > _BYTES_READ:
+                break
+        is_last = len(docs) < _POSTS_READ and size <= _BYTES_READ
+        self._write(known, known._replace(read_to=None if is_last else key[prefix_size:].decode()), docs, [])
+        return len(docs)
 
     def _read_log(self, reader: Reader, known: IndexState) -> int:
         entries = list(islice(arrival_log.entries(reader, known.position), _POSTS_READ))
         docs, removed = list[Document | None](), list[bytes]()
         for digest in dict.fromkeys(entry.hash for entry in entries if entry.kind is not EventKind.LOCAL):
-            raw = reader.get(DATA_PREFIX + digest.hex().encode())
+            hash_hex = digest.hex().encode()
+            raw = reader.get(DATA_PREFIX + hash_hex)
             if raw is None:
                 removed.append(digest)
             else:
-                docs.append(document_of(digest, raw, self._dialect))
+                docs.append(document_of(hash_hex, raw, self._dialect))
         # A part of the log may be lost. Then what is left of it was read.
         position = entries[-1].sequence if entries else arrival_log.next_sequence(reader) - 1
         self._write(known, known._replace(position=position, mark=_mark(reader, position)), docs, removed)
