@@ -1,6 +1,6 @@
 """IndexTable of the index: one SQLite database with FTS5, its schema and statements. It knows nothing of a store.
 
-    docs(id, hash)       a text: the beginning of its post's hash, as a signed number
+    docs(id, hash)       a text: the beginning of its post's hash
     words(text, place)   FTS5 over the same ids, without a copy of the text. `place` has two words, of the channel and of
                          the author, so that a filter costs what a further word costs
     state                what is read of the store, and whether words of removed texts must still be overwritten
@@ -18,7 +18,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -26,7 +25,15 @@ import apsw
 
 from cablestore.errors import CableStoreError, StorageError
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX
-from cablestore.search.documents import MAX_ID, TIE_BITS, Document, number_of, prefix_of
+from cablestore.search.documents import (
+    HASH,
+    MAX_ID,
+    PREFIX_SIZE_BYTES,
+    TIE_BITS,
+    Document,
+    id_of,
+    with_id,
+)
 from cablestore.search.words import TOKENIZER
 
 _VERSION: Final = 2
@@ -36,7 +43,7 @@ _MERGES: Final = {"automerge": (16, 4), "crisismerge": (64, 16)}
 """Options of FTS5 that say when it merges parts: while the index is made, and later."""
 _NOT_BEGUN, _BEGUN, _AGAIN = 1, 2, 3
 _SCHEMA: Final = f"""
-    CREATE TABLE docs(id INTEGER PRIMARY KEY, hash INTEGER NOT NULL UNIQUE);
+    CREATE TABLE docs(id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE);
     CREATE VIRTUAL TABLE words USING fts5(
         text, place, content='', contentless_delete=1,
         tokenize="{TOKENIZER[0]} {" ".join(f"'{word}'" for word in TOKENIZER[1:])}"
@@ -47,6 +54,15 @@ _SCHEMA: Final = f"""
     CREATE TABLE state(one INTEGER PRIMARY KEY, source TEXT, position INTEGER, mark BLOB, read_to TEXT, purge INTEGER);
     INSERT INTO state VALUES(1, '', 0, x'', '', 0);
     PRAGMA user_version = {_VERSION};
+"""
+
+
+# Each value of the array is a document: see `Document` for its parts. SQLite counts from 1.
+_ADD_DOCS: Final = "INSERT INTO docs SELECT CAST(substr(value, 1, 19) AS INTEGER), substr(value, 20, 8) FROM carray(?)"
+_ADD_WORDS: Final = """
+    INSERT INTO words(rowid, place, text)
+    SELECT CAST(substr(value, 1, 19) AS INTEGER), CAST(substr(value, 28, 35) AS TEXT), CAST(substr(value, 63) AS TEXT)
+    FROM carray(?)
 """
 
 
@@ -136,35 +152,42 @@ class IndexTable:
                 self._require_purge()
 
     def _add(self, docs: list[Document]) -> None:
-        connection = self._connection
+        if not docs:
+            return
         try:
-            with connection:
-                connection.executemany("INSERT INTO docs VALUES(?, ?)", map(itemgetter(0, 1), docs))
+            with self._connection:
+                self._insert(_ADD_DOCS, docs)
         except apsw.ConstraintError:  # an id is taken, or a text is here already
             docs = self._placed(docs)
-        connection.executemany("INSERT INTO words(rowid, place, text) VALUES(?, ?, ?)", map(itemgetter(0, 2, 3), docs))
+        self._insert(_ADD_WORDS, docs)
+
+    def _insert(self, sql: str, docs: list[Document]) -> None:
+        """Insert all in one call, during which other threads run."""
+        if docs:
+            self._connection.execute(sql, (apsw.carray(tuple(docs)),))
 
     def _placed(self, docs: list[Document]) -> list[Document]:
         """Take ids for texts, and return those that were not here, with the ids that they got."""
-        by_id = {doc.id: doc for doc in docs}
-        rows = [(place, doc.number) for place, doc in by_id.items()]
+        by_id = {id_of(doc): doc for doc in docs}
+        rows = [(place, doc[HASH]) for place, doc in by_id.items()]
         inserted = self._connection.executemany("INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id", rows)
         added = [by_id[place] for (place,) in inserted]
-        settled = {doc.number for doc in added}
-        left = (doc for doc in docs if doc.number not in settled and self._id(doc.number) is None)
-        return sorted([*added, *(doc._replace(id=self._free_id(doc)) for doc in left)])
+        settled = {doc[HASH] for doc in added}
+        left = (doc for doc in docs if doc[HASH] not in settled and self._id(doc[HASH]) is None)
+        return sorted([*added, *(with_id(doc, self._free_id(doc)) for doc in left)])
 
     def _free_id(self, doc: Document) -> int:
         """Take an id near the time of a text whose own is taken. The more are taken, the farther it may be."""
-        first = doc.id >> TIE_BITS << TIE_BITS
+        first = id_of(doc) >> TIE_BITS << TIE_BITS
         for bits in range(TIE_BITS, 62):
             place = min(first + secrets.randbelow(1 << bits), MAX_ID)
-            if self._ask("INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id", place, doc.number):
+            if self._ask("INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id", place, doc[HASH]):
                 return place
         raise AssertionError("2^61 texts")
 
     def _remove(self, hashes: Iterable[bytes]) -> None:
-        gone = sorted(place for place in map(self._id, map(number_of, hashes)) if place is not None)
+        found = (self._id(digest[:PREFIX_SIZE_BYTES]) for digest in hashes)
+        gone = sorted(place for place in found if place is not None)
         if gone:
             for sql in ("DELETE FROM words WHERE rowid = ?", "DELETE FROM docs WHERE id = ?"):
                 self._connection.executemany(sql, [(place,) for place in gone])
@@ -175,8 +198,8 @@ class IndexTable:
             "UPDATE state SET purge = CASE purge WHEN 0 THEN ? WHEN ? THEN ? ELSE purge END", _NOT_BEGUN, _BEGUN, _AGAIN
         )
 
-    def _id(self, number: int) -> int | None:
-        found = self._ask("SELECT id FROM docs WHERE hash = ?", number)
+    def _id(self, prefix: bytes) -> int | None:
+        found = self._ask("SELECT id FROM docs WHERE hash = ?", prefix)
         return int(found[0][0]) if found else None
 
     # --- removed words -------------------------------------------------------------------------
@@ -232,7 +255,7 @@ class IndexTable:
                 row = self._ask("SELECT hash FROM docs WHERE id = ?", place)
                 if not row:
                     raise DamagedIndexError(f"the text {place} has no hash")
-                found.append((place, prefix_of(row[0][0])))
+                found.append((place, row[0][0]))
             return found
 
 
