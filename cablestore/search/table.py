@@ -97,6 +97,11 @@ class IndexTable:
     def _open(self) -> None:
         path = ":memory:" if self._folder is None else str(self._folder / SEARCH_INDEX)
         with _errors():
+            if "ENABLE_CARRAY" not in apsw.compile_options:
+                raise StorageError(
+                    "the installed apsw has an SQLite without `carray`: pip install --force-reinstall apsw installs one "
+                    "that has it"
+                )
             connection = self._connection = apsw.Connection(path)
             try:
                 # Alone, SQLite needs no shared memory beside the file. What it frees is overwritten.

@@ -13,7 +13,7 @@ from cablestore.index.batches import Progress, no_progress
 from cablestore.index.reader import DATA_PREFIX, Reader
 from cablestore.protocol.post import Post
 from cablestore.search.excerpt import Excerpt, excerpt_of, merged
-from cablestore.search.index import IndexThrownAwayError, Question, SearchIndex
+from cablestore.search.index import PURGES_BEFORE_ANSWER, IndexThrownAwayError, Question, SearchIndex
 from cablestore.store.display import Display, Message
 from cablestore.store.queries import Queries
 
@@ -70,7 +70,8 @@ class Searching(Queries):
         choose among the messages. Messages that moderation hides or drops are left out.
 
         The index is made by the first search. Each search reads what is new in the store, for about `catch_up_s`
-        seconds at most, then answers from what was read: `SearchPage.pending` says what is left.
+        seconds at most, then answers from what was read: `SearchPage.pending` says what is left. It does not wait until
+        the words of removed messages are overwritten in a large index: later searches and `update_search_index` go on.
 
         Raises SearchError for a text without a word, a limit, or a wrong cursor; StorageError if the index cannot be
         written.
@@ -80,7 +81,7 @@ class Searching(Queries):
         channel_id = None if channel is None else self._reading_dialect(channel)
         for attempt in (1, 2):
             try:
-                pending = self._search.catch_up(catch_up_s)
+                pending = self._search.catch_up(catch_up_s, purges=PURGES_BEFORE_ANSWER)
                 question = self._search.question(text, channel_id, author, after or 0, before)
                 hits, next_cursor = self._page(question, limit, order, place)
                 return SearchPage(hits, next_cursor, pending)
@@ -92,6 +93,7 @@ class Searching(Queries):
     def update_search_index(self, *, progress: Progress = no_progress, timeout_s: float | None = None) -> int:
         """Make the search index, or read what is new in the store, until it is complete or time is up.
 
+        Without `timeout_s` no word of a removed message is left in its file afterwards.
         `progress` counts posts and events. Returns about how many are left. If interrupted, it can be run again.
         """
         try:
