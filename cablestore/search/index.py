@@ -277,11 +277,11 @@ class SearchIndex:
         with self._locked() as table:
             return table.ranked(question.expression, *question.ids, skipped, number, limits.MAX_SEARCH_RANKED)
 
-    def marks(self, question: Question, text: str) -> Iterator[tuple[int, int]]:
-        """Yield begin and end of each match in a text."""
+    def marks(self, question: Question, texts: list[str]) -> list[Iterator[tuple[int, int]]]:
+        """Return begin and end of each match in each text. The lock is taken once: it may be held for a step."""
         with self._locked() as table:
-            words = words_of(text, table.tokenize)
-        return matches(question.terms, words)
+            words = [words_of(text, table.tokenize) for text in texts]
+        return [matches(question.terms, found) for found in words]
 
 
 def _mark(reader: Reader, position: int) -> bytes:

@@ -83,8 +83,8 @@ class Searching(Queries):
             try:
                 pending = self._search.catch_up(catch_up_s, purges=PURGES_BEFORE_ANSWER)
                 question = self._search.question(text, channel_id, author, after or 0, before)
-                hits, next_cursor = self._page(question, limit, order, place)
-                return SearchPage(hits, next_cursor, pending)
+                messages, next_cursor = self._page(question, limit, order, place)
+                return SearchPage(self._hits(question, messages), next_cursor, pending)
             except IndexThrownAwayError:
                 if attempt == 2:
                     raise
@@ -107,8 +107,8 @@ class Searching(Queries):
 
     def _page(
         self, question: Question, limit: int, order: Order, place: int | None
-    ) -> tuple[list[SearchHit], str | None]:
-        hits: list[SearchHit] = []
+    ) -> tuple[list[Message], str | None]:
+        messages: list[Message] = []
         with self._reading() as reader:
             display = Display(reader, self._judgement())
             for read, (at, prefix) in enumerate(self._found(question, order, place, max(limit, _FOUND_AT_ONCE)), 1):
@@ -116,10 +116,10 @@ class Searching(Queries):
                     if question.chooses(post) and display.is_here(post):
                         message = display.shown(post, "omit")
                         if message is not None:
-                            hits.append(self._hit(question, message))
-                if len(hits) >= limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return hits, f"{order}-{at}"
-        return hits, None
+                            messages.append(message)
+                if len(messages) >= limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
+                    return messages, f"{order}-{at}"
+        return messages, None
 
     def _found(self, question: Question, order: Order, place: int | None, number: int) -> Iterator[tuple[int, bytes]]:
         """Yield the place after which a next page continues, and the beginning of the hash, of each text found."""
@@ -135,9 +135,13 @@ class Searching(Queries):
                 return
             place = found[-1][0]
 
-    def _hit(self, question: Question, message: Message) -> SearchHit:
-        marks = merged(self._search.marks(question, message.text))
-        return SearchHit(message, marks, excerpt_of(message.text, marks))
+    def _hits(self, question: Question, messages: list[Message]) -> list[SearchHit]:
+        found = self._search.marks(question, [message.text for message in messages])
+        places = [merged(marks) for marks in found]
+        return [
+            SearchHit(message, marks, excerpt_of(message.text, marks))
+            for message, marks in zip(messages, places, strict=True)
+        ]
 
 
 def _posts(reader: Reader, prefix: bytes) -> list[Post]:
