@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from cablestore.search.table import IndexState, IndexTable
 
 _POSTS_READ: Final = 50_000
-"""Posts or entries of the log that one step reads where no time is set: about a second, half of it with the lock."""
+"""Posts or entries of the log that one step reads where no time is set: about a second, half of it with the lock, and
+50 MB for the step that is written and the one that is read."""
 _HURRIED: Final = 4
 """With a time a step reads this part of them: it ends earlier, and all steps together take longer."""
 _BYTES_READ: Final = 16_000_000

@@ -264,6 +264,23 @@ def test_an_sqlite_without_arrays_is_one_clear_line(store: CableStore, monkeypat
         store.search("word")
 
 
+def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "_POSTS_READ", 10)
+    store.ingest(raws(*some(95)))
+    most = 0
+
+    def count_parts(_: int) -> None:
+        nonlocal most
+        with store._search._locked() as table:
+            most = max(most, table._ask("SELECT count(DISTINCT segid) FROM words_idx")[0][0])
+
+    assert store.update_search_index(progress=count_parts) == 0
+    assert most > 5
+    with store._search._locked() as table:
+        assert table._ask("SELECT count(DISTINCT segid) FROM words_idx") == [(1,)]
+        assert table._ask("SELECT v FROM words_config WHERE k = 'automerge'") == [(4,)]
+
+
 def test_progress_counts_what_is_read(store: CableStore) -> None:
     read: list[int] = []
     store.ingest(raws(*some(50)))
