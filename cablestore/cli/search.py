@@ -30,6 +30,8 @@ def _serve_search(store: CableStore, out: Output, *, only_index: bool, **chosen:
     while only_index and (pending := store.update_search_index(timeout_s=_LOOK_S)) and out.is_wanted():
         pass
     if only_index:
+        if not pending:
+            store.update_search_index()  # merges parts, which takes seconds
         _tell_index(out, pending)
     else:
         _show(store, out, **chosen)
@@ -58,12 +60,14 @@ def search(path: Path, out: Output, only_index: bool, **chosen: Any) -> None:
     _require_words(chosen["words"], only_index=only_index)
     with open_to_read(path) as store:
         pending = store.update_search_index(timeout_s=0)
-        with out.progress("indexing", pending) as progress:
-            pending = store.update_search_index(progress=progress)
+        if pending or only_index:
+            with out.progress("indexing", pending) as progress:
+                pending = store.update_search_index(progress=progress)
         if only_index:
             _tell_index(out, pending)
         else:
             _show(store, out, **chosen)
+            store.update_search_index()  # the answer need not wait for words that are overwritten
 
 
 def _require_words(words: tuple[str, ...], *, only_index: bool) -> None:

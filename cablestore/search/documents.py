@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from binascii import unhexlify
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, NewType
 
 from cablestore import limits
 from cablestore.errors import DecodeError
-from cablestore.protocol.body import TEXT, Text, read_body
+from cablestore.protocol.body import TEXT
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
-from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.dialect import Dialect, fold_case
+from cablestore.protocol.fields import as_text, read_sized
 from cablestore.protocol.post import SIGNED_FROM
 from cablestore.protocol.varint import read_varint
 from cablestore.search.words import prepared
@@ -20,23 +22,18 @@ PREFIX_SIZE_BYTES: Final = 8
 TIE_BITS: Final = 4
 """Bits of an id after the milliseconds, for texts of the same time."""
 MAX_ID: Final = (limits.MAX_TIMESTAMP_MS + 1 << TIE_BITS) - 1
+Document = NewType("Document", bytes)
+"""Text that is indexed, in the form in which SQLite takes thousands of them in one call. Documents sort by ids.
+
+    id         19 digits: FTS5 has it by this number, in order of time and hash, unless another text has the number
+    hash       8 bytes, the beginning of its post's hash
+    place      35 bytes, words for its channel and author
+    text       the prepared text
+"""
+ID, HASH = slice(0, 19), slice(19, 27)
 
 
-class Document(NamedTuple):
-    """Text that is indexed: its post's hash and time, words for its channel and author, and the prepared text."""
-
-    hash: bytes
-    timestamp_ms: int
-    place: str
-    text: str
-
-    @property
-    def id(self) -> int:
-        """The id by which FTS5 has it in order of time and hash, unless another text has this id."""
-        return id_floor(self.timestamp_ms) + (self.hash[0] >> 8 - TIE_BITS)
-
-
-def document_of(digest: bytes, raw: bytes, dialect: Dialect) -> Document | None:
+def document_of(hash_hex: bytes, raw: bytes, dialect: Dialect) -> Document | None:
     """Return what is indexed of a post, None if it is no text. Less is decoded than of a whole post."""
     try:
         links, at = read_varint(raw, SIGNED_FROM)
@@ -44,13 +41,34 @@ def document_of(digest: bytes, raw: bytes, dialect: Dialect) -> Document | None:
         if raw[at] != TEXT:
             return None
         timestamp_ms, at = read_varint(raw, at + 1)
-        body, _ = read_body(TEXT, raw, at, dialect)
+        channel, at = read_sized(raw, at, "channel name")
+        text, _ = read_sized(raw, at, "text")
+        if timestamp_ms > limits.MAX_TIMESTAMP_MS:
+            return None
+        if not text.isascii():
+            text = prepared(as_text(text, at, "text")).encode()
+        prefix = unhexlify(hash_hex[: 2 * PREFIX_SIZE_BYTES])
+        place = _place(channel, raw[:KEY_SIZE_BYTES], dialect.folds_channel_case)
+        document = b"%019d%b%b%b" % ((timestamp_ms << TIE_BITS) + (prefix[0] >> 8 - TIE_BITS), prefix, place, text)
     except (DecodeError, IndexError):  # `cablestore check` finds damage, and search goes on without the post
         return None
-    if not isinstance(body, Text):
-        return None
-    place = f"{channel_word(dialect.channel_id(body.channel))} {author_word(raw[:KEY_SIZE_BYTES])}"
-    return Document(digest, timestamp_ms, place, prepared(body.text))
+    return Document(document)
+
+
+def id_of(document: Document) -> int:
+    """Return the id of a document."""
+    return int(document[ID])
+
+
+def with_id(document: Document, place: int) -> Document:
+    """Return a document with another id."""
+    return Document(b"%019d" % place + document[HASH.start :])
+
+
+@lru_cache(maxsize=4096)
+def _place(channel: bytes, public_key: bytes, folds_case: bool) -> bytes:
+    name = as_text(channel, 0, "channel name")
+    return f"{channel_word(fold_case(name) if folds_case else name)} {author_word(public_key)}".encode()
 
 
 @lru_cache(maxsize=4096)
@@ -67,13 +85,3 @@ def author_word(public_key: bytes) -> str:
 def id_floor(timestamp_ms: int) -> int:
     """Return the first id of a millisecond."""
     return max(0, min(timestamp_ms << TIE_BITS, MAX_ID + 1))
-
-
-def number_of(digest: bytes) -> int:
-    """Return the beginning of a hash as SQLite has it: a signed number."""
-    return int.from_bytes(digest[:PREFIX_SIZE_BYTES], "big", signed=True)
-
-
-def prefix_of(number: int) -> bytes:
-    """Return the beginning of a hash from its number."""
-    return number.to_bytes(PREFIX_SIZE_BYTES, "big", signed=True)

@@ -1,6 +1,6 @@
 """IndexTable of the index: one SQLite database with FTS5, its schema and statements. It knows nothing of a store.
 
-    docs(id, hash)       a text: the beginning of its post's hash, as a signed number
+    docs(id, hash)       a text: the beginning of its post's hash
     words(text, place)   FTS5 over the same ids, without a copy of the text. `place` has two words, of the channel and of
                          the author, so that a filter costs what a further word costs
     state                what is read of the store, and whether words of removed texts must still be overwritten
@@ -8,6 +8,9 @@
 An id is a timestamp in milliseconds and four bits, so FTS5's own order is the order of time. FTS5 removes a text
 without a copy of it by a mark. Its words leave the file when the parts of the index with such marks are merged
 (`purge`). SQLite overwrites what it frees, and its log is emptied afterwards.
+
+A new index is made with few merges. When all posts are read, `purge` merges the parts into one: that costs less, and
+searches of one part are faster.
 """
 
 from __future__ import annotations
@@ -22,24 +25,44 @@ import apsw
 
 from cablestore.errors import CableStoreError, StorageError
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX
-from cablestore.search.documents import MAX_ID, TIE_BITS, Document, id_floor, number_of, prefix_of
+from cablestore.search.documents import (
+    HASH,
+    MAX_ID,
+    PREFIX_SIZE_BYTES,
+    TIE_BITS,
+    Document,
+    id_of,
+    with_id,
+)
 from cablestore.search.words import TOKENIZER
 
-_VERSION: Final = 1
-_MERGED_PAGES: Final = 2_000
-"""Pages of FTS5 that one step of `purge` writes: 8 MB, about 50 ms."""
+_VERSION: Final = 2
+_MERGED_PAGES: Final = 500
+"""Pages of FTS5 that one step of `purge` writes: 2 MB, about 70 ms."""
+_MERGES: Final = {"automerge": (16, 4), "crisismerge": (64, 16)}
+"""Options of FTS5 that say when it merges parts: while the index is made, and later."""
 _NOT_BEGUN, _BEGUN, _AGAIN = 1, 2, 3
 _SCHEMA: Final = f"""
-    CREATE TABLE docs(id INTEGER PRIMARY KEY, hash INTEGER NOT NULL UNIQUE);
+    CREATE TABLE docs(id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE);
     CREATE VIRTUAL TABLE words USING fts5(
         text, place, content='', contentless_delete=1,
         tokenize="{TOKENIZER[0]} {" ".join(f"'{word}'" for word in TOKENIZER[1:])}"
     );
     INSERT INTO words(words, rank) VALUES('rank', 'bm25(1.0, 0.0)');
     INSERT INTO words(words, rank) VALUES('hashsize', 16777216);
+    {"".join(f"INSERT INTO words(words, rank) VALUES('{name}', {making});" for name, (making, _) in _MERGES.items())}
     CREATE TABLE state(one INTEGER PRIMARY KEY, source TEXT, position INTEGER, mark BLOB, read_to TEXT, purge INTEGER);
     INSERT INTO state VALUES(1, '', 0, x'', '', 0);
     PRAGMA user_version = {_VERSION};
+"""
+
+
+# Each value of the array is a document: see `Document` for its parts. SQLite counts from 1.
+_ADD_DOCS: Final = "INSERT INTO docs SELECT CAST(substr(value, 1, 19) AS INTEGER), substr(value, 20, 8) FROM carray(?)"
+_ADD_WORDS: Final = """
+    INSERT INTO words(rowid, place, text)
+    SELECT CAST(substr(value, 1, 19) AS INTEGER), CAST(substr(value, 28, 35) AS TEXT), CAST(substr(value, 63) AS TEXT)
+    FROM carray(?)
 """
 
 
@@ -74,6 +97,11 @@ class IndexTable:
     def _open(self) -> None:
         path = ":memory:" if self._folder is None else str(self._folder / SEARCH_INDEX)
         with _errors():
+            if "ENABLE_CARRAY" not in apsw.compile_options:
+                raise StorageError(
+                    "the installed apsw has an SQLite without `carray`: pip install --force-reinstall apsw installs one "
+                    "that has it"
+                )
             connection = self._connection = apsw.Connection(path)
             try:
                 # Alone, SQLite needs no shared memory beside the file. What it frees is overwritten.
@@ -119,56 +147,70 @@ class IndexTable:
     def update(self, state: IndexState, docs: Iterable[Document], removed: Iterable[bytes]) -> None:
         """Add and remove texts, by their hashes, and say what is read then, in one transaction."""
         with _errors(), self._connection:
+            is_made = state.read_to is None and self.state().read_to is not None
             self._remove(removed)
-            self._add(list(docs))
+            self._add(sorted(docs))  # FTS5 writes a part to the disk where an id is smaller than the one before
             self._ask("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
+            if is_made:
+                for name, (_, later) in _MERGES.items():
+                    self._ask("INSERT INTO words(words, rank) VALUES(?, ?)", name, later)
+                self._require_purge()
 
     def _add(self, docs: list[Document]) -> None:
         if not docs:
             return
-        connection = self._connection
-        by_id = {doc.id: doc for doc in docs}
-        rows = [(place, number_of(doc.hash)) for place, doc in by_id.items()]
-        inserted = connection.executemany("INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id", rows)
-        taken = {place for (place,) in inserted}
-        added = {place: doc for place, doc in by_id.items() if place in taken}
-        settled = {doc.hash for doc in added.values()}
-        for doc in docs:
-            if doc.hash not in settled and self._id(doc.hash) is None:
-                added[self._free_id(doc)] = doc
-        # In order of ids: FTS5 writes a segment to the disk where an id is smaller than the one before.
-        found = ((place, doc.text, doc.place) for place, doc in sorted(added.items()))
-        connection.executemany("INSERT INTO words(rowid, text, place) VALUES(?, ?, ?)", found)
+        try:
+            with self._connection:
+                self._insert(_ADD_DOCS, docs)
+        except apsw.ConstraintError:  # an id is taken, or a text is here already
+            docs = self._placed(docs)
+        self._insert(_ADD_WORDS, docs)
+
+    def _insert(self, sql: str, docs: list[Document]) -> None:
+        """Insert all in one call, during which other threads run."""
+        if docs:
+            self._connection.execute(sql, (apsw.carray(tuple(docs)),))
+
+    def _placed(self, docs: list[Document]) -> list[Document]:
+        """Take ids for texts, and return those that were not here, with the ids that they got."""
+        by_id = {id_of(doc): doc for doc in docs}
+        rows = [(place, doc[HASH]) for place, doc in by_id.items()]
+        inserted = self._connection.executemany("INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id", rows)
+        added = [by_id[place] for (place,) in inserted]
+        settled = {doc[HASH] for doc in added}
+        left = (doc for doc in docs if doc[HASH] not in settled and self._id(doc[HASH]) is None)
+        return sorted([*added, *(with_id(doc, self._free_id(doc)) for doc in left)])
 
     def _free_id(self, doc: Document) -> int:
         """Take an id near the time of a text whose own is taken. The more are taken, the farther it may be."""
+        first = id_of(doc) >> TIE_BITS << TIE_BITS
         for bits in range(TIE_BITS, 62):
-            place = min(id_floor(doc.timestamp_ms) + secrets.randbelow(1 << bits), MAX_ID)
-            sql = "INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id"
-            if self._ask(sql, place, number_of(doc.hash)):
+            place = min(first + secrets.randbelow(1 << bits), MAX_ID)
+            if self._ask("INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id", place, doc[HASH]):
                 return place
         raise AssertionError("2^61 texts")
 
     def _remove(self, hashes: Iterable[bytes]) -> None:
-        gone = sorted(place for place in map(self._id, hashes) if place is not None)
+        found = (self._id(digest[:PREFIX_SIZE_BYTES]) for digest in hashes)
+        gone = sorted(place for place in found if place is not None)
         if gone:
             for sql in ("DELETE FROM words WHERE rowid = ?", "DELETE FROM docs WHERE id = ?"):
                 self._connection.executemany(sql, [(place,) for place in gone])
-            self._ask(
-                "UPDATE state SET purge = CASE purge WHEN 0 THEN ? WHEN ? THEN ? ELSE purge END",
-                _NOT_BEGUN,
-                _BEGUN,
-                _AGAIN,
-            )
+            self._require_purge()
 
-    def _id(self, digest: bytes) -> int | None:
-        found = self._ask("SELECT id FROM docs WHERE hash = ?", number_of(digest))
+    def _require_purge(self) -> None:
+        self._ask(
+            "UPDATE state SET purge = CASE purge WHEN 0 THEN ? WHEN ? THEN ? ELSE purge END", _NOT_BEGUN, _BEGUN, _AGAIN
+        )
+
+    def _id(self, prefix: bytes) -> int | None:
+        found = self._ask("SELECT id FROM docs WHERE hash = ?", prefix)
         return int(found[0][0]) if found else None
 
     # --- removed words -------------------------------------------------------------------------
 
     def must_purge(self) -> bool:
-        """Tell whether the file may hold words of texts that were removed."""
+        """Tell whether parts must be merged: the file may hold words of removed texts, or it was just made."""
         with _errors():
             return bool(self._ask("SELECT purge FROM state")[0][0])
 
@@ -202,15 +244,13 @@ class IndexTable:
         self, expression: str, start: int, stop: int, skipped: int, number: int, most: int
     ) -> list[tuple[int, bytes]]:
         """Return the same, the best first, among the `most` newest that match. `skipped` are left out."""
-        with _errors():
-            sql = (
-                "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC "
-                "LIMIT 1 OFFSET ?"
-            )
-            oldest = self._ask(sql, expression, start, stop, most - 1)
-        start = oldest[0][0] if oldest else start
-        sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rank LIMIT ? OFFSET ?"
-        return self._found(sql, expression, start, stop, number, skipped)
+        sql = """
+            SELECT id FROM (
+                SELECT rowid AS id, rank AS score FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ?
+                ORDER BY rowid DESC LIMIT ?
+            ) ORDER BY score, id DESC LIMIT ? OFFSET ?
+        """
+        return self._found(sql, expression, start, stop, most, number, skipped)
 
     def _found(self, sql: str, *values: str | int) -> list[tuple[int, bytes]]:
         with _errors():
@@ -220,7 +260,7 @@ class IndexTable:
                 row = self._ask("SELECT hash FROM docs WHERE id = ?", place)
                 if not row:
                     raise DamagedIndexError(f"the text {place} has no hash")
-                found.append((place, prefix_of(row[0][0])))
+                found.append((place, row[0][0]))
             return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 TOKENIZER: Final = ("unicode61", "remove_diacritics", "2", "categories", "L* M* N* Co")
@@ -32,6 +33,10 @@ _ALONE: Final = re.compile(
 _ACCENTS: Final = re.compile(
     "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670]"  # also Hebrew, Arabic
 )
+_FOREIGN: Final = re.compile("[^\x00-\x7f]+")
+"""Characters that are changed. The tokenizer folds the case of all others, which make no new form with those after them
+but with accents."""
+_REMEMBERED_CHARACTERS: Final = 16
 _SINGLE: Final = re.compile("(?s:.)[\u1160-\u11ff\uff9e\uff9f]*")
 """A character, and those after it that NFKC joins to it although they are no marks."""
 
@@ -50,9 +55,17 @@ Tokenize = Callable[[bytes], list[tuple[int, int, str]]]
 
 def prepared(text: str) -> str:
     """Return a text as FTS5's tokenizer gets it."""
-    if text.isascii():
-        return text
-    folded = unicodedata.normalize("NFKD", text).casefold()
+    return text if text.isascii() else _FOREIGN.sub(_fold, text)
+
+
+def _fold(match: re.Match[str]) -> str:
+    characters = match[0]
+    return _folded(characters) if len(characters) < _REMEMBERED_CHARACTERS else _folded.__wrapped__(characters)
+
+
+@lru_cache(maxsize=4096)
+def _folded(characters: str) -> str:
+    folded = unicodedata.normalize("NFKD", characters).casefold()
     return _ALONE.sub(r" \g<0> ", unicodedata.normalize("NFKC", _ACCENTS.sub("", folded)))
 
 

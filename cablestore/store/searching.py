@@ -13,7 +13,7 @@ from cablestore.index.batches import Progress, no_progress
 from cablestore.index.reader import DATA_PREFIX, Reader
 from cablestore.protocol.post import Post
 from cablestore.search.excerpt import Excerpt, excerpt_of, merged
-from cablestore.search.index import IndexThrownAwayError, Question, SearchIndex
+from cablestore.search.index import PURGES_BEFORE_ANSWER, IndexThrownAwayError, Question, SearchIndex
 from cablestore.store.display import Display, Message
 from cablestore.store.queries import Queries
 
@@ -70,7 +70,8 @@ class Searching(Queries):
         choose among the messages. Messages that moderation hides or drops are left out.
 
         The index is made by the first search. Each search reads what is new in the store, for about `catch_up_s`
-        seconds at most, then answers from what was read: `SearchPage.pending` says what is left.
+        seconds at most, then answers from what was read: `SearchPage.pending` says what is left. It does not wait until
+        the words of removed messages are overwritten in a large index: later searches and `update_search_index` go on.
 
         Raises SearchError for a text without a word, a limit, or a wrong cursor; StorageError if the index cannot be
         written.
@@ -80,10 +81,10 @@ class Searching(Queries):
         channel_id = None if channel is None else self._reading_dialect(channel)
         for attempt in (1, 2):
             try:
-                pending = self._search.catch_up(catch_up_s)
+                pending = self._search.catch_up(catch_up_s, purges=PURGES_BEFORE_ANSWER)
                 question = self._search.question(text, channel_id, author, after or 0, before)
-                hits, next_cursor = self._page(question, limit, order, place)
-                return SearchPage(hits, next_cursor, pending)
+                messages, next_cursor = self._page(question, limit, order, place)
+                return SearchPage(self._hits(question, messages), next_cursor, pending)
             except IndexThrownAwayError:
                 if attempt == 2:
                     raise
@@ -92,6 +93,7 @@ class Searching(Queries):
     def update_search_index(self, *, progress: Progress = no_progress, timeout_s: float | None = None) -> int:
         """Make the search index, or read what is new in the store, until it is complete or time is up.
 
+        Without `timeout_s` no word of a removed message is left in its file afterwards.
         `progress` counts posts and events. Returns about how many are left. If interrupted, it can be run again.
         """
         try:
@@ -105,8 +107,8 @@ class Searching(Queries):
 
     def _page(
         self, question: Question, limit: int, order: Order, place: int | None
-    ) -> tuple[list[SearchHit], str | None]:
-        hits: list[SearchHit] = []
+    ) -> tuple[list[Message], str | None]:
+        messages: list[Message] = []
         with self._reading() as reader:
             display = Display(reader, self._judgement())
             for read, (at, prefix) in enumerate(self._found(question, order, place, max(limit, _FOUND_AT_ONCE)), 1):
@@ -114,10 +116,10 @@ class Searching(Queries):
                     if question.chooses(post) and display.is_here(post):
                         message = display.shown(post, "omit")
                         if message is not None:
-                            hits.append(self._hit(question, message))
-                if len(hits) >= limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return hits, f"{order}-{at}"
-        return hits, None
+                            messages.append(message)
+                if len(messages) >= limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
+                    return messages, f"{order}-{at}"
+        return messages, None
 
     def _found(self, question: Question, order: Order, place: int | None, number: int) -> Iterator[tuple[int, bytes]]:
         """Yield the place after which a next page continues, and the beginning of the hash, of each text found."""
@@ -133,9 +135,13 @@ class Searching(Queries):
                 return
             place = found[-1][0]
 
-    def _hit(self, question: Question, message: Message) -> SearchHit:
-        marks = merged(self._search.marks(question, message.text))
-        return SearchHit(message, marks, excerpt_of(message.text, marks))
+    def _hits(self, question: Question, messages: list[Message]) -> list[SearchHit]:
+        found = self._search.marks(question, [message.text for message in messages])
+        places = [merged(marks) for marks in found]
+        return [
+            SearchHit(message, marks, excerpt_of(message.text, marks))
+            for message, marks in zip(messages, places, strict=True)
+        ]
 
 
 def _posts(reader: Reader, prefix: bytes) -> list[Post]:

@@ -96,6 +96,23 @@ def test_removed_texts_are_overwritten_in_several_steps(store: CableStore, monke
     assert len(store.search(f"{SECRET.decode()}*").hits) == 1
 
 
+def test_a_search_does_not_wait_until_a_large_index_is_overwritten(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_table, "_MERGED_PAGES", 1)
+    assert store.path is not None
+    posts = [ANN.text("default", f"{SECRET.decode()}{i} word {i} {'x' * 2000}{i}") for i in range(40)]
+    store.ingest(raws(*posts))
+    store.update_search_index()
+    assert not must_purge(store)
+    store.discard([posts[7].hash])
+    assert len(store.search("word", catch_up_s=LIMIT_S).hits) == 39
+    assert must_purge(store)
+    store.update_search_index()
+    assert not must_purge(store)
+    assert not any(SECRET + b"7" in data for data in files(store.path).values())
+
+
 def test_it_is_made_again_for_another_database(tmp_path: Path) -> None:
     path = tmp_path / "store"
     posts = some(30)
@@ -216,6 +233,52 @@ def test_a_large_index_is_made_over_several_searches(store: CableStore, monkeypa
     assert 0 < len(pages[0].hits) < len(pages[-1].hits)
     expected = {post.hash for post in [*posts, *late]} - {post.hash for post in gone}
     assert {hit.message.hash for hit in pages[-1].hits} == expected
+
+
+def test_a_step_that_makes_the_index_ends_after_many_bytes(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "_BYTES_READ", 1000)
+    posts, read = some(60), list[int]()
+    store.ingest(raws(*posts))
+    assert store.update_search_index(progress=read.append) == 0
+    assert sum(read) == 60
+    assert max(read) < 10
+    assert holds(store) == {post.hash for post in posts}
+
+
+def test_texts_of_one_time_are_all_found_however_large_the_steps(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs may have whole minutes. Texts take the ids of others, in the same step and in earlier ones."""
+    monkeypatch.setattr(search_index, "_POSTS_READ", 30)
+    posts = [ANN.text("default", f"word \x00 {i} é", at=START_MS + 60_000 * (i // 25)) for i in range(150)]
+    store.ingest(raws(*posts[:100]))
+    assert holds(store) == {post.hash for post in posts[:100]}
+    store.ingest(raws(*posts[100:]))
+    assert holds(store) == {post.hash for post in posts}
+    assert [hit.message.hash for hit in store.search("149").hits] == [posts[149].hash]  # what is after NUL is found
+
+
+def test_an_sqlite_without_arrays_is_one_clear_line(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apsw, "compile_options", ("ENABLE_FTS5",))
+    with pytest.raises(StorageError, match="without `carray`: pip install"):
+        store.search("word")
+
+
+def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "_POSTS_READ", 10)
+    store.ingest(raws(*some(95)))
+    most = 0
+
+    def count_parts(_: int) -> None:
+        nonlocal most
+        with store._search._locked() as table:
+            most = max(most, table._ask("SELECT count(DISTINCT segid) FROM words_idx")[0][0])
+
+    assert store.update_search_index(progress=count_parts) == 0
+    assert most > 5
+    with store._search._locked() as table:
+        assert table._ask("SELECT count(DISTINCT segid) FROM words_idx") == [(1,)]
+        assert table._ask("SELECT v FROM words_config WHERE k = 'automerge'") == [(4,)]
 
 
 def test_progress_counts_what_is_read(store: CableStore) -> None:
