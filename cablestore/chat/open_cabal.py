@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Final, TypeVar
 
 from cablestore.chat.cabal import CabalNews, ChannelEntry, Member, PrivateAct
 from cablestore.chat.hosting import HostedNode, WatchedNode
-from cablestore.errors import ChangesCursorError, InvitationError, StoreClosedError
+from cablestore.errors import CableStoreError, ChangesCursorError, InvitationError, StoreClosedError
 from cablestore.moderation import Seed
 from cablestore.peers import Address, Invitation
 from cablestore.store.changes import Change
@@ -33,7 +34,7 @@ MAX_EVENTS: Final = 100
 _GATHER_S: Final = 0.05
 """How long events are gathered before they are looked at, so that a flood costs few reads."""
 _PAUSE_S: Final = 0.02
-"""Pause of the search for mentions after each part, in which others write."""
+"""Pause of long work after each part, in which others use the store."""
 _LOOK_S: Final = 0.5
 """How often the thread that waits for events sees that the cabal ends."""
 MAX_MEMBERS_SHOWN: Final = 500
@@ -64,6 +65,9 @@ class OpenCabal:
         self._store = store
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="chat-read")
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
+        self._searches = ThreadPoolExecutor(2, thread_name_prefix="chat-search")
+        self._completing: Future[None] | None = None
+        """The last completion of the search index."""
         self._news = CabalNews()
         self._seen = store.last_sequence
         """The number of the last event that is in the news."""
@@ -79,7 +83,7 @@ class OpenCabal:
     def stop(self) -> None:
         """End the threads. The store stays open."""
         self._closing.set()
-        for pool in (self._writes, self._reads):
+        for pool in (self._writes, self._reads, self._searches):
             pool.shutdown(cancel_futures=True)
         for thread in (self._follower, self._searcher):
             thread.join()
@@ -150,14 +154,15 @@ class OpenCabal:
     def _find_mentions(self) -> None:
         """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
 
-        def stop_at_end(_: int) -> None:
-            if self._closing.wait(_PAUSE_S):
-                raise StoreClosedError
-
         with suppress(StoreClosedError):
-            self._store.find_mentions(stop_at_end)
+            self._store.find_mentions(self._pause)
             with self._lock:
                 self._news.is_all = True
+
+    def _pause(self, _: int) -> None:
+        """Let others use the store after a part of long work. Raises StoreClosedError at the end."""
+        if self._closing.wait(_PAUSE_S):
+            raise StoreClosedError
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -219,7 +224,16 @@ class OpenCabal:
 
     async def search(self, text: str) -> SearchPage:
         """Return the newest messages that match, of all channels. Raises MissingExtraError without the extra."""
-        return await self.read(lambda store: store.search(text, limit=MAX_FOUND))
+        search = partial(self._store.search, text, limit=MAX_FOUND)
+        found = await asyncio.get_running_loop().run_in_executor(self._searches, search)
+        if self._completing is None or self._completing.done():
+            self._completing = self._searches.submit(self._complete_search_index)
+        return found
+
+    def _complete_search_index(self) -> None:
+        """Read what a search left for later, and overwrite the words of removed messages."""
+        with suppress(CableStoreError):
+            self._store.update_search_index(progress=self._pause)
 
     async def own_name(self) -> str:
         """Return the user's name, "" if it chose none."""

@@ -118,3 +118,18 @@ def test_a_window_moves_over_a_history_without_gaps() -> None:
 def test_a_session_ends_whatever_waits() -> None:
     with cabals_on(CableStore.in_memory(), CableStore.in_memory()) as open_cabals:
         assert [open_cabal.connection for open_cabal in open_cabals] == ["offline", "offline"]
+
+
+def test_no_word_of_a_removed_message_is_left_after_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search leaves it to later work to overwrite them in a large index. The client does that work."""
+    monkeypatch.setattr(searching, "PURGES_BEFORE_ANSWER", 0)
+    store = CableStore.open(tmp_path / "store")
+    posts = [BOB.text("default", f"zweiundvierzig{at} word") for at in range(50)]
+    store.ingest(raws(*posts))
+    index = tmp_path / "store" / SEARCH_FILES[0]
+    with cabals_on(store) as [open_cabal]:
+        assert len(asyncio.run(open_cabal.search("word")).hits) == 50
+        wait_until(lambda: b"zweiundvierzig7" in index.read_bytes())
+        store.discard([posts[7].hash])
+        assert len(asyncio.run(open_cabal.search("word")).hits) == 49
+        wait_until(lambda: not any(b"zweiundvierzig7 " in found or b"zig7" in found for found in contents(store)))
