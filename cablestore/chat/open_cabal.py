@@ -153,7 +153,6 @@ class OpenCabal:
 
     def _find_mentions(self) -> None:
         """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
-
         with suppress(StoreClosedError):
             self._store.find_mentions(self._pause)
             with self._lock:

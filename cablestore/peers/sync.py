@@ -149,6 +149,9 @@ class Sync:
                 why = await asyncio.shield(connection.closed)
                 raise NodeError(f"{address} ended the connection: {why}. What came is stored")
             await peer.task
+            if not peer.has_answered:
+                waited_s = self._context.settings.answer_timeout_s
+                raise NodeError(f"{address} answered nothing within {waited_s:g} s: it hangs, or is no peer. Try again")
         finally:
             peer.task.cancel()
             connection.end("synced")
@@ -190,6 +193,8 @@ class PeerSync:
         self._again = False
         """Whether to ask again for all that was asked."""
         self._times_again = 0
+        self.has_answered = False
+        """Whether the peer answered any request."""
         self.task: Final[asyncio.Task[None]] = context.run(self._run())
 
     # --- what is asked -------------------------------------------------------------------------
@@ -332,6 +337,7 @@ class PeerSync:
 
     def take(self, event: ResponseEvent) -> None:
         """Take a part of the answer to a request, or its end."""
+        self.has_answered |= not (isinstance(event, Concluded) and event.step is Step.TIMED_OUT)
         answer = self._answers.get(event.exchange)
         if answer is None:
             self._fetch.take(event)

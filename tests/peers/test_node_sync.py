@@ -22,6 +22,7 @@ from peering import (
     HOST,
     QUICK,
     Keeper,
+    Raw,
     cut_and_mend,
     every,
     foreign,
@@ -48,7 +49,9 @@ from cablestore.store.store import system_clock_ms
 
 # --- paging ------------------------------------------------------------------------------------
 
-PAGED = replace(QUICK, page_hashes=10, answer_timeout_s=0.5)
+PAGED = replace(QUICK, page_hashes=10)
+IMPATIENT = replace(QUICK, page_hashes=20, answer_timeout_s=1.0)
+"""For a peer that concludes nothing: each page takes this time."""
 
 
 def spread(count: int, together: int = 1) -> list[Post]:
@@ -70,7 +73,8 @@ async def test_pages(together: int) -> None:
 @pytest.mark.parametrize("oldest_first", [True, False])
 def test_pages_of_old_clients(oldest_first: bool, concludes: bool, together: int) -> None:
     """cable.rs begins with the oldest and concludes nothing."""
-    fetches_all(spread(120, together), PAGED, oldest_first=oldest_first, concludes=concludes)
+    how = PAGED if concludes else IMPATIENT
+    fetches_all(spread(120, together), how, oldest_first=oldest_first, concludes=concludes)
 
 
 @pytest.mark.parametrize("together", [1, 50])
@@ -78,6 +82,14 @@ def test_pages_of_old_clients(oldest_first: bool, concludes: bool, together: int
 def test_pages_that_are_cut(oldest_first: bool, together: int) -> None:
     """A peer may give fewer hashes than it has and was asked for."""
     fetches_all(spread(400, together), replace(PAGED, page_hashes=100), oldest_first=oldest_first, cap=70)
+
+
+@on_loop
+async def test_a_peer_that_answers_nothing() -> None:
+    """It may have posts, so it would be wrong to say that there are none."""
+    async with network(memory("b"), settings=IMPATIENT) as net, raw_listener(Raw, dialect=LEGACY) as (address, _):
+        with pytest.raises(NodeError, match="answered nothing within 1 s"):
+            await sync_of(net.nodes[0], address)
 
 
 @given(
