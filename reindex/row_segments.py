@@ -17,6 +17,7 @@ from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.meta import Sizes
+from cablestore.index.packing import without_header
 from cablestore.index.view import Catalog
 from cablestore.limits import PART_ROWS, SEGMENT_BLOCK_SIZE_BYTES
 from cablestore.protocol.post import Post
@@ -80,7 +81,7 @@ class RowDigest:
 
     def add(self, packed: bytes, rows: int) -> None:
         """Add rows that are packed as one msgpack array. Its header is not part of the digest."""
-        self._hasher.update(memoryview(packed)[1 if rows < 16 else 3 if rows < 2**16 else 5 :])
+        self._hasher.update(without_header(packed, rows))
         self.rows += rows
 
     def hexdigest(self) -> str:

@@ -129,6 +129,12 @@ class Derivation:
         """Record that a post was seen together with its author's deletion."""
         self.rows.append((local_key(WITNESSED, post.hash_hex), post.author))
 
+    def take_rows(self) -> list[Row]:
+        """Remove and return those of the collected pieces that no other is merged with, sorted by key."""
+        rows, self.rows = self.rows, []
+        rows.sort(key=key_of)
+        return rows
+
     def take(self) -> list[Row]:
         """Remove and return the collected pieces, sorted by key. Only damage can cause two pieces with the same key."""
         pieces = self.rows
@@ -162,12 +168,20 @@ def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
 
 
 def _merged(parts: list[Row], fold: Fold) -> list[Row]:
+    """Return the rows of sorted parts. Equal keys are next to each other, so no key is hashed."""
     merge, stored_value = fold.merge, fold.stored_value
-    merged: dict[bytes, bytes] = {}
+    found: list[Row] = []
+    last, merged = b"", b""
     for key, part in parts:
-        known = merged.get(key)
-        merged[key] = part if known is None else merge(known, part)
-    return [(key, value) for key, part in merged.items() if (value := stored_value(part)) is not None]
+        if key == last:
+            merged = merge(merged, part)
+            continue
+        if last and (value := stored_value(merged)) is not None:
+            found.append((last, value))
+        last, merged = key, part
+    if last and (value := stored_value(merged)) is not None:
+        found.append((last, value))
+    return found
 
 
 def _added(counts: list[Row]) -> list[Row]:
