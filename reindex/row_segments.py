@@ -122,6 +122,11 @@ class RowSegmentWriter(SegmentWriter):
         self._digest = RowDigest()
         self._first = self._last = b""
 
+    @property
+    def rows(self) -> int:
+        """The number of rows so far."""
+        return self._digest.rows
+
     def write(self, rows: list[Row]) -> None:
         """Append sorted rows."""
         for block in _blocks(rows):

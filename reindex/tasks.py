@@ -345,7 +345,7 @@ class _Rows(RowSegmentWriter):
 
     def described(self) -> list[dict[str, Any]]:
         """Finish the file and return its description in a list, which is empty if there are no rows."""
-        return [self.finish(self._sizes)] if self._sizes else []
+        return [self.finish(self._sizes)] if self.rows else []  # local rows are of no view
 
 
 def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
