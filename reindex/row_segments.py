@@ -17,7 +17,6 @@ from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.meta import Sizes
-from cablestore.index.packing import without_header
 from cablestore.index.view import Catalog
 from cablestore.limits import PART_ROWS, SEGMENT_BLOCK_SIZE_BYTES
 from cablestore.protocol.post import Post
@@ -81,7 +80,7 @@ class RowDigest:
 
     def add(self, packed: bytes, rows: int) -> None:
         """Add rows that are packed as one msgpack array. Its header is not part of the digest."""
-        self._hasher.update(without_header(packed, rows))
+        self._hasher.update(memoryview(packed)[1 if rows < 16 else 3 if rows < 2**16 else 5 :])
         self.rows += rows
 
     def hexdigest(self) -> str:
@@ -121,11 +120,6 @@ class RowSegmentWriter(SegmentWriter):
         self._name = name
         self._digest = RowDigest()
         self._first = self._last = b""
-
-    @property
-    def rows(self) -> int:
-        """The number of rows so far."""
-        return self._digest.rows
 
     def write(self, rows: list[Row]) -> None:
         """Append sorted rows."""

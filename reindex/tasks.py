@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
-from itertools import compress, islice
+from itertools import compress
 from typing import Any, Final
 
 import msgpack
@@ -43,8 +43,7 @@ from cablestore.files import ObjectFolder
 from cablestore.index.batches import gc_paused
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, Settled, measure, settle
-from cablestore.index.meta import Sizes, add_sizes
-from cablestore.index.runs import RunBuilder, cut, finished, read_bucket
+from cablestore.index.runs import cut, finished, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, TYPE_NAMES
 from cablestore.protocol.crypto import post_hash
@@ -70,9 +69,6 @@ _BUFFERED_SIZE_BYTES: Final = 2**25
 """Size at which `read` sends the blobs in memory on."""
 
 _OVERHEAD_BYTES: Final = 64
-
-_POSTS_AT_ONCE: Final = 2_000
-"""Posts that `derive` decodes before it packs their rows: what they take in memory fits into a processor's cache."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -288,32 +284,8 @@ def _derive(job: ReindexJob, partition: int, hashed: list[Hashed], stones: list[
     counts: Counter[str] = Counter()
     types: Counter[int] = Counter()
     derivation = Derivation(job.catalog)
-    run, pieces = f"run-{partition:06d}", RunBuilder(len(job.wanted))
-    with (
-        _Rows(job, f"posts-{partition:06d}.seg") as records,
-        _Rows(job, f"reverse-{partition:06d}.seg") as reverse,
-    ):
-        every = settled(job.dialect, hashed, stones, counts)
-        while portion := list(islice(every, _POSTS_AT_ONCE)):
-            live = _derive_portion(job, derivation, portion, counts, types)
-            records.write(live if job.wants_records else [])
-            reverse.write(derivation.reverse)
-            derivation.reverse = []
-            pieces.add(cut(derivation.take_rows(), job.boundaries))
-        pieces.add(cut(derivation.take(), job.boundaries))
-        segments = records.described() + reverse.described()
-    hashes = pieces.write(job.folder, run)
-    by_name = {TYPE_NAMES[kind]: count for kind, count in types.items()}
-    report = {"partition": partition, "run": run, "segments": segments, "posts": by_name, "counts": counts}
-    return {**report, "pieces": f"{sum(compress(hashes, job.wanted)):x}"}
-
-
-def _derive_portion(
-    job: ReindexJob, derivation: Derivation, portion: list[Settled], counts: Counter[str], types: Counter[int]
-) -> list[Row]:
-    """Add the pieces of some hashes to a derivation, and count posts. Returns the rows that hold the posts."""
     records: list[Row] = []
-    for post, laid, dead in portion:
+    for post, laid, dead in settled(job.dialect, hashed, stones, counts):
         for stone in laid:
             derivation.tombstone(stone)
         if dead is not None and job.wants_records:
@@ -326,33 +298,24 @@ def _derive_portion(
             continue
         types[post.type] += 1
         records.append(derivation.post(post))
-    return records
-
-
-class _Rows(RowSegmentWriter):
-    """Writer of a segment of sorted rows of any views."""
-
-    def __init__(self, job: ReindexJob, file: str) -> None:
-        super().__init__(job.folder, file)
-        self._catalog = job.catalog
-        self._sizes: Sizes = {}
-
-    def write(self, rows: list[Row]) -> None:
-        """Append sorted rows, if there are any."""
-        if rows:
-            super().write(rows)
-            self._sizes = add_sizes(self._sizes, measure(rows, self._catalog))
-
-    def described(self) -> list[dict[str, Any]]:
-        """Finish the file and return its description in a list, which is empty if there are no rows."""
-        return [self.finish(self._sizes)] if self.rows else []  # local rows are of no view
+    reverse, derivation.reverse = derivation.reverse, []
+    run = f"run-{partition:06d}"
+    hashes = write_run(job.folder, run, cut(derivation.take(), job.boundaries))
+    pieces = sum(compress(hashes, job.wanted))
+    segments = _write_rows(job, f"posts-{partition:06d}.seg", records) if job.wants_records else []
+    segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
+    by_name = {TYPE_NAMES[kind]: count for kind, count in types.items()}
+    report = {"partition": partition, "run": run, "segments": segments, "posts": by_name, "counts": counts}
+    return {**report, "pieces": f"{pieces:x}"}
 
 
 def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
     """Write a segment of sorted rows, if there are any. Returns its description in a list."""
-    with _Rows(job, file) as writer:
+    if not rows:
+        return []
+    with RowSegmentWriter(job.folder, file) as writer:
         writer.write(rows)
-        return writer.described()
+        return [writer.finish(measure(rows, job.catalog))]
 
 
 def settled(dialect: Dialect, hashed: list[Hashed], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:

@@ -129,12 +129,6 @@ class Derivation:
         """Record that a post was seen together with its author's deletion."""
         self.rows.append((local_key(WITNESSED, post.hash_hex), post.author))
 
-    def take_rows(self) -> list[Row]:
-        """Remove and return those of the collected pieces that no other is merged with, sorted by key."""
-        rows, self.rows = self.rows, []
-        rows.sort(key=key_of)
-        return rows
-
     def take(self) -> list[Row]:
         """Remove and return the collected pieces, sorted by key. Only damage can cause two pieces with the same key."""
         pieces = self.rows

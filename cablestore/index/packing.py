@@ -25,8 +25,3 @@ def unpack(data: bytes) -> Any:
         raise CorruptStoreError(
             f"row value is not valid msgpack ({len(data)} bytes): {error}. Run `cablestore rebuild`"
         ) from None
-
-
-def without_header(packed: bytes, items: int) -> memoryview:
-    """Return a msgpack array of this many items without its header: those of several arrays together make one."""
-    return memoryview(packed)[1 if items < 16 else 3 if items < 2**16 else 5 :]

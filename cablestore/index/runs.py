@@ -29,7 +29,6 @@ from cablestore.errors import CorruptExportError, DecodeError
 from cablestore.files import ObjectFolder, folder_of, for_each, storage_errors
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
-from cablestore.index.packing import without_header
 from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, Reader
 from cablestore.index.view import Catalog
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES, MAX_RUN_SIZE_BYTES
@@ -59,40 +58,7 @@ def write_run(folder: ObjectFolder, name: str, buckets: Sequence[list[Row]]) -> 
 
     Raises StorageError.
     """
-    builder = RunBuilder(len(buckets))
-    builder.add(buckets)
-    return builder.write(folder, name)
-
-
-class RunBuilder:
-    """Builder of one run of sorted pieces, or of several lists of them.
-
-    Pieces of a few hundred posts are packed at once while they are in the processor's cache, which takes less time, and
-    less memory until the run is written.
-    """
-
-    def __init__(self, buckets: int) -> None:
-        self._packed: list[list[memoryview]] = [[] for _ in range(buckets)]
-        self._pieces = [0] * buckets
-
-    def add(self, buckets: Sequence[list[Row]]) -> None:
-        """Add sorted pieces of each bucket."""
-        for index, rows in enumerate(buckets):
-            if rows:
-                self._packed[index].append(without_header(msgpack.packb(rows), len(rows)))
-                self._pieces[index] += len(rows)
-
-    def write(self, folder: ObjectFolder, name: str) -> list[int]:
-        """Do what `write_run` does."""
-        return _write_blobs(folder, name, list(map(self._blob, self._packed, self._pieces)))
-
-    @staticmethod
-    def _blob(packed: list[memoryview], pieces: int) -> bytes:
-        content = msgpack.Packer().pack_array_header(pieces) + b"".join(packed)
-        return zstd.compress(content, level=_LEVEL) if pieces else b""
-
-
-def _write_blobs(folder: ObjectFolder, name: str, blobs: list[bytes]) -> list[int]:
+    blobs = [zstd.compress(msgpack.packb(rows), level=_LEVEL) if rows else b"" for rows in buckets]
     ends = accumulate((len(blob) for blob in blobs), initial=_OFFSET.size * len(blobs))
     next(ends)
     with folder.writing(name, sync=False) as file:
