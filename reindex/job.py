@@ -19,8 +19,8 @@ from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import Input
 
 _MARK: Final = "cablestore-work"
-_REPORT_VERSION: Final = 2
-"""Version of the reports of tasks. Work of a version without sums of pieces and problems of inputs is not used."""
+_REPORT_VERSION: Final = 3
+"""Version of the reports of tasks. Work of another version, with other parts or without sums of pieces, is not used."""
 
 
 def shared(location: Location) -> ObjectFolder:

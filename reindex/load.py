@@ -2,6 +2,9 @@
 
 LevelDB cannot ingest finished files. So each process writes one part, a range of keys, to a LevelDB of its own; the
 tables of all parts together are then one database. A finished part is not written again.
+
+The hashes of the posts in a part are left in a file beside it, because the arrival log lists them: reading all posts
+again for their hashes takes seconds for each million.
 """
 
 from __future__ import annotations
@@ -9,18 +12,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from binascii import unhexlify
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from cablestore.files import ObjectFolder
+import blake3
+
+from cablestore.files import ObjectFolder, folder_of
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.processes import process_pool
+from cablestore.index.reader import DATA_PREFIX
 from cablestore.limits import PART_ROWS
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.reindex.row_segments import RowSegment, read_rows
 
+_HASHES: Final = ".hashes"
 _ROWS_WRITTEN: Final = 1_000
 
 
@@ -38,7 +48,7 @@ def load(
     """
     scratch.mkdir(parents=True, exist_ok=True)
     parts = share_out(segments)
-    paths = [scratch / f"part-{number:06d}" for number in range(len(parts))]
+    paths = _paths(scratch, len(parts))
     work = [(path, folder, tuple(part)) for path, part in zip(paths, parts, strict=True)]
     number = min(os.cpu_count() or 1, len(parts))
     if number == 1:
@@ -52,6 +62,10 @@ def load(
     shutil.rmtree(path, ignore_errors=True)
     join_tables(paths, path)
     return path
+
+
+def _paths(scratch: Path, parts: int) -> list[Path]:
+    return [scratch / f"part-{number:06d}" for number in range(parts)]
 
 
 def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
@@ -68,18 +82,39 @@ def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
 
 
 def load_part(path: Path, folder: ObjectFolder, segments: tuple[RowSegment, ...]) -> int:
-    """Write segments to a LevelDB at `path`. Returns the number of rows."""
+    """Write segments to a LevelDB at `path`, and the hashes of their posts beside it. Returns the number of rows."""
     rows = sum(segment.rows for segment in segments)
-    mark = path.with_suffix(".loaded")
-    content = json.dumps([segment.blake3 for segment in segments])
-    if mark.exists() and mark.read_text(encoding="utf-8") == content:
+    mark, hashes = path.with_suffix(".loaded"), path.with_suffix(_HASHES)
+    content = [segment.blake3 for segment in segments]
+    if mark.exists() and hashes.exists() and mark.read_text(encoding="utf-8") == _marked(content, hashes):
         return rows
     mark.unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
-    with closing(LevelDB(path, create=True)) as database:
+    found: list[bytes] = []
+    with closing(LevelDB(path, create=True)) as database, database.bulk_writer() as writer:
         for segment in segments:
             for block in read_rows(folder, segment):
                 for at in range(0, len(block), _ROWS_WRITTEN):
-                    database.write(dict(block[at : at + _ROWS_WRITTEN]), sync=False)
-    mark.write_text(content, encoding="utf-8")
+                    writer.put(block[at : at + _ROWS_WRITTEN])
+                found.append(_hashes_in(block))
+    folder_of(path.parent).write(hashes.name, b"".join(found), sync=False)
+    mark.write_text(_marked(content, hashes), encoding="utf-8")
     return rows
+
+
+def _marked(content: list[str], hashes: Path) -> str:
+    return json.dumps([*content, blake3.blake3(hashes.read_bytes()).hexdigest()])
+
+
+def _hashes_in(block: list[Row]) -> bytes:
+    if not block[0][0].startswith(DATA_PREFIX):  # a segment begins at each prefix
+        return b""
+    return unhexlify(b"".join([key[len(DATA_PREFIX) :] for key, _ in block]))
+
+
+def loaded_hashes(segments: Sequence[RowSegment], scratch: Path) -> Iterator[bytes]:
+    """Yield the hashes of all posts in the segments that `load` loaded in `scratch`, in order."""
+    for path in _paths(scratch, len(share_out(segments))):
+        hashes = path.with_suffix(_HASHES).read_bytes()
+        for at in range(0, len(hashes), HASH_SIZE_BYTES):
+            yield hashes[at : at + HASH_SIZE_BYTES]

@@ -39,7 +39,7 @@ from cablestore.index.view import REVERSE_NAME, Catalog
 from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops, claim_folder
-from cablestore.reindex.load import load
+from cablestore.reindex.load import load, loaded_hashes
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.read_back import RecordedDatabase, read_back
 from cablestore.reindex.row_segments import RowRange, WrittenRanges, read_rows, with_local_only
@@ -183,7 +183,8 @@ class _NewGeneration:
                     def keeps(post: Post) -> bool:
                         return drops.reason(post) is None
 
-                    succession = take_over(live, target, self.derived.dialect, self.catalog, self.after, keeps)
+                    hashes = loaded_hashes(self.derived.segments, self.scratch)
+                    succession = take_over(live, target, self.derived.dialect, self.catalog, self.after, keeps, hashes)
             checked = self._check(path, folder, [segment.range for segment in self.derived.segments])
             return self._swap(folder, path, total, succession, checked)
 

@@ -32,6 +32,7 @@ from cablestore.reindex.queries import run_query
 from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.shuffle import to_partitions
 from cablestore.reindex.spark import session
+from cablestore.reindex.summary_tasks import add_up, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,10 +137,10 @@ def derive_rows(
         partitions = run.derive(job, tasks.derive(job), skip_corrupt=skip_corrupt)
         buckets = _build(run, job, partitions)
         tasks.check_pieces(partitions, buckets, derived.folder)
-        segments = _segments([*partitions, *buckets])
-        derived.segments = in_order(
-            segments + _segments(run.each("add up", "added", job.summaries, tasks.add_up(job, in_order(segments))))
-        )
+        segments = in_order(_segments([*partitions, *buckets]))
+        parts = parts_of(job, segments)
+        added = run.each("add up", "added", range(len(parts)), add_up(job, segments, parts))
+        derived.segments = in_order(segments + _segments(added))
     for report in partitions:
         derived.posts.update(report["posts"])
     return derived

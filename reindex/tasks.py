@@ -6,7 +6,7 @@
 3. `derive` takes all blobs of a partition, drops duplicates and deleted posts, and makes pieces of rows of the live
    posts (`cablestore.index.derive`).
 4. `build` sorts and combines all pieces of a bucket to a segment of rows.
-5. `add_up` makes the segment of a summary (a tree, a census) from its rows in order of keys.
+5. `summary_tasks.add_up` makes the segments of summaries (trees, censuses) from rows in order of keys.
 
 Spark shuffles between `read` and `derive`. Between `derive` and `build` the pieces are in the job's folder, so that
 they survive a killed driver. Each finished partition and bucket leaves a report, and is not made again.
@@ -40,11 +40,9 @@ from cablestore.errors import (
     StorageError,
 )
 from cablestore.files import ObjectFolder
-from cablestore.index.batches import batches, gc_paused
-from cablestore.index.census import summaries
+from cablestore.index.batches import gc_paused
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, Settled, measure, settle
-from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.runs import cut, finished, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, TYPE_NAMES
@@ -53,7 +51,7 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post, peek_type
 from cablestore.reindex.inputs import Input
 from cablestore.reindex.job import ReindexJob, ShuffledJob
-from cablestore.reindex.row_segments import RowSegment, RowSegmentWriter, read_rows
+from cablestore.reindex.row_segments import RowSegmentWriter
 from cablestore.views.installed import why_not_loaded
 
 BLOBS: Final = pa.schema(
@@ -106,10 +104,11 @@ def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Ba
 
     def task(batches: Batches) -> Batches:
         blobs = _Blobs(job, partitions)
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                yield from _read(job, index, blobs, partitions)
-        yield from blobs.flush()
+        with gc_paused():
+            for batch in batches:
+                for index in batch.column(0).to_pylist():
+                    yield from _read(job, index, blobs, partitions)
+            yield from blobs.flush()
 
     return task
 
@@ -140,13 +139,14 @@ def of_partition(
         stones: list[Tombstone] = []
         problems: list[str] = []
         partition = -1
-        for batch in batches:
-            for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                partition = number
-                posts, tombs, told = msgpack.unpackb(blob, use_list=False)
-                hashed += posts
-                stones += [Tombstone.decode(*fields) for fields in tombs]
-                problems += told
+        with gc_paused():
+            for batch in batches:
+                for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                    partition = number
+                    posts, tombs, told = msgpack.unpackb(blob, use_list=False)
+                    hashed += posts
+                    stones += [Tombstone.decode(*fields) for fields in tombs]
+                    problems += told
         if partition >= 0:
             yield _report(lambda: settle_all(partition, hashed, stones, problems))
 
@@ -193,31 +193,6 @@ def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, An
             f"the runs in {folder} were damaged or exchanged: buckets were not built of the pieces that were derived. "
             "Check the disk, remove the folder and run again"
         )
-
-
-def add_up(job: ReindexJob, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
-    """Return the task that makes summaries, given their numbers in the catalog, from the segments of all rows."""
-
-    def make(index: int) -> dict[str, Any]:
-        rows = summaries(job.catalog)[index].made_of(partial(_blocks, job, segments))
-        made: list[dict[str, Any]] = []
-        sizes: Sizes = {}
-        with RowSegmentWriter(job.folder, f"summary-{index:06d}.seg") as writer:
-            for batch in batches(rows, lambda row: len(row[1])):
-                writer.write(batch)
-                sizes = add_sizes(sizes, measure(batch, job.catalog))
-            if sizes:
-                made.append(writer.finish(sizes))
-        return finish(job, f"added-{index:06d}.json", {"summary": index, "segments": made})
-
-    return reporting(make)
-
-
-def _blocks(job: ReindexJob, segments: Sequence[RowSegment], prefix: bytes) -> Iterator[list[Row]]:
-    """Yield the rows with a prefix. A segment begins at each prefix."""
-    for segment in segments:
-        if segment.first.startswith(prefix):
-            yield from read_rows(job.folder, segment)
 
 
 def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:

@@ -35,6 +35,7 @@ _LINKED = 2
 _DEAD = 4
 _BYTE = tuple(bytes((bits,)) for bits in range(8))
 _BITS = {byte: bits for bits, byte in enumerate(_BYTE)}
+_MERGED = {a: {b: _BYTE[a[0] | b[0]] for b in _BYTE} for a in _BYTE}
 _SETTLED = _BYTE[_HERE | _LINKED]
 
 
@@ -79,14 +80,21 @@ def _parts(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes, own: b
 
 def merge(a: bytes, b: bytes) -> bytes:
     """Return the bits that either part has."""
-    return _BYTE[_bits(a) | _bits(b)]
+    try:
+        return _MERGED[a][b]
+    except KeyError:
+        raise _damaged() from None
 
 
 def _bits(part: bytes) -> int:
     try:
         return _BITS[part]
     except KeyError:
-        raise CorruptStoreError("a row of heads is damaged. Run `cablestore rebuild`") from None
+        raise _damaged() from None
+
+
+def _damaged() -> CorruptStoreError:
+    return CorruptStoreError("a row of heads is damaged. Run `cablestore rebuild`")
 
 
 def stored_value(part: bytes) -> bytes | None:

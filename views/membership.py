@@ -28,7 +28,8 @@ PREFIX: Final = b"!channel!member!"
 COUNT_PREFIX: Final = b"!channel!members!"
 _SIZE = ORDER_KEY_SIZE_BYTES + 1
 _NO_ANNOUNCEMENT = bytes(_SIZE)
-_LEFT = bytes((LEAVE,))
+_TYPE = {post_type: bytes((post_type,)) for post_type in LINKABLE_TYPES}
+_LEFT = _TYPE[LEAVE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Membership:
 def parts(post: Post) -> list[Row]:
     """Return the part that says what a post means for its author's membership."""
     part = _part(post.type, order_key(post.timestamp_ms, post.hash))
-    return [(PREFIX + post.channel_key + b"!" + post.author_hex, part)]
+    return [(b"!channel!member!%b!%b" % (post.channel_key, post.author_hex), part)]
 
 
 def merge(a: bytes, b: bytes) -> bytes:
@@ -61,7 +62,7 @@ def refold(reader: Reader, key: bytes) -> bytes | None:
 
 
 def _part(post_type: int, when: bytes) -> bytes:
-    says = when + bytes((post_type,))
+    says = when + _TYPE[post_type]
     return says + (says if post_type in (JOIN, LEAVE) else _NO_ANNOUNCEMENT)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import TypeVar
 
 from cablestore.limits import MAX_BATCH_POSTS, MAX_BATCH_SIZE_BYTES
 
+S = TypeVar("S", bytes, tuple[bytes, bytes])
 T = TypeVar("T")
 
 Progress = Callable[[int], None]
@@ -37,6 +40,25 @@ def batches(
         total += size
     if batch:
         yield batch
+
+
+def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
+    """Yield the items of several sources of sorted lists in order.
+
+    Sorting two sorted lists takes a third of the time of comparing item by item, as `heapq.merge` does.
+    """
+    waiting = [(block, rest) for rest in map(iter, sources) for block in islice(filter(None, rest), 1)]
+    while waiting:
+        bound = min(block[-1] for block, _ in waiting)
+        found: list[list[S]] = []
+        after: list[tuple[list[S], Iterator[list[S]]]] = []
+        for block, rest in waiting:
+            place = bisect_right(block, bound)
+            found += [block[:place]] if place else []
+            left = block[place:] if place else block
+            after += [(left, rest)] if left else [(following, rest) for following in islice(filter(None, rest), 1)]
+        yield from found[0] if len(found) == 1 else sorted(chain.from_iterable(found))
+        waiting = after
 
 
 @contextmanager

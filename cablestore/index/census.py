@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from heapq import merge
 from itertools import chain, groupby
 
+from cablestore.index.batches import merged
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.tree import items_in, tree_rows
@@ -20,16 +20,21 @@ BlocksOf = Callable[[bytes], Iterable[list[Row]]]
 
 @dataclass(frozen=True)
 class Summary:
-    """Rows under `prefix`, which `made_of` yields in key order. `noun` names one of them in reports."""
+    """Rows under `prefix`, which `made_of` yields in key order. `noun` names one of them in reports.
+
+    It can be made in parts if it has `sources`, the prefixes of the rows that it is made of. What follows such a prefix
+    in a key begins with the name of a set and `!`, and the rows of one set make rows of their own.
+    """
 
     prefix: bytes
     noun: str
     made_of: Callable[[BlocksOf], Iterator[Row]]
+    sources: tuple[bytes, ...] = ()
 
 
 def summaries(catalog: Catalog) -> list[Summary]:
     """Return the summaries of all views, in order of their keys."""
-    trees = [Summary(tree.prefix, "sum", partial(_tree_rows, tree)) for tree in catalog.trees]
+    trees = [Summary(tree.prefix, "sum", partial(_tree_rows, tree), tree.sources) for tree in catalog.trees]
     censuses = [Summary(c.prefix, "number", partial(_census_rows, fold, c)) for fold, c in catalog.censuses]
     return sorted(trees + censuses, key=lambda summary: summary.prefix)
 
@@ -54,4 +59,4 @@ def _census_rows(fold: Fold, census: Census, blocks_of: BlocksOf) -> Iterator[Ro
 
 
 def _tree_rows(tree: Tree, blocks_of: BlocksOf) -> Iterator[Row]:
-    return tree_rows(tree, merge(*(items_in(blocks_of(prefix), prefix) for prefix in tree.sources)))
+    return tree_rows(tree, merged([items_in(blocks_of(prefix), prefix) for prefix in tree.sources]))

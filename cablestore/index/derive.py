@@ -162,12 +162,20 @@ def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
 
 
 def _merged(parts: list[Row], fold: Fold) -> list[Row]:
+    """Return the rows of sorted parts. Equal keys are next to each other, so no key is hashed."""
     merge, stored_value = fold.merge, fold.stored_value
-    merged: dict[bytes, bytes] = {}
+    found: list[Row] = []
+    last, merged = b"", b""
     for key, part in parts:
-        known = merged.get(key)
-        merged[key] = part if known is None else merge(known, part)
-    return [(key, value) for key, part in merged.items() if (value := stored_value(part)) is not None]
+        if key == last:
+            merged = merge(merged, part)
+            continue
+        if last and (value := stored_value(merged)) is not None:
+            found.append((last, value))
+        last, merged = key, part
+    if last and (value := stored_value(merged)) is not None:
+        found.append((last, value))
+    return found
 
 
 def _added(counts: list[Row]) -> list[Row]:

@@ -12,6 +12,7 @@ import errno
 import os
 import shutil
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,11 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 _NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Reasons why an undamaged file cannot be read."""
 _CURRENT: Final = "CURRENT"
+_FIRST_LEVEL: Final = b"leveldb.num-files-at-level0"
+_MOVED_FROM: Final = 4
+"""Tables on the first level from which on LevelDB moves them."""
+_MOVED_WITHIN_S: Final = 0.1
+"""Within this time it moves at least one, or it will not: a move takes less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +216,13 @@ class LevelDB:
         with self._lock, _reading():
             # Without bounds plyvel compacts an empty range, not all keys.
             self._db.compact_range(start=b"\x00", stop=b"\xff")
+
+    def settle(self) -> None:
+        """Wait while LevelDB moves tables away from its first level, where every row that is read is compared with all."""
+        before = None
+        while (tables := int(self._db.get_property(_FIRST_LEVEL))) >= _MOVED_FROM and tables != before:
+            before = tables
+            time.sleep(_MOVED_WITHIN_S)
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return about how many bytes a range takes on disk. The latest writes may not be counted."""
@@ -394,8 +407,8 @@ class LevelSnapshot:
 def join_tables(parts: Sequence[Path], path: Path) -> None:
     """Make one LevelDB in the folder `path`, which must hold none, from closed ones with disjoint ranges of keys.
 
-    Their tables are linked under new numbers, not copied, and LevelDB's repair writes the list of tables. The parts do
-    not change. Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed,
+    Their tables are linked under new numbers, not copied. LevelDB's repair writes the list of tables, all on the first
+    level, and LevelDB then moves them to others. The parts do not change. Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed,
     which LevelDB does not report.
     """
     for part in parts:
@@ -409,6 +422,8 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
         for number, table in enumerate(tables, 1):
             _link(table, path / f"{number:06d}.ldb")
         plyvel.repair_db(str(path), paranoid_checks=True)
+        with contextlib.closing(LevelDB(path)) as joined:
+            joined.settle()
     except plyvel.Error as error:
         raise _damaged(error) from None
     except OSError as error:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import accumulate, islice, pairwise
+from operator import lt
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -204,5 +205,5 @@ def finished(pieces: list[Row], catalog: Catalog) -> list[Row]:
     If rows have the same key, which only damage can cause, the greater one is taken.
     """
     rows = combine(pieces, catalog)
-    by_key = dict(rows)
-    return rows if len(by_key) == len(rows) else list(dict(sorted(rows)).items())
+    keys = [key for key, _ in rows]
+    return rows if all(map(lt, keys, islice(keys, 1, None))) else list(dict(sorted(rows)).items())

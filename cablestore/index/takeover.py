@@ -44,11 +44,12 @@ def take_over(
     catalog: Catalog,
     after: int,
     keeps: Callable[[Post], bool] = lambda _: True,
+    hashes: Iterable[bytes] | None = None,
 ) -> TakeoverReport:
     """Add to `target` what `live` has. It already has everything up to number `after` of the arrival log.
 
-    Posts for which `keeps` is false are left out. Without a live database only the log is written. A second call
-    changes nothing.
+    Posts for which `keeps` is false are left out. Without a live database only the log is written: `hashes` are those
+    of all posts of the target, in order, if the caller knows them. A second call changes nothing.
     """
     report = TakeoverReport()
     if live is not None:
@@ -71,7 +72,10 @@ def take_over(
         _copy_local(live, target)
         target.flush()
         _copy_log(live, target)
-    report.logged = _log_differences(live, target, dialect)
+    if live is None and hashes is not None:
+        report.logged = _log(((EventKind.ACCEPTED, digest) for digest in hashes), target, 1)
+    else:
+        report.logged = _log_differences(live, target, dialect)
     if live is not None and report.logged and any(chain(live.local_rows(READ), live.local_rows(MENTIONING))):
         _note_unseen(live, target)
     return report
@@ -156,11 +160,17 @@ def _log_differences(live: Reader | None, target: Database, dialect: Dialect) ->
     """Log the posts that only one of the two databases has; without a live one, all. Returns how many there are."""
     with target.snapshot() as state:
         reader = Reader(state, dialect)
-        first = sequence = 1 if live is None else arrival_log.next_sequence(reader)
-        for batch in batches(_differences(live, reader), len):
-            key, value = arrival_log.log_row(sequence, batch)
-            sequence += len(batch)
-            target.write({key: value, arrival_log.NEXT_KEY: b"%d" % sequence}, sync=False)
+        first = 1 if live is None else arrival_log.next_sequence(reader)
+        return _log(_differences(live, reader), target, first)
+
+
+def _log(events: Iterable[tuple[EventKind, bytes]], target: Database, first: int) -> int:
+    """Write events to the log, from the number `first` on. Returns how many there are."""
+    sequence = first
+    for batch in batches(events, len):
+        key, value = arrival_log.log_row(sequence, batch)
+        sequence += len(batch)
+        target.write({key: value, arrival_log.NEXT_KEY: b"%d" % sequence}, sync=False)
     return sequence - first
 
 

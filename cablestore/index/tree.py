@@ -147,10 +147,6 @@ def decode_parts(value: bytes, level: int) -> list[NodePart]:
     return list(map(decode_part, split_parts(value, level).values()))
 
 
-def _number(item: Row) -> int:
-    return int.from_bytes(item[1][:HASH_SIZE_BYTES], "big")  # damage may have made it longer
-
-
 # --- from all posts -------------------------------------------------------------------------------
 
 
@@ -178,24 +174,30 @@ class TreeBuilder:
         """Beginning of all keys of the run."""
         self._done: list[Row] = []
 
-    def add(self, items: Iterable[Row]) -> list[Row]:
+    def add(self, items: list[Row]) -> list[Row]:
         """Add the next items; return the rows that are complete."""
-        for item in items:
-            self._take(item)
+        self._take(items)
         done, self._done = self._done, []
         return done
 
     def finish(self) -> list[Row]:
         """Close the last set; return the remaining rows."""
         self._close_set()
-        return self.add(())
+        return self.add([])
 
-    def _take(self, item: Row) -> None:
-        if not item[0].startswith(self._edge):
-            self._turn_to(item[0])
-        self._run.append(item)
-        if len(self._run) > self._tree.leaf_rows and self._stack[-1].level + 1 < LAST_LEVEL:
-            self._split()
+    def _take(self, items: list[Row]) -> None:
+        """Add items to the run, as many at once as belong to it and are looked at before it is split."""
+        start = 0
+        while start < len(items):
+            if not items[start][0].startswith(self._edge):
+                self._turn_to(items[start][0])
+            stop = min(start + max(self._tree.leaf_rows + 1 - len(self._run), 1), len(items))
+            if not items[stop - 1][0].startswith(self._edge):
+                stop = bisect_left(items, True, start, stop, key=lambda item: not item[0].startswith(self._edge))
+            self._run += items[start:stop]
+            if len(self._run) > self._tree.leaf_rows and self._stack[-1].level + 1 < LAST_LEVEL:
+                self._split()
+            start = stop
 
     def _turn_to(self, key: bytes) -> None:
         """Start the run of this key."""
@@ -213,8 +215,7 @@ class TreeBuilder:
         """Turn the run into a node, because it has become too long."""
         self._stack.append(_OpenNode(self._edge, self._stack[-1].level + 1))
         items, self._run, self._edge = self._run, [], _NO_RUN
-        for item in items:
-            self._take(item)
+        self._take(items)
 
     def _close_run(self) -> None:
         if self._run:
@@ -223,7 +224,7 @@ class TreeBuilder:
         self._run, self._edge = [], _NO_RUN
 
     def _total_of_run(self, label_from: int) -> NodePart:
-        numbers = list(map(_number, self._run))
+        numbers = [int.from_bytes(digest[:HASH_SIZE_BYTES]) for _, digest in self._run]  # damage may make it longer
         return NodePart(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
 
     def _close_node(self) -> None:
@@ -264,13 +265,11 @@ def tree_rows(tree: Tree, items: Iterable[Row]) -> Iterator[Row]:
     yield from builder.finish()
 
 
-def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[Row]:
-    """Yield the items in the rows under `prefix`, one of a tree's sources."""
-    size = len(prefix)
+def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[list[Row]]:
+    """Yield the items in blocks of the rows under `prefix`, one of a tree's sources."""
+    size, end, separator = len(prefix), -SORT_TIME_SIZE_BYTES, SEPARATOR
     for block in blocks:
-        for key, digest in block:
-            if key[-SORT_TIME_SIZE_BYTES - 1 : -SORT_TIME_SIZE_BYTES] == SEPARATOR:
-                yield key[size:], digest
+        yield [(key[size:], digest) for key, digest in block if key[end - 1 : end] == separator]
 
 
 # --- from the changes of a batch ------------------------------------------------------------------

@@ -387,12 +387,10 @@ def _shown(prefix: bytes) -> str:
 
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
     """Return a post's row of the reverse hash map, given the keys of its rows without the key of the post itself."""
-    short = (
-        b"\x00".join(keys)
-        .replace(post.sort_time, b"\x01")
-        .replace(post.author_hex, b"\x02")
-        .replace(post.hash_hex, b"\x03")
-    )
+    # To split and to join takes three quarters of the time of `replace`, which counts first.
+    short = b"\x01".join(b"\x00".join(keys).split(post.sort_time))
+    short = b"\x02".join(short.split(post.author_hex))
+    short = b"\x03".join(short.split(post.hash_hex))
     return REVERSE_PREFIX + post.hash_hex, pack(short.split(b"\x00"))
 
 

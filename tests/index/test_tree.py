@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
-from heapq import merge
 from operator import xor
 
 import pytest
@@ -15,6 +14,7 @@ from people import ANN
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError
+from cablestore.index.batches import merged
 from cablestore.index.database import Row
 from cablestore.index.memory import MemoryDB
 from cablestore.index.reader import Reader
@@ -42,7 +42,7 @@ SETS = (b"", b'"', b"default")
 
 def all_items(reader: Reader, tree: Tree) -> Iterator[Row]:
     """Yield all items of all sets in order."""
-    return merge(*(items_in(reader.blocks(prefix, after_prefix(prefix)), prefix) for prefix in tree.sources))
+    return merged(items_in(reader.blocks(prefix, after_prefix(prefix)), prefix) for prefix in tree.sources)
 
 
 hashes = st.one_of(

@@ -24,13 +24,14 @@ pytest.importorskip("pyarrow")
 from cablestore import CableStore
 from cablestore.errors import CorruptExportError, ReindexError
 from cablestore.files import folder_of
+from cablestore.index import arrival_log
 from cablestore.index.database import Database, Row
 from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.memory import MemoryDB
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import take_over as real_take_over
 from cablestore.reindex import load, prepare, read_back, reindex, row_segments, tasks
-from cablestore.reindex.job import Drops
+from cablestore.reindex.job import Drops, claim_folder
 from cablestore.reindex.load import load as real_load
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.reindex.read_back import RecordedDatabase, compare_range
@@ -181,6 +182,23 @@ def test_a_part_in_the_place_of_another_is_found(
     with pytest.raises(ReindexError, match="does not hold"):
         run(exports, tmp_path)
     assert len(load.share_out(derived.segments)) > 1
+
+
+def test_the_log_of_a_new_store_is_that_of_its_posts_even_after_a_damaged_load(
+    derived: DerivedRows, exports: list[Path], tmp_path: Path
+) -> None:
+    """The loader leaves the hashes for the log. If they are damaged or gone, the part is loaded again."""
+    scratch = tmp_path / "new.loading"
+    claim_folder(folder_of(scratch))
+    real_load(derived.segments, derived.folder, scratch)
+    left = sorted(scratch.glob("*.hashes"), key=lambda path: -path.stat().st_size)
+    left[0].write_bytes(bytes(left[0].stat().st_size))
+    left[1].unlink()
+    reindex.reindex(exports, tmp_path / "new", work=tmp_path / "work", keep_work=True)
+    with CableStore.open(tmp_path / "new") as store, store.snapshot() as snapshot:
+        held = [bytes.fromhex(key[len(b"!data!") :].decode()) for key, _ in snapshot.reader.prefix(b"!data!")]
+        assert [entry.hash for entry in arrival_log.entries(snapshot.reader, 0)] == held
+        assert {entry.kind for entry in arrival_log.entries(snapshot.reader, 0)} == {arrival_log.EventKind.ACCEPTED}
 
 
 def test_several_processes_find_a_wrong_row(

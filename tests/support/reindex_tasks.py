@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from cablestore.export.writer import ExportWriter, post_record
 from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes
-from cablestore.reindex import tasks
+from cablestore.reindex import summary_tasks, tasks
 from cablestore.reindex.inputs import refusal
 from cablestore.reindex.job import ReindexJob
 from cablestore.reindex.row_segments import RowSegment, read_rows
@@ -102,8 +103,10 @@ def run_tasks(
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     for numbers in shares_of(wanted, random):
         reports += reports_of(tasks.build(job, runs)(iter([numbers])))
-    for numbers in shares_of(job.summaries, random):
-        reports += reports_of(tasks.add_up(job, segments_of(reports))(iter([numbers])))
+    with patch.object(summary_tasks, "ROWS_OF_A_PART", 5):
+        parts = summary_tasks.parts_of(job, segments_of(reports))
+    for numbers in shares_of(range(len(parts)), random):
+        reports += reports_of(summary_tasks.add_up(job, segments_of(reports), parts)(iter([numbers])))
     segments = segments_of(reports)
     sizes: Sizes = {}
     for segment in segments:

@@ -1,0 +1,20 @@
+"""Batches: sorted lists of several sources come out as one order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore.index.batches import merged
+
+blocks = st.lists(st.lists(st.binary(max_size=2), max_size=4), max_size=5)
+
+
+@given(st.lists(blocks, max_size=4))
+def test_sources_of_sorted_lists_are_merged(sources: list[list[list[bytes]]]) -> None:
+    """However the sources are cut into lists: empty ones and equal items included."""
+    ordered: list[list[list[bytes]]] = []
+    for cut in sources:
+        items = iter(sorted(item for block in cut for item in block))
+        ordered.append([[next(items) for _ in block] for block in cut])
+    assert list(merged(ordered)) == sorted(item for cut in sources for block in cut for item in block)
