@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
@@ -285,18 +285,15 @@ class ChatApp(App[None]):
             self._looks += 1
             self._is_reading = True
             began = time.monotonic()
-            try:
-                await self._take_news()
-            except OwnerGoneError:
-                self._show_state()  # which says so
-            except CableStoreError as error:
-                self.tell(str(error))
-            except NoMatches:  # the widgets go before a look that is under way when the client ends
-                if self.is_running:
-                    raise
-            finally:
-                self._is_reading = False
-                took_s = time.monotonic() - began
+            with self._until_the_end():
+                try:
+                    await self._take_news()
+                except OwnerGoneError:
+                    self._show_state()  # which says so
+                except CableStoreError as error:
+                    self.tell(str(error))
+            self._is_reading = False
+            took_s = time.monotonic() - began
 
     async def _take_news(self) -> None:
         for number, open_cabal in enumerate(self._open_cabals):
@@ -347,6 +344,10 @@ class ChatApp(App[None]):
 
     @work
     async def _read_page(self, *, older: bool) -> None:
+        with self._until_the_end():
+            await self._add_page(older=older)
+
+    async def _add_page(self, *, older: bool) -> None:
         timeline = self.messages.timeline
         if not timeline.messages:
             self.messages.is_loading = False
@@ -426,8 +427,9 @@ class ChatApp(App[None]):
         self.show_help()
 
     async def action_quit(self) -> None:
-        """End, when all that was typed is done."""
-        self._do(self.end)
+        """End, when all that was typed is done. Keys that follow are for nobody."""
+        async with self._in_order:
+            await self._try(self.end())
 
     async def action_invitation(self) -> None:
         """Show the invitation to the cabal."""
@@ -520,15 +522,26 @@ class ChatApp(App[None]):
 
     @work
     async def _obey(self, text: str) -> None:
-        async with self._in_order:
-            if not await self._try(self._runner.run(text)):
-                self.typing.restore(text)
+        with self._until_the_end():
+            async with self._in_order:
+                if not await self._try(self._runner.run(text)):
+                    self.typing.restore(text)
 
     @work
     async def _do(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do work after what was asked for earlier, while keys are handled."""
-        async with self._in_order:
-            await self._try(work())
+        with self._until_the_end():
+            async with self._in_order:
+                await self._try(work())
+
+    @contextmanager
+    def _until_the_end(self) -> Iterator[None]:
+        """Let work that is under way when the client ends meet no widgets any more."""
+        try:
+            yield
+        except NoMatches:
+            if self.is_running:
+                raise
 
     async def _try(self, work: Awaitable[None]) -> bool:
         """Wait for work. If it fails, say why and return False."""
