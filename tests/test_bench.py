@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import LIMIT_S
@@ -46,10 +47,22 @@ NEEDS = {
     "terminal_client.py": "textual",
     "torrent.py": "libtorrent",
 }
+MEASURE_NOTHING = {"cost.py", "make_export.py", "run.py", "sds_simulator.py"}
 
 
 def test_every_benchmark_is_tried() -> None:
     assert {path.name for path in BENCH.glob("*.py")} == {*SCRIPTS, "common.py"}
+
+
+def test_the_runner_has_every_script_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCH)
+    spec = importlib.util.spec_from_file_location("bench_run", BENCH / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    runner: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runner)
+    for quick in (False, True):
+        assert runner.plan(quick=quick).keys() == SCRIPTS.keys() - MEASURE_NOTHING
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -74,6 +87,8 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
         ("make_export.py", ["out", "--posts", "1"]),
         ("reindex.py", ["--folder", "file"]),
         ("reindex.py", ["--json", "file/figures.json"]),
+        ("run.py", ["answering.py", "nothing.py"]),
+        ("run.py", ["make_export.py"]),
     ],
 )
 def test_arguments_that_cannot_be_used_are_told_in_a_line(tmp_path: Path, script: str, arguments: list[str]) -> None:
