@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import refusing
+from common import TerminatedError, refusing
 
 HERE = Path(__file__).parent
 
@@ -46,6 +46,18 @@ def plan(*, quick: bool) -> dict[str, list[str]]:
     }
 
 
+def run(command: list[str]) -> int:
+    """Run a command. When this process is interrupted, the command ends first and removes its files."""
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt as interruption:
+            if isinstance(interruption, TerminatedError):  # a Ctrl-C reaches the command too
+                process.terminate()
+            process.wait()
+            raise
+
+
 def main() -> None:
     """Run them in turn."""
     parser = argparse.ArgumentParser(description="Run benchmarks, each in its own process.")
@@ -59,9 +71,13 @@ def main() -> None:
             raise ValueError(f"{', '.join(unknown)} measures nothing. Name some of: {', '.join(sorted(scripts))}")
     for name, arguments in scripts.items():
         if not given.scripts or name in given.scripts:
-            subprocess.run([sys.executable, str(HERE / name), *arguments], check=True)
+            if (status := run([sys.executable, str(HERE / name), *arguments])) != 0:
+                sys.exit(f"{name} ended with status {status}")
             print(flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("run.py: interrupted")
