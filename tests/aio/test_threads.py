@@ -53,7 +53,7 @@ def test_the_last_message_of_a_channel_is_there_without_a_read_on_the_loop(monke
         return get(self, digest)
 
     async def last_texts(channels: AsyncIterator[Channel]) -> list[str | None]:
-        return [each.last_message and each.last_message.text async for each in channels]
+        return [each.last_message.text if each.last_message else None async for each in channels]
 
     async def use() -> None:
         async with AsyncCableStore.in_memory() as store:
