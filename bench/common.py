@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import parent_process
 from pathlib import Path
 
 from cablestore import LEGACY, Body, CableStoreError, Identity, Info, Join, Text, Topic, encode_post
@@ -18,6 +20,19 @@ WORDS = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", 
 START_MS = 1_600_000_000_000
 IS_TINY = os.environ.get("CABLESTORE_BENCH") == "tiny"
 """Whether this run only tests that the benchmarks work. Its figures mean nothing."""
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which ends a script as Ctrl-C does: it removes its temporary files."""
+
+
+def _terminate(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise TerminatedError
+
+
+if parent_process() is None:  # the worker processes of a script are ended by it
+    signal.signal(signal.SIGTERM, _terminate)
 
 
 def size(number: int, *, tiny: int) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from waiting import LIMIT_S
+from waiting import LIMIT_S, wait_until
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 SCRIPTS: dict[str, tuple[str, ...]] = {
@@ -46,10 +48,22 @@ NEEDS = {
     "terminal_client.py": "textual",
     "torrent.py": "libtorrent",
 }
+MEASURE_NOTHING = {"cost.py", "make_export.py", "run.py", "sds_simulator.py"}
 
 
 def test_every_benchmark_is_tried() -> None:
     assert {path.name for path in BENCH.glob("*.py")} == {*SCRIPTS, "common.py"}
+
+
+def test_the_runner_has_every_script_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCH)
+    spec = importlib.util.spec_from_file_location("bench_run", BENCH / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    runner: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runner)
+    for quick in (False, True):
+        assert runner.plan(quick=quick).keys() == SCRIPTS.keys() - MEASURE_NOTHING
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -59,7 +73,7 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
     arguments = [str(tmp_path / "out") if each == "OUT" else each for each in SCRIPTS[script]]
     done = subprocess.run(
         [sys.executable, str(BENCH / script), *arguments],
-        cwd=tmp_path, env=os.environ | {"CABLESTORE_BENCH": "tiny"}, capture_output=True, text=True, check=False, timeout=LIMIT_S,
+        cwd=tmp_path, env=os.environ | {"CABLESTORE_BENCH": "tiny", "TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=LIMIT_S,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout
@@ -74,6 +88,8 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
         ("make_export.py", ["out", "--posts", "1"]),
         ("reindex.py", ["--folder", "file"]),
         ("reindex.py", ["--json", "file/figures.json"]),
+        ("run.py", ["answering.py", "nothing.py"]),
+        ("run.py", ["make_export.py"]),
     ],
 )
 def test_arguments_that_cannot_be_used_are_told_in_a_line(tmp_path: Path, script: str, arguments: list[str]) -> None:
@@ -83,6 +99,21 @@ def test_arguments_that_cannot_be_used_are_told_in_a_line(tmp_path: Path, script
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(f"{script}: ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("is_ctrl_c", [False, True])
+def test_a_benchmark_that_is_ended_leaves_no_files(tmp_path: Path, is_ctrl_c: bool) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(BENCH / "run.py"), "answering.py"],
+        env=os.environ | {"TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    wait_until(lambda: any(tmp_path.glob("*/*")) or process.poll() is not None)
+    if is_ctrl_c:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.terminate()
+    assert process.wait(LIMIT_S) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_documents_have_the_table_of_costs() -> None:

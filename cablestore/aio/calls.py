@@ -66,12 +66,16 @@ def on_worker(method: Method[P, T]) -> Awaited[P, T]:
     return call
 
 
-def each_on_reader(method: Method[P, Iterator[T]]) -> Iterated[P, T]:
-    """Make the twin of a method that yields what it reads: a thread takes many items at a time."""
+def each_on_reader(method: Method[P, Iterator[T]], whole: Callable[[T], T] | None = None) -> Iterated[P, T]:
+    """Make the twin of a method that yields what it reads: a thread takes many items at a time.
+
+    For items that read later what they are asked for, `whole` returns an item that has it.
+    """
 
     @wraps(method)
     def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
-        return Items(self._threads.read, _bound(self, method, *args, **kwargs))
+        found = _bound(self, method, *args, **kwargs)
+        return Items(self._threads.read, found if whole is None else lambda: map(whole, found()))
 
     return call
 

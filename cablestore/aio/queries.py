@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from cablestore.aio.calls import Twin, each_on_reader, on_reader, on_worker
 from cablestore.errors import StoreClosedError
-from cablestore.store.queries import Queries, Snapshot
+from cablestore.store.queries import Queries, Snapshot, with_last_message
 
 
 class AsyncQueries(Twin):
@@ -21,7 +21,7 @@ class AsyncQueries(Twin):
     messages = on_reader(Queries.messages)
     causal_messages = on_reader(Queries.causal_messages)
     mentions = on_reader(Queries.mentions)
-    channels = each_on_reader(Queries.channels)
+    channels = each_on_reader(Queries.channels, with_last_message)
     joined_channels = each_on_reader(Queries.joined_channels)
     members = each_on_reader(Queries.members)
     users = each_on_reader(Queries.users)

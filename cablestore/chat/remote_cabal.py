@@ -1,7 +1,8 @@
 """A cabal whose store another process of this user has open: each call is answered there, news come from there.
 
 A connection that is lost is made again as soon as there is such a process. Until then calls raise OwnerGoneError, the
-state of the connection says why, and drafts are kept here.
+state of the connection says why, and drafts are kept here. So it is while the other process hangs: it is asked for a
+sign of life when nothing comes from it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from cablestore.chat.wire import (
     READ_NEWS,
     READ_STATE,
     RESULT,
+    SIGN_OF_LIFE,
     TOLD,
     CabalCall,
     CabalState,
@@ -44,7 +46,11 @@ Raises OwnerGoneError if there is none, CableStoreError if it refuses.
 _AGAIN_S: Final = 0.5
 """Pause before it is tried again to connect."""
 _ANSWER_WAIT_S: Final = 60.0
-"""Limit for an answer. A process that was stopped (Ctrl-Z) must not keep the screen waiting forever."""
+"""Limit for an answer of a process that gives signs of life."""
+_BEAT_S: Final = 1.0
+"""How often it is looked whether something came. If nothing did, the other process is asked for a sign of life."""
+_SILENT_BEATS: Final = 5
+"""After this many beats without anything the process is said to hang. A pause of this process counts as one beat."""
 _DRAFT_WAIT_S: Final = 5.0
 """The same for drafts, which are kept here meanwhile: one that leaves does not want to wait."""
 _SILENT: Final = "`serve` gives no answer: it hangs, or was stopped"
@@ -96,7 +102,7 @@ class RemoteCabal:
         self._unsent: dict[str, str] = {}
         """Drafts by channel that the store does not have yet."""
         self._state = CabalState(b"", "", is_connected=False, listening=[])
-        self._link = _Link(connect, self._take, self._send_drafts)
+        self._link = _Link(connect, self._take, self._come_back)
 
     def close(self) -> None:
         """End the connection and the thread."""
@@ -125,6 +131,12 @@ class RemoteCabal:
         with self._lock:
             self._state = state
             self._news.join(news)
+
+    def _come_back(self) -> Coroutine[Any, Any, None]:
+        """Note that what happened meanwhile was missed, and return what remains to do. In the thread of the connection."""
+        with self._lock:
+            self._news.is_all = True
+        return self._send_drafts()
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -193,12 +205,13 @@ class _Link:
         take: Callable[[CabalState, CabalNews], None],
         on_return: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """Connect. `take` gets what is told. `on_return` runs when a connection is there again after one was lost."""
+        """Connect. `take` gets what is told. `on_return` is run when the other process answers again."""
         self._connect = connect
         self._take = take
         self._on_return = on_return
         self.lost = ""
-        """Why there is no connection, "" while there is one."""
+        """Why there is no answer, "" while there is one."""
+        self._silent_beats = 0
         self._main: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -245,24 +258,48 @@ class _Link:
     async def _talk(self, connection: socket.socket) -> None:
         """Take what comes until the connection ends."""
         reader, self._writer = await asyncio.open_unix_connection(sock=connection)
-        self._seen = self._sequence = 0
+        self._seen = self._sequence = self._silent_beats = 0
+        beating = self._loop.create_task(self._beat())
         try:
             while True:
                 self._take_frame(await read_frame(reader, MAX_FRAME_SIZE_BYTES))
+                self._hear()
         except OSError:
             self.lost = _GONE
         except ValueError as error:
             self.lost = f"`serve` runs another version of cablestore ({error})"
         finally:
+            beating.cancel()
             self._writer.transport.abort()
             self._writer = None
-        for answer in self._calls.values():
-            if not answer.done():
-                answer.set_exception(
-                    OwnerGoneError("`serve` ended before it answered: look whether it is done before you do it again")
-                )
+        self._fail_calls("`serve` ended before it answered")
         if not self._began.done():
             self._began.set_exception((OwnerGoneError if self.lost == _GONE else CableStoreError)(self.lost))
+
+    async def _beat(self) -> None:
+        """Find out whether the other process hangs, as long as the connection is there."""
+        while self._writer is not None:
+            await asyncio.sleep(_BEAT_S)
+            self._silent_beats += 1
+            if self._silent_beats == 1:  # one question is enough: its answer may be late
+                self._writer.write(frame([next(self._numbers), *SIGN_OF_LIFE], limits.MAX_CONTROL_REQUEST_SIZE_BYTES))
+            elif self._silent_beats == _SILENT_BEATS:
+                self.lost = _SILENT
+                self._fail_calls(_SILENT)
+                if not self._began.done():
+                    self._began.set_exception(OwnerGoneError(_SILENT))
+
+    def _hear(self) -> None:
+        """Note that something came."""
+        self._silent_beats = 0
+        if self.lost:
+            self.lost = ""
+            self._returning = self._loop.create_task(self._on_return())
+
+    def _fail_calls(self, why: str) -> None:
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(OwnerGoneError(f"{why}. Look whether it is done before you do it again"))
 
     async def _connect_again(self) -> socket.socket:
         while True:
@@ -289,10 +326,6 @@ class _Link:
                 raise ValueError(f"no frame of this version: {str(found)[:80]}")
 
     def _take_told(self, state: CabalState, news: CabalNews, seen: int) -> None:
-        if self.lost:
-            news.is_all = True  # what was told meanwhile was missed
-            self.lost = ""
-            self._returning = self._loop.create_task(self._on_return())
         self._take(state, news)
         self._seen = seen
         if not self._began.done():

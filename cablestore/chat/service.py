@@ -117,7 +117,8 @@ class _Service:
             raise CableStoreError(
                 f"{str(name)[:40]!r} is no call: run the same version of cablestore in both processes"
             )
-        return plain(await _METHODS[call.name](self._cabal, **named))
+        # In a thread: a list of a million channels takes seconds, and other frames are answered meanwhile.
+        return await asyncio.to_thread(plain, await _METHODS[call.name](self._cabal, **named))
 
     async def _send(self, values: list[Any]) -> None:
         whole = frame(values, MAX_FRAME_SIZE_BYTES)

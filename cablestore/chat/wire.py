@@ -7,6 +7,8 @@ Each frame is the length of what follows in 4 bytes, big-endian, then an array i
              [RESULT, number, value, sequence]
              [PROBLEM, number, text, is_storage]    an error; number 0 is for a frame that is no call
 
+A call without a name has an error at once, whatever the store does: so a client sees that the server does not hang.
+
 Values are texts, bytes, whole numbers and arrays; an object is an array of its fields. The types of `Cabal` say how they
 are read, so that nothing else comes out of a frame than what they allow. The names that can be called are in `CALLS`.
 
@@ -34,6 +36,8 @@ VERSION: Final = 1
 TOLD: Final = 0
 RESULT: Final = 1
 PROBLEM: Final = 2
+SIGN_OF_LIFE: Final = ("", ())
+"""Name and arguments of the call that only asks for a sign of life."""
 MAX_FRAME_SIZE_BYTES: Final = 268_435_456
 """A frame of the server: a page of the longest messages has 5 MB, a list of a million channels 100 MB."""
 _LENGTH: Final = Struct(">I")

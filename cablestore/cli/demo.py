@@ -17,6 +17,7 @@ from cablestore.cli.import_irc import run_import, tell_import
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.read import histogram
 from cablestore.cli.reindex import tell_reindexed
+from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
 from cablestore.cli.terminal import Text
 from cablestore.cli.values import PathValue
@@ -242,6 +243,7 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
 
 
 @click.command()
+@ending_on_sigterm()
 @click.option("--logs", type=click.Path(path_type=Path, exists=True), help="Use these IRC logs instead of the sample.")
 @click.option("--keep", type=PathValue(), help="Create the store in this new folder and keep it.")
 @click.option("--json", "as_json", is_flag=True, help="Print only a line of JSON per stage.")

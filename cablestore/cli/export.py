@@ -9,6 +9,7 @@ import click
 
 from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output, safe
+from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import FolderValue, Moment, public_key
 from cablestore.export.importer import manifests_of
@@ -91,6 +92,7 @@ def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
 
 
 @click.command("verify-export")
+@ending_on_sigterm()
 @click.argument("folder", metavar="EXPORT", type=FolderValue())
 @click.option(
     "--signatures", is_flag=True, help="Verify the signature of every post too, about 20,000 per second and core."

@@ -20,6 +20,8 @@ from cablestore.cli.options import all_of, common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import FolderValue, Moment, PathValue, java_memory, public_key, spark_master, spark_remote
+from cablestore.errors import ExportError
+from cablestore.export.importer import manifests_of
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
@@ -323,6 +325,11 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     help="Key file of the control node, as `cablestore identity --export` writes it [default: the store's].",
 )
 @making_options
+@click.option(
+    "--leave-out-hidden",
+    is_flag=True,
+    help="Take only exports that `cablestore export --leave-out-hidden` made: they lack what their owners hid in public.",
+)
 @click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
 @spark_options
@@ -335,6 +342,7 @@ def make(
     profile: str,
     cabal_key: str | None,
     public: bool,
+    leave_out_hidden: bool,
     **chosen: Any,
 ) -> None:
     """Create archives of all past weeks below FOLDER, from exports, on Spark.
@@ -347,6 +355,8 @@ def make(
     from cablestore.archive.format.profile import PROFILES  # noqa: PLC0415 - as above
     from cablestore.reindex.make_archives import make_archives  # noqa: PLC0415 - needs both extras
 
+    if leave_out_hidden:
+        _require_without_hidden(exports)
     identity = load_identity(key_file) if key_file is not None else _identity_of(path)
     community = identity.public_key.hex()
     with out.stages() as progress:
@@ -363,6 +373,16 @@ def make(
             progress=progress,
         )
     tell_created(out, community, made.created, counts=dict(made.ran.counts), seconds=made.ran.seconds)
+
+
+def _require_without_hidden(exports: tuple[ObjectFolder, ...]) -> None:
+    """Refuse exports that may hold messages that their owners hid. What is hidden is known to a store, not to its posts."""
+    for manifest in manifests_of(exports, None):
+        if manifest.filters is None or not manifest.filters.without_hidden:
+            raise ExportError(
+                f"{manifest.source} was made with the messages that its store's owner hid. Export again with "
+                "`cablestore export --leave-out-hidden`"
+            )
 
 
 def _identity_of(path: Path) -> Identity:

@@ -1,4 +1,4 @@
-"""Commands that run until SIGTERM or Ctrl-C: how they wait for the signal and tell systemd that they are ready."""
+"""SIGTERM and Ctrl-C: how commands wait for them, or end with them, and tell systemd that they are ready."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, Final, Self, TypeVar
 
@@ -95,6 +95,21 @@ class StopSignals:
         self._is_stopped = True
         self.status = _status_after(number)
         raise _StoppedError
+
+
+@contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the body as Ctrl-C does, so that it removes its temporary files. A second one ends it at once."""
+
+    def interrupt(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def tell_ready() -> None:

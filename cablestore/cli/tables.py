@@ -12,6 +12,7 @@ import click
 from cablestore.cli.options import json_option
 from cablestore.cli.output import Output, safe
 from cablestore.cli.reindex import archives_of, drops_of, source_options, spark_of, spark_options
+from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.values import FolderValue
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@ending_on_sigterm()
 @click.argument("exports", metavar="EXPORT...", nargs=-1, type=FolderValue())
 @click.option("--out", required=True, type=FolderValue(), help="New folder or URI for the tables.")
 @source_options

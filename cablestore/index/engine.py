@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index import arrival_log, meta
+from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
 from cablestore.index.database import Database, SnapshotSource, Source
 from cablestore.index.folder import FORMAT, Folder
@@ -227,9 +228,10 @@ class Engine:
                 if self.folder is None:
                     new: Database = MemoryDB()
                     report = rebuild(reader, new, self.catalog, row, None, progress)
+                    notes.forget_touched(new)
                 else:
                     old = self.folder.header.generation
-                    report = build_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
+                    report = rebuild_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
                     new = LevelDB(self.folder.database_path, self._tuning)
             with self._present:
                 self._database, replaced = new, self._database
@@ -298,6 +300,19 @@ def build_generation(
         raise
     folder.activate(name, keep=bool(report.damaged))
     return report
+
+
+def rebuild_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
+    """Build the next generation from the live one, as `build_generation` does."""
+
+    def build_without_old_cursors(path: Path, scratch: Path) -> RebuildReport:
+        report = build(path, scratch)
+        if not (folder.header.kept or report.damaged):  # otherwise cursors of an earlier generation may fit again
+            with closing(LevelDB(path)) as database:
+                notes.forget_touched(database)
+        return report
+
+    return build_generation(folder, build_without_old_cursors)
 
 
 def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:

@@ -8,7 +8,8 @@ says the key. Of two entries for one key only the later one is kept if the earli
 log does not grow when one value changes often.
 
 A discarded post leaves nothing that says what it was. The second row says which rows of views it changed: there is one
-for each batch that discards posts, with the number of the batch's last entry in 16 digits.
+for each batch that discards posts, with the number of the batch's last entry in 16 digits. Clients with an older cursor
+read it, however old the cursor is. A rebuild ends all cursors, so the rebuilt database begins without these rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import blake3
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.arrival_log import EventKind, log_row
-from cablestore.index.database import Row
+from cablestore.index.batches import batches
+from cablestore.index.database import Database, Row
 from cablestore.index.local import NOTED, TOUCHED, local_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
@@ -62,6 +64,14 @@ def noted_key(reader: Reader, digest: bytes) -> bytes | None:
 def touched_row(last_sequence: int, keys: Iterable[bytes]) -> Row:
     """Return the row of what the discarded posts of a batch changed, given the number of the batch's last entry."""
     return local_key(TOUCHED, b"%016d" % last_sequence), pack(list(keys))
+
+
+def forget_touched(database: Database) -> None:
+    """Remove the rows of what discarded posts changed from a database of which nobody has a cursor."""
+    prefix = local_key(TOUCHED)
+    with database.snapshot() as state:
+        for rows in batches(state.scan(prefix, after_prefix(prefix)), lambda row: len(row[1])):
+            database.write(dict.fromkeys(key for key, _ in rows), sync=False)
 
 
 def touched_keys(reader: Reader, after: int, last: int) -> Iterator[bytes]:

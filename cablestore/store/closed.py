@@ -21,7 +21,7 @@ from cablestore.files import Location
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport
-from cablestore.index.engine import Engine, build_generation, read_meta, remove_replaced
+from cablestore.index.engine import Engine, read_meta, rebuild_generation, remove_replaced
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
@@ -111,14 +111,14 @@ class ClosedStore:
             try:
                 with open_reader(folder, old) as (_, live):
                     meta.require_views(live.get(meta.META_KEY), self._catalog, where, drop_views)
-                report = build_generation(folder, partial(_build_whole, where, build) if only_whole else build)
+                report = rebuild_generation(folder, partial(_build_whole, where, build) if only_whole else build)
             except CorruptStoreError:
                 if only_whole:
                     raise
                 with folder.scratch() as scratch, salvaged(origin.path, scratch / "readable") as readable:
                     reader = Reader(readable, origin.dialect, origin.unseal)
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, where, drop_views)
-                    report = build_generation(folder, partial(rebuild_into, reader, self._catalog, row, progress))
+                    report = rebuild_generation(folder, partial(rebuild_into, reader, self._catalog, row, progress))
                 report.lose("unreadable part of the database")
             remove_replaced(folder, old, report)
             return report

@@ -71,8 +71,17 @@ class Channel:
 
     @property
     def last_message(self) -> Message | None:
-        """The latest message that is shown, read now; None without one among the last `limits.MAX_PAGE_ROWS_READ`."""
+        """The latest message that is shown; None without one among the last `limits.MAX_PAGE_ROWS_READ`.
+
+        It is read now. Under `cablestore.aio` it was read with the channel.
+        """
         return None if self._latest is None else self._latest(self.name)
+
+
+def with_last_message(channel: Channel) -> Channel:
+    """Return the channel with its latest message, read now."""
+    message = channel.last_message
+    return replace(channel, _latest=lambda _: message)
 
 
 class Event(NamedTuple):

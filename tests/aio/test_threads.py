@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 
+import pytest
 from people import ANN, raws
 from waiting import LIMIT_S
 
-from cablestore import CableStore, limits
+from cablestore import CableStore, Channel, Post, limits
 from cablestore.aio import AsyncCableStore, Items
 from cablestore.aio.threads import Threads
+from cablestore.index.database import SnapshotSource
+from cablestore.index.engine import Engine
+from cablestore.index.reader import Reader
 
 
 def test_at_most_read_threads_threads_read_and_one_writes() -> None:
@@ -33,6 +37,40 @@ def test_at_most_read_threads_threads_read_and_one_writes() -> None:
 
     asyncio.run(use())
     assert len(names) == limits.READ_THREADS + 1
+
+
+def test_the_last_message_of_a_channel_is_there_without_a_read_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the store was closed. It is the one of a snapshot's state."""
+    readers: list[threading.Thread] = []
+    snapshot, get = Engine.snapshot, Reader.post
+
+    def watched_snapshot(self: Engine) -> tuple[SnapshotSource, Reader]:
+        readers.append(threading.current_thread())
+        return snapshot(self)
+
+    def watched_post(self: Reader, digest: bytes) -> Post | None:
+        readers.append(threading.current_thread())
+        return get(self, digest)
+
+    async def last_texts(channels: AsyncIterator[Channel]) -> list[str | None]:
+        return [each.last_message.text if each.last_message else None async for each in channels]
+
+    async def use() -> None:
+        async with AsyncCableStore.in_memory() as store:
+            await store.ingest(raws(ANN.text("a", "first"), ANN.text("b", "other"), ANN.join("c")))
+            async with store.snapshot() as state:
+                await store.ingest(raws(ANN.text("a", "second")))
+                monkeypatch.setattr(Engine, "snapshot", watched_snapshot)
+                monkeypatch.setattr(Reader, "post", watched_post)
+                assert await last_texts(state.channels()) == ["first", "other", None]
+            assert await last_texts(store.channels()) == ["second", "other", None]
+            assert await last_texts(store.channels(order="activity")) == ["second", "other", None]
+            found = [each async for each in store.channels()]
+        assert readers
+        assert threading.current_thread() not in readers
+        assert [each.last_message is None for each in found] == [False, False, True]
+
+    asyncio.run(use())
 
 
 def test_an_iterator_takes_at_most_max_items_ahead() -> None:

@@ -177,6 +177,19 @@ def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
     assert announcements(here / "control") == made
 
 
+def test_run_and_create_leave_out_what_is_hidden_if_that_is_chosen(here: Path) -> None:
+    with CableStore.open(here / "control") as store:
+        hidden = [message.hash for message in store.messages("default", 5).messages]
+        store.moderation.hide(posts=hidden)
+    [whole] = told("create", here / "whole", "--cabal-key", CABAL_KEY, store=here / "control")
+    with running(here, "--leave-out-hidden") as run:
+        assert run.hear("archives")["posts"] == whole["posts"] - len(hidden)
+        assert run.end(signal.SIGTERM) == (0, "")
+    options = ("--cabal-key", CABAL_KEY, "--leave-out-hidden")
+    [again] = told("create", here / "made", *options, store=here / "control")
+    assert again["posts"] == 0
+
+
 def test_run_beside_serve(here: Path, serving: Callable[..., Served]) -> None:
     """The store is open in another process all the time, which makes the archives and announces them."""
     served = serving(here / "control", "--listen", ANY_PORT)

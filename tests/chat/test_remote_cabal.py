@@ -8,8 +8,10 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from cablestore import CableStore, Dialect, Page, Post, limits
 from cablestore.chat.cabal import Cabal, CabalNews
 from cablestore.chat.hosting import WatchedNode
 from cablestore.chat.open_cabal import OpenCabal
-from cablestore.chat.remote_cabal import RemoteCabal
+from cablestore.chat.remote_cabal import _SILENT_BEATS, RemoteCabal, _Link
 from cablestore.chat.wire import CALLS, PROBLEM, RESULT, TOLD, VERSION
 from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer, begin_conversation, connect
 from cablestore.cli.remote import control, talk
@@ -247,6 +249,33 @@ def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
         asking.join(LIMIT_S)
         assert failures
         client.close()
+
+
+def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process gives signs of life meanwhile."""
+    heard, may_read = count(1), threading.Event()
+    signs = 0
+    hear = _Link._hear
+
+    def counted(link: _Link) -> None:
+        nonlocal signs
+        signs = next(heard)
+        hear(link)
+
+    def slow(self: OpenCabal, store: CableStore, channel: str) -> list[Any]:
+        assert may_read.wait(LIMIT_S)
+        return []
+
+    monkeypatch.setattr(_Link, "_hear", counted)
+    monkeypatch.setattr(OpenCabal, "_members", slow)
+    with CableStore.in_memory() as store, served(store, tmp_path, 1) as [client], ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: asyncio.run(client.members("default")))
+        before = signs
+        wait_until(lambda: found.done() or signs > before + _SILENT_BEATS + 1)
+        assert not found.done()
+        assert client.connection == "offline"
+        may_read.set()
+        assert found.result(LIMIT_S) == []
 
 
 # --- bytes of no client ---------------------------------------------------------------------------

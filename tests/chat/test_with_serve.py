@@ -108,6 +108,51 @@ def test_serve_is_killed_and_started_again(start_chat: Start, serving: Serve, tm
     assert texts_in(tmp_path / "store") == ["before", "from a command", "while it is gone"]
 
 
+def test_serve_hangs_and_goes_on(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+    """The client says so without being asked, keys work, what is typed is kept, and it goes on by itself."""
+    server = serving(tmp_path / "store", "--create", "--listen", HERE)
+    server.address  # noqa: B018 - it is ready
+    client, sees = open_client(start_chat, "-s", "store")
+    client.type("before")
+    wait_until(lambda: "before" in cablestore("log", "default", store=tmp_path / "store").stdout)
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        sees.shows("not connected: `serve` gives no answer")
+        client.type("while it hangs")
+        sees.shows("What you type here is kept")
+        client.press("\x0e")  # the next channel
+        client.press("!")
+        sees.shows("while it hangs!")
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    sees.shows("no peers yet")
+    assert cablestore("post", "default", "from a command", store=tmp_path / "store").returncode == 0
+    sees.shows("from a command")
+    client.type("")
+    wait_until(lambda: "while it hangs!" in cablestore("log", "default", store=tmp_path / "store").stdout)
+    assert client.end(CTRL_Q) == 0
+    assert server.stop() == 0
+    assert texts_in(tmp_path / "store") == ["before", "from a command", "while it hangs!"]
+
+
+def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
+    start_chat: Start, serving: Serve, tmp_path: Path
+) -> None:
+    """It shows what was not sent, and says that it may have been done."""
+    server = serving(tmp_path / "store", "--create", "--listen", HERE)
+    server.address  # noqa: B018 - it is ready
+    client, sees = open_client(start_chat, "-s", "store")
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        client.type("is it sent?")
+        sees.shows("Look whether it is done")
+        assert client.end(CTRL_Q) == 0
+        assert "#default: is it sent?" in client.text
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    assert server.stop() == 0
+
+
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_a_client_that_ends_after_serve_loses_no_draft(
     start_chat: Start, serving: Serve, tmp_path: Path, is_taken: bool

@@ -364,6 +364,21 @@ def test_the_demo_runs_and_tells_its_stages(run: Run, tmp_path: Path) -> None:
     assert "is not empty" in run("demo", "--keep", str(tmp_path / "kept"), expect=2).stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", ["4. authors delete", "10. elsewhere"])
+def test_a_demo_that_is_ended_leaves_no_files(tmp_path: Path, number: signal.Signals, stage: str) -> None:
+    command = [sys.executable, "-u", "-m", "cablestore", "demo"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+    ) as process:
+        assert process.stdout is not None
+        assert any(stage in line for line in process.stdout)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, errors.strip()) == (130, "interrupted; what was stored stays stored")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_histograms_fit_on_a_screen() -> None:
     day_ms = 86_400_000
     for count in (1, 20, 100, 5000, 40_000):

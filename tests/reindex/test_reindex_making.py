@@ -21,7 +21,7 @@ from reindex_tasks import plans, reports_of, shares_of, write_exports
 from reindexing import small_shares, spark_session
 from stores import public, scratch_folder, store_of
 
-from cablestore import DRAFT8, Dialect, Identity, Post
+from cablestore import DRAFT8, CableStore, Dialect, Identity, Post, Text
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format import chunks
@@ -30,6 +30,7 @@ from cablestore.archive.format.profile import PROFILES
 from cablestore.archive.writer import ArchivePlan, CreateReport
 from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
+from cablestore.export.manifest import Filters
 from cablestore.files import folder_of
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.reindex import archive_tasks, tasks
@@ -37,6 +38,7 @@ from cablestore.reindex.archive_tasks import WeeksJob
 from cablestore.reindex.make_archives import History, MadeArchives, first_of_all, make_archives
 from cablestore.reindex.prepare import read_sources
 from cablestore.store.key_file import save_identity
+from cablestore.store.store import system_clock_ms
 
 COMMUNITY = CONTROL.public_key.hex()
 
@@ -180,6 +182,44 @@ def test_a_job_is_told_from_others_and_tells_no_key(tmp_path: Path) -> None:
     assert repr(KEY) not in repr(jobs[0])
 
 
+def store_that_hides() -> CableStore:
+    """Return a control node's store that hid some messages in public, and one for its user alone."""
+    posts = some_weeks()
+    store = store_of_weeks(posts)
+    texts = [post.hash for post in posts if isinstance(post.body, Text)]
+    store.moderation.hide(posts=texts[::7])
+    store.moderation.hide(posts=texts[1:2], private=True)
+    return store
+
+
+def test_an_export_without_what_is_hidden_gives_the_archives_of_a_node_that_leaves_it_out(tmp_path: Path) -> None:
+    how = plan_of()
+    with store_that_hides() as store:
+        due, all_of = ArchiveFolder(tmp_path / "due"), ArchiveFolder(tmp_path / "all")
+        told = create_archives(store, due, how, LATE_MS, leaves_out_hidden=True)
+        assert create_archives(store, all_of, how, LATE_MS).posts > told.posts + 10
+        store.export(tmp_path / "export", filters=Filters(without_hidden=True), segment_size_bytes=20_000)
+    found = history_of([tmp_path / "export"], tmp_path / "job", how, LATE_MS, Random(1))
+    made = ArchiveFolder(tmp_path / "made")
+    assert write(found, made, how) == told
+    assert content(made) == content(due)
+
+
+def test_the_command_refuses_exports_that_may_hold_what_is_hidden(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_identity(CONTROL, tmp_path / "key")
+    with store_that_hides() as store:
+        store.export(tmp_path / "good", filters=Filters(without_hidden=True))
+        for name, filters in (("all", None), ("some", Filters(channels=frozenset({"default"})))):
+            store.export(tmp_path / name, filters=filters)
+            options = (tmp_path / "good", tmp_path / name, "--identity", tmp_path / "key", "--leave-out-hidden")
+            said = run(capsys, "archive", "make", tmp_path / "archives", *options, status=2)
+            assert f"{tmp_path / name} was made with the messages" in said
+            assert "export --leave-out-hidden" in said
+    assert not (tmp_path / "archives").exists()
+
+
 # --- on Spark --------------------------------------------------------------------------------------
 
 
@@ -234,6 +274,18 @@ def test_the_command_makes_what_archive_create_makes(tmp_path: Path, capsys: pyt
     segment.write_bytes(segment.read_bytes()[:-1])
     assert str(segment) in run(capsys, "archive", "make", tmp_path / "none", *exports, *options, status=2)
     assert not (tmp_path / "none" / COMMUNITY / "index").exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_leaves_out_what_is_hidden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_identity(CONTROL, tmp_path / "key")
+    with store_that_hides() as store:
+        store.export(tmp_path / "export", filters=Filters(without_hidden=True))
+        due = ArchiveFolder(tmp_path / "due")
+        create_archives(store, due, plan_of(), system_clock_ms(), leaves_out_hidden=True)
+    options = (tmp_path / "export", "--identity", tmp_path / "key", "--leave-out-hidden", "--json")
+    run(capsys, "archive", "make", tmp_path / "archives", *options)
+    assert content(ArchiveFolder(tmp_path / "archives" / COMMUNITY)) == content(due)
 
 
 @pytest.mark.usefixtures("spark")

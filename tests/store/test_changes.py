@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from cablestore.store.changes import (
     UserHidden,
     UserShown,
 )
+from cablestore.store.closed import ClosedStore, locked_folder
 
 
 def kinds(store: CableStore, after: str, channel: str | None = None) -> list[type]:
@@ -85,6 +87,52 @@ def test_a_discarded_post_leaves_what_it_changed(store: CableStore) -> None:
     store.discard([text.hash])
     assert set(kinds(store, cursor)) == {ChannelRemoved, Left, MessageDeleted, UnreadChanged}
     assert MessageDeleted(text.hash, None) in store.next_changes(cursor).changes
+
+
+def touched_rows(store: CableStore) -> list[bytes]:
+    with store._engine.snapshot()[0] as state:
+        return [key for key, _ in state.scan(b"!local!touched!", b"!local!touched~")]
+
+
+def test_what_discarded_posts_changed_is_kept_until_nobody_can_ask_for_it(tmp_path: Path) -> None:
+    """A rebuild ends all cursors, but not while there is an earlier generation whose cursors would fit again."""
+    path, topics = tmp_path / "store", [ANN.topic("other", f"topic {at}") for at in range(4)]
+    with CableStore.open(path) as store:
+        store.ingest(raws(ANN.text("other", "a"), *topics))
+        store.discard([topics[0].hash])
+        assert len(touched_rows(store)) == 1
+        store.text("other", "hello")
+        store.rebuild()
+        assert touched_rows(store) == []
+        assert store.check().is_clean
+        cursor = store.cursor
+        store.discard([topics[3].hash])
+    with locked_folder(path) as folder:
+        first = folder.header.generation
+        shutil.copytree(folder.database_path, tmp_path / "copy")
+        folder.activate(folder.adopt(tmp_path / "copy"), keep=True)
+    with CableStore.open(path) as store:
+        store.discard([topics[2].hash])
+        store.rebuild()
+        assert len(touched_rows(store)) == 2
+    ClosedStore(path).rebuild()
+    ClosedStore(path).roll_back(first)
+    with CableStore.open(path) as store:
+        assert TopicChanged("other", "topic 1") in store.next_changes(cursor).changes
+    ClosedStore(path).remove("kept")
+    ClosedStore(path).rebuild()
+    with CableStore.open(path) as store:
+        assert touched_rows(store) == []
+        assert store.check().is_clean
+
+
+def test_a_rebuild_in_memory_forgets_what_discarded_posts_changed(store: CableStore) -> None:
+    topic = ANN.topic("other", "b")
+    store.ingest(raws(topic))
+    store.discard([topic.hash])
+    assert touched_rows(store)
+    store.rebuild()
+    assert not touched_rows(store)
 
 
 def test_moderation_is_told_by_what_it_is_on(store: CableStore) -> None:

@@ -38,7 +38,8 @@ def connect_server(scratch: Path, *, cores: int = 2, **settings: str) -> Iterato
         "spark.connect.grpc.binding.port": "0",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.driver.memory": "600m",
-        "spark.driver.defaultJavaOptions": QUICK_JAVA,
+        # A killed server leaves what it has there: what clients send to it, and native libraries.
+        "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={scratch}" {QUICK_JAVA}',
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.log.level": "INFO",
