@@ -24,10 +24,9 @@ from cablestore.cli.archive_options import (
     cabal_key_option,
     choice_options,
     control_option,
+    creating_options,
     folder_argument,
-    hidden_option,
     key_of,
-    making_options,
     tell_created,
     writable,
 )
@@ -35,7 +34,6 @@ from cablestore.cli.archive_run import seeding_now
 from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
-from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
@@ -44,16 +42,7 @@ from cablestore.store.store import CableStore, system_clock_ms
 
 @offered()
 @click.command()
-@folder_argument
-@making_options
-@hidden_option
-@click.option(
-    "--settle",
-    "settle_ms",
-    type=duration,
-    metavar="DURATION",
-    help="Only weeks that ended at least this long ago: 30m.",
-)
+@creating_options("Only weeks that ended at least this long ago: 30m.")
 @with_store
 def create(
     store: CableStore,

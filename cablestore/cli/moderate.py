@@ -82,6 +82,8 @@ def _tell(store: CableStore, out: Output, effect: Effect, *, dry_run: bool) -> N
 
 # --- acts -----------------------------------------------------------------------------------------
 
+_on_targets: Final = all_of(_targets, _in_channel, _act_options, _act)
+
 
 @offered()
 @click.command()
@@ -102,10 +104,7 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
 
 @offered()
 @click.command()
-@_targets
-@_in_channel
-@_act_options
-@_act
+@_on_targets
 def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Hide messages: all of a user, or single ones. They stay stored.
 
@@ -117,10 +116,7 @@ def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 
 @offered()
 @click.command()
-@_targets
-@_in_channel
-@_act_options
-@_act
+@_on_targets
 def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Show again what was hidden.
 

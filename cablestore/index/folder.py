@@ -37,7 +37,7 @@ from typing import Final, Self
 from cablestore import files
 from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError, StoreLockedError
 from cablestore.files import storage_errors, sync_folder, write_whole
-from cablestore.index.leveldb import holds_database
+from cablestore.index.leveldb_files import holds_database
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
 FORMAT: Final = 1
