@@ -6,20 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
 from cablestore.chat import commands
-from cablestore.chat.cabal import Cabal, PrivateAct
+from cablestore.chat.cabal import PrivateAct, ShownChannel
 from cablestore.errors import CableStoreError
 
 
-class Client(Protocol):
+class Client(ShownChannel, Protocol):
     """The client, as commands see it."""
-
-    @property
-    def open_cabal(self) -> Cabal:
-        """The cabal that is shown."""
-
-    @property
-    def channel(self) -> str:
-        """The channel that is shown."""
 
     async def show_channel(self, channel: str) -> None:
         """Show a channel of the same cabal."""

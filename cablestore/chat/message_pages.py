@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cablestore.chat.cabal import Cabal, CabalNews
+from cablestore.chat.cabal import CabalNews, ShownChannel
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES
 from cablestore.errors import CableStoreError
 from cablestore.store.display import Message
 
 
-class Shown(Protocol):
+class Shown(ShownChannel, Protocol):
     """The client, as pages see it."""
-
-    @property
-    def open_cabal(self) -> Cabal:
-        """The cabal that is shown."""
-
-    @property
-    def channel(self) -> str:
-        """The channel that is shown."""
 
     @property
     def messages(self) -> MessageList:

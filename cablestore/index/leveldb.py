@@ -23,6 +23,7 @@ from typing import Final, Self
 
 import plyvel
 
+from cablestore.closing import Closing
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
 from cablestore.index.database import Row
 from cablestore.index.leveldb_files import holds_data, holds_database, link_table
@@ -271,7 +272,7 @@ class BulkWriter:
             written.result()
 
 
-class LevelSnapshot:
+class LevelSnapshot(Closing):
     """A state of a LevelDB, or the database itself for its writer.
 
     Every call holds the snapshot's lock, so `close` waits for it.
@@ -281,12 +282,6 @@ class LevelSnapshot:
         self._snapshot = snapshot
         self._lock = threading.Lock()
         self._is_open = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the state."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import limits
+from cablestore.closing import Closing
 from cablestore.errors import MissingViewError, OutdatedViewError
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
@@ -57,7 +58,7 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Attending, Following, Searching, Writing):
+class CableStore(Attending, Following, Searching, Writing, Closing):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
@@ -204,12 +205,6 @@ class CableStore(Attending, Following, Searching, Writing):
         self._search.close()
         self._engine.close()
         self._verifier.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     @property
     def dialect(self) -> Dialect:
