@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from cablestore import limits
-from cablestore.closing import Closing
+from cablestore.closable import Closable
 from cablestore.errors import CableStoreError, OwnerGoneError, StorageError, StoreClosedError
 
 NAME: Final = "control.sock"
@@ -164,7 +164,7 @@ Run = Callable[[ControlRequest, ControlReply], int]
 """Function that runs a command, sends its output and returns its exit status. Called in a thread per client."""
 
 
-class ControlServer(Closing):
+class ControlServer(Closable):
     """Server that runs commands for other processes of this user.
 
     Create it after opening the store, close it before the store.

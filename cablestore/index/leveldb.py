@@ -23,7 +23,7 @@ from typing import Final, Self
 
 import plyvel
 
-from cablestore.closing import Closing
+from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
 from cablestore.index.database import Row
 from cablestore.index.leveldb_files import holds_data, holds_database, link_table
@@ -272,7 +272,7 @@ class BulkWriter:
             written.result()
 
 
-class LevelSnapshot(Closing):
+class LevelSnapshot(Closable):
     """A state of a LevelDB, or the database itself for its writer.
 
     Every call holds the snapshot's lock, so `close` waits for it.

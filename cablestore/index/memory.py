@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
-from cablestore.closing import Closing
+from cablestore.closable import Closable
 from cablestore.errors import StoreClosedError
 from cablestore.index.database import Row
 
@@ -105,7 +105,7 @@ class MemoryWriter:
         self._database.write(dict(rows), sync=False)
 
 
-class MemoryDBSnapshot(Closing):
+class MemoryDBSnapshot(Closable):
     """One state of a MemoryDB."""
 
     def __init__(self, rows: dict[bytes, bytes], keys: list[bytes]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from cablestore.closing import Closing
+from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
 from cablestore.files import lock
 from cablestore.index.batches import batches
@@ -47,7 +47,7 @@ _open_here: Final[WeakValueDictionary[Path, CausalLog]] = WeakValueDictionary()
 """Logs that this process has open, for commands that find the folder locked by it."""
 
 
-class CausalLog(Closing):
+class CausalLog(Closable):
     """Causal logs in one database. Threads may share them; one process at a time can open them."""
 
     def __init__(self, database: Database, lock: int | None = None) -> None:

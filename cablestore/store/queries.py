@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import blake3
 
 from cablestore import limits
-from cablestore.closing import Closing
+from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, CursorError
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
@@ -359,7 +359,7 @@ class Queries(ABC):
         return hasher.hexdigest()
 
 
-class Snapshot(Queries, Closing):
+class Snapshot(Queries, Closable):
     """One state of a store, which later writes do not change. Close it, or use it in a `with`.
 
     The functions in `cablestore.store.answers` take its `reader`.

@@ -23,7 +23,7 @@ from cablestore.archive.format.cid import (
     RootHasher,
     block_count_of,
 )
-from cablestore.closing import Closing
+from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, StorageError
 
 PART_SIZE_BYTES: Final = 16 * BLOCK_SIZE_BYTES
@@ -71,7 +71,7 @@ class DatasetWriter:
             self._leaves.close()
 
 
-class DatasetReader(Closing):
+class DatasetReader(Closable):
     """A reader of a dataset's bytes from `start` on that verifies each block before it returns it.
 
     A file may be shorter or longer than `size_bytes` if the difference is only zeros at the end: datasets that differ

@@ -32,7 +32,7 @@ from cablestore.archive.format.cid import (
     ManifestFormat,
     manifest_cid,
 )
-from cablestore.closing import Closing
+from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
 from cablestore.files import storage_errors, sync_folder, whole_file
 
@@ -50,7 +50,7 @@ class Space(NamedTuple):
     """Taken by datasets that are being written."""
 
 
-class ContentStore(Closing):
+class ContentStore(Closable):
     """A store of datasets in a folder, opened by one process at a time. Any thread may call any method.
 
     >>> with ContentStore.open(Path("content")) as store:

@@ -20,7 +20,7 @@ from cablestore.archive.remote import ByteProgress, Span
 from cablestore.archive.torrent.config import Peer, TorrentConfig
 from cablestore.archive.torrent.metainfo import Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
-from cablestore.closing import Closing
+from cablestore.closable import Closable
 from cablestore.errors import ArchiveError
 
 _NOT_WANTED: Final = 0
@@ -32,7 +32,7 @@ _ATTEMPTS: Final = 3
 """How often pieces are fetched that cannot be read back from the disk."""
 
 
-class TorrentRemote(Closing):
+class TorrentRemote(Closable):
     """A community's torrent from which parts are fetched: a `remote.Remote` with spans. Made by `TorrentEngine.open`.
 
     While it is open it also seeds the pieces that are here.

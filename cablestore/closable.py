@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 
-class Closing:
+class Closable:
     """Base of what a `with` closes at its end."""
 
     __slots__ = ()
