@@ -38,8 +38,6 @@ class MessageList(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "choose(-1)", "Message above", show=False),
         Binding("down", "choose(1)", "Message below", show=False),
-        Binding("pageup", "scroll_pages(-1)", "Scroll up", show=False),
-        Binding("pagedown", "scroll_pages(1)", "Scroll down", show=False),
         Binding("home", "oldest", "Oldest", show=False),
         Binding("end", "newest", "Newest", show=False),
     ]
