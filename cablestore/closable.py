@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Closable:
+class Closable(ABC):
     """Base of what a `with` closes at its end."""
 
     __slots__ = ()
 
+    @abstractmethod
     def close(self) -> None:
         """Release what is held."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

@@ -220,7 +220,7 @@ def _unwrapped(
         yield name, whole, size_bytes
 
 
-class _Stream(io.RawIOBase):
+class _LogInput(io.RawIOBase):
     """Stream of what a function reads, which is given the largest number of bytes."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
@@ -244,7 +244,7 @@ def _rest(name: PurePath, head: bytes, file: IO[bytes]) -> IO[bytes]:
         with _damage(name):
             return begun.read(size) or file.read(size)
 
-    return io.BufferedReader(_Stream(read))
+    return io.BufferedReader(_LogInput(read))
 
 
 def _counted(reading: _Reading, name: PurePath, file: IO[bytes]) -> io.BufferedReader:
@@ -256,7 +256,7 @@ def _counted(reading: _Reading, name: PurePath, file: IO[bytes]) -> io.BufferedR
         reading.count(len(found))
         return found
 
-    return io.BufferedReader(_Stream(read))
+    return io.BufferedReader(_LogInput(read))
 
 
 def _decompressed(
@@ -280,7 +280,7 @@ def _decompressed(
             if found:
                 return found
 
-    return io.BufferedReader(_Stream(read))
+    return io.BufferedReader(_LogInput(read))
 
 
 def _ungzipped(file: IO[bytes]) -> IO[bytes]:
