@@ -140,7 +140,8 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
         version = FORMAT
     if version != FORMAT:
         raise BackupError(
-            f"{path} has format {str(version)[:20]}, but this version of cablestore reads {FORMAT}: install another version"
+            f"{path} has format {str(version)[:20]}, but this version of cablestore reads {FORMAT}: install another "
+            "version"
         )
     raise CorruptBackupError(f"{path} is damaged. Use another copy of the backup, or back up into a new folder")
 

@@ -1,4 +1,4 @@
-"""What typed texts do: a message is posted, a command is run. It says what the client shall show next, and draws nothing."""
+"""What typed texts do: post a message, run a command. It says what the client shall show next, and draws nothing."""
 
 from __future__ import annotations
 

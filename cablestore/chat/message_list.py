@@ -1,4 +1,4 @@
-"""The messages of a channel on the screen: only the rows in view are drawn, and pages are asked for before they are due."""
+"""The messages of a channel on the screen: only rows in view are drawn, and pages are asked for ahead."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def create(
 
 
 def _with_archives(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a community and read its index; the command gets `out`, `found`, `dialect` and `key`."""
+    """Add the options of a community and read its index; the command gets `out`, `found`, `dialect` and `key`."""
 
     @folder_argument
     @control_option

@@ -208,7 +208,7 @@ class LevelDB:
             self._db.compact_range(start=b"\x00", stop=b"\xff")
 
     def settle(self) -> None:
-        """Wait while LevelDB moves tables away from its first level, where every row that is read is compared with all."""
+        """Wait while LevelDB moves tables away from its first level, where each read looks into all of them."""
         before = None
         while (tables := int(self._db.get_property(_FIRST_LEVEL))) >= _MOVED_FROM and tables != before:
             before = tables

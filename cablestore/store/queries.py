@@ -420,7 +420,8 @@ def place_of(cursor: str) -> bytes:
     """Return the sort time that a cursor of messages is. Raises CursorError."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(
-            f"{repr(cursor)[:80]} is no cursor of messages: give the `cursor` of a `Page` or a `Message`, or None to begin"
+            f"{repr(cursor)[:80]} is no cursor of messages: give the `cursor` of a `Page` or a `Message`, or None to "
+            "begin"
         )
     return cursor.encode()
 
