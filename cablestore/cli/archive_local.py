@@ -33,15 +33,14 @@ from cablestore.cli.archive_options import (
 from cablestore.cli.archive_run import seeding_now
 from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output
-from cablestore.cli.remote import offered
+from cablestore.cli.remote import offered, offered_command
 from cablestore.errors import ArchiveError
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.store.store import CableStore, system_clock_ms
 
 
-@offered()
-@click.command()
+@offered_command
 @creating_options("Only weeks that ended at least this long ago: 30m.")
 @with_store
 def create(
@@ -172,8 +171,7 @@ def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> I
             yield entry, stored
 
 
-@offered()
-@click.command()
+@offered_command
 @folder_argument
 @control_option
 @cabal_key_option
