@@ -22,15 +22,13 @@ def rows(post: Post) -> list[Row]:
     return [(b"!author!%b!%d!%b" % (post.author_hex, post.type, post.sort_time), post.hash)]
 
 
-def hashes(
-    reader: Reader, author: bytes, post_type: int | None = None, *, newest_first: bool = False
-) -> Iterator[bytes]:
+def hashes(reader: Reader, author: bytes, post_type: int | None = None) -> Iterator[bytes]:
     """Yield the hashes of an author's posts of one type in order of time.
 
     Without a type, yield all posts, type by type.
     """
     prefix = PREFIX + author.hex().encode() + b"!" + (b"" if post_type is None else b"%d!" % post_type)
-    for _, digest in reader.prefix(prefix, reverse=newest_first):
+    for _, digest in reader.prefix(prefix):
         yield digest
 
 

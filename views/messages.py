@@ -39,18 +39,12 @@ def dead_rows(tombstone: Tombstone) -> list[Row]:
 
 
 def hashes(
-    reader: Reader,
-    channel: str,
-    start_ms: int = 0,
-    end_ms: int | None = None,
-    *,
-    newest_first: bool = True,
-    at_once: int = 0,
+    reader: Reader, channel: str, start_ms: int = 0, end_ms: int | None = None, *, at_once: int = 0
 ) -> Iterator[bytes]:
-    """Yield the hashes of a channel's texts and deletions with start <= timestamp < end, each once."""
+    """Yield the hashes of a channel's texts and deletions with start <= timestamp < end, each once, newest first."""
     start, stop = _bounds(PREFIX + escape(channel) + b"!", start_ms, end_ms)
     previous = None
-    for _, digest in reader.scan(start, stop, reverse=newest_first, at_once=at_once):
+    for _, digest in reader.scan(start, stop, reverse=True, at_once=at_once):
         if digest != previous:
             yield digest
         previous = digest

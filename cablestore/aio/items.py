@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import islice
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from cablestore import limits
 
@@ -35,9 +35,6 @@ class Items(AsyncIterator[T]):
         self._taken: deque[T] = deque()
         self._error: Exception | None = None
         self._is_over = False
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> T:
         while not self._taken:
@@ -77,9 +74,6 @@ class Feed(AsyncIterator[T], Generic[T, PlaceT]):
         self._place = place
         self._after = after
         self._taken: deque[T] = deque()
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> T:
         while not self._taken:

@@ -21,7 +21,6 @@ from cablestore.archive.format.index import VerifiedIndex, encode_index, make_in
 from cablestore.archive.format.profile import Entry, with_id
 from cablestore.archive.member import verified_by_any_profile
 from cablestore.errors import ArchiveError
-from cablestore.limits import STALL_TIMEOUT_S
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 
@@ -58,8 +57,8 @@ class Target(Protocol):
 class NodeTarget:
     """A node with the REST API, used in a `with`. Calls block, and must come from one thread at a time."""
 
-    def __init__(self, url: str, *, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
-        self._client = ContentClient(url, stall_timeout_s=stall_timeout_s)
+    def __init__(self, url: str) -> None:
+        self._client = ContentClient(url)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:

@@ -25,6 +25,7 @@ import blake3
 from platformdirs import user_cache_path
 
 from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError
+from cablestore.export.manifest import with_checksum
 from cablestore.export.segment import read_segment
 from cablestore.files import LocalFolder, ObjectFolder, open_folder, try_lock
 from cablestore.index.packing import pack
@@ -112,11 +113,7 @@ class BackupManifest:
             "key": self.key,
             "pieces": [asdict(piece) for piece in self.pieces],
         }
-        return _json(fields | {"blake3": blake3.blake3(_json(fields)).hexdigest()})
-
-
-def _json(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, indent=1).encode() + b"\n"
+        return with_checksum(fields)
 
 
 def read_backup(folder: ObjectFolder) -> BackupManifest:
@@ -143,7 +140,8 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
         version = FORMAT
     if version != FORMAT:
         raise BackupError(
-            f"{path} has format {str(version)[:20]}, but this version of cablestore reads {FORMAT}: install another version"
+            f"{path} has format {str(version)[:20]}, but this version of cablestore reads {FORMAT}: install another "
+            "version"
         )
     raise CorruptBackupError(f"{path} is damaged. Use another copy of the backup, or back up into a new folder")
 

@@ -20,15 +20,16 @@ from textual.css.query import NoMatches
 from textual.widgets import Static
 
 from cablestore.chat import commands
-from cablestore.chat.cabal import Cabal, CabalNews, ChannelEntry, Member
+from cablestore.chat.cabal import Cabal, ChannelEntry, Member
 from cablestore.chat.command_runner import CommandRunner
 from cablestore.chat.line_list import Line, LineList
 from cablestore.chat.lines import ChannelPlace, channel_line, counted, heading, listed, member_line, next_unread
 from cablestore.chat.look import DARK, LIGHT
 from cablestore.chat.message_list import MessageList
+from cablestore.chat.message_pages import MessagePages
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen, QuestionScreen
-from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES, short_name
+from cablestore.chat.timeline import PAGE_MESSAGES, short_name
 from cablestore.chat.typing_box import TypingBox
 from cablestore.errors import CableStoreError, OwnerGoneError
 from cablestore.store.display import Message
@@ -94,6 +95,7 @@ class ChatApp(App[None]):
         """Whether news are being taken."""
         self._is_ready = False
         self._runner = CommandRunner(self)
+        self._pages = MessagePages(self)
         self._drafts: dict[ChannelPlace, str] = {}
         """What was typed and is not written yet."""
         self._marked: dict[ChannelPlace, str] = {}
@@ -168,7 +170,7 @@ class ChatApp(App[None]):
         self.messages.note = ""
         self.messages.own_key = self.open_cabal.own_key
         self.messages.clear()
-        await self._try(self._read_newest() if message is None else self._read_around(message))
+        await self._try(self._pages.read_newest() if message is None else self._pages.read_around(message))
         await self._try(self._read_lists())
 
     async def _exchange_drafts(self, place: ChannelPlace) -> None:
@@ -191,35 +193,6 @@ class ChatApp(App[None]):
             await self._open_cabals[place.cabal].set_draft(place.channel, draft)
             if self._drafts.get(place) is draft:
                 del self._drafts[place]
-
-    async def _read_around(self, message: Message) -> None:
-        """Show a message with what is before and after it, and choose it."""
-        open_cabal, timeline = self.open_cabal, self.messages.timeline
-        older = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor)
-        newer = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor, newest_first=False)
-        if timeline is self.messages.timeline:
-            timeline.set_window([message, *newer.messages], has_newer=newer.cursor is not None)
-            timeline.add_older(older.messages, has_older=older.cursor is not None)
-            self.messages.show_message(message)
-
-    async def _read_newest(self) -> None:
-        place, timeline = self._place, self.messages.timeline
-        page = await self.open_cabal.page(place.channel, PAGE_MESSAGES)
-        if timeline is self.messages.timeline:
-            timeline.set_newest(page.messages, has_older=page.cursor is not None)
-            self.messages.note = "" if page.messages else "No messages yet: write the first one"
-            self.messages.update_rows()
-
-    async def _read_window(self) -> None:
-        """Read again what is held, while the view is not at the end of the channel."""
-        timeline = self.messages.timeline
-        if not timeline.messages:
-            await self._read_newest()
-            return
-        page = await self.open_cabal.page_from(self.channel, timeline.messages[0].timestamp_ms, MAX_HELD)
-        if timeline is self.messages.timeline:
-            timeline.set_window(page.messages, has_newer=page.cursor is not None)
-            self.messages.update_rows()
 
     async def _read_lists(self) -> None:
         """Read the lists again. Those of a store that cannot be reached remain until it tells that it is back."""
@@ -302,7 +275,7 @@ class ChatApp(App[None]):
                 continue
             self._lists_are_old = True
             if number == self._place.cabal:
-                await self._take(news)
+                await self._pages.take(news)
         if self._looks % _LISTS_EVERY == 0:
             self._mark_read()
             if self._lists_are_old:
@@ -323,21 +296,6 @@ class ChatApp(App[None]):
         except OwnerGoneError:  # it is marked when the store is back
             self._marked.pop(place, None)
 
-    async def _take(self, news: CabalNews) -> None:
-        """Draw what is new in the channel that is shown."""
-        earliest = news.channels.get(self.channel)
-        if not news.is_all and earliest is None:
-            return
-        timeline, is_at_end = self.messages.timeline, self.messages.is_at_end
-        if is_at_end and not timeline.has_newer:
-            await self._read_newest()
-        elif news.is_all or (
-            timeline.messages and earliest is not None and earliest <= timeline.messages[-1].timestamp_ms
-        ):
-            await self._read_window()
-        else:
-            timeline.has_newer = True
-
     async def on_message_list_page_wanted(self, event: MessageList.PageWanted) -> None:
         """Read a page next to what is held."""
         self._read_page(older=event.older)
@@ -345,38 +303,12 @@ class ChatApp(App[None]):
     @work
     async def _read_page(self, *, older: bool) -> None:
         with self._until_the_end():
-            await self._add_page(older=older)
-
-    async def _add_page(self, *, older: bool) -> None:
-        timeline = self.messages.timeline
-        if not timeline.messages:
-            self.messages.is_loading = False
-            return
-        cursor = timeline.messages[0 if older else -1].cursor
-        try:
-            page = await self.open_cabal.page(self.channel, PAGE_MESSAGES, cursor, newest_first=older)
-        except CableStoreError as error:
-            self.messages.is_loading = False
-            self.tell(str(error))
-            return
-        if timeline is not self.messages.timeline:
-            return
-        if timeline.messages and cursor == timeline.messages[0 if older else -1].cursor:
-            if older:
-                timeline.add_older(page.messages, has_older=page.cursor is not None)
-            else:
-                timeline.add_newer(page.messages, has_newer=page.cursor is not None)
-        self.messages.page_came()
+            await self._try(self._pages.read_next(older=older))
 
     async def on_message_list_end_wanted(self, event: MessageList.EndWanted) -> None:
         """Show an end of the channel that is not held."""
         self.messages.clear()
-        await self._try(self._read_oldest() if event.oldest else self._read_newest())
-
-    async def _read_oldest(self) -> None:
-        page = await self.open_cabal.page(self.channel, PAGE_MESSAGES, newest_first=False)
-        self.messages.timeline.set_window(page.messages, has_newer=page.cursor is not None)
-        self.messages.show_start()
+        await self._try(self._pages.read_oldest() if event.oldest else self._pages.read_newest())
 
     # --- what commands ask for -----------------------------------------------------------------
 

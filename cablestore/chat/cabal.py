@@ -191,3 +191,15 @@ class Cabal(Protocol):
 
     async def invitation(self) -> str:
         """Return the text that others join this cabal with. Raises InvitationError if nobody could use it."""
+
+
+class ShownChannel(Protocol):
+    """What the client shows now."""
+
+    @property
+    def open_cabal(self) -> Cabal:
+        """The cabal that is shown."""
+
+    @property
+    def channel(self) -> str:
+        """The channel that is shown."""

@@ -1,4 +1,4 @@
-"""What typed texts do: a message is posted, a command is run. It says what the client shall show next, and draws nothing."""
+"""What typed texts do: post a message, run a command. It says what the client shall show next, and draws nothing."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
 from cablestore.chat import commands
-from cablestore.chat.cabal import Cabal, PrivateAct
+from cablestore.chat.cabal import PrivateAct, ShownChannel
 from cablestore.errors import CableStoreError
 
 
-class Client(Protocol):
+class Client(ShownChannel, Protocol):
     """The client, as commands see it."""
-
-    @property
-    def open_cabal(self) -> Cabal:
-        """The cabal that is shown."""
-
-    @property
-    def channel(self) -> str:
-        """The channel that is shown."""
 
     async def show_channel(self, channel: str) -> None:
         """Show a channel of the same cabal."""

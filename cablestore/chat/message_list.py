@@ -1,4 +1,4 @@
-"""The messages of a channel on the screen: only the rows in view are drawn, and pages are asked for before they are due."""
+"""The messages of a channel on the screen: only rows in view are drawn, and pages are asked for ahead."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ class MessageList(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "choose(-1)", "Message above", show=False),
         Binding("down", "choose(1)", "Message below", show=False),
-        Binding("pageup", "scroll_pages(-1)", "Scroll up", show=False),
-        Binding("pagedown", "scroll_pages(1)", "Scroll down", show=False),
         Binding("home", "oldest", "Oldest", show=False),
         Binding("end", "newest", "Newest", show=False),
     ]

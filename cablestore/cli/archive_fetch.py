@@ -30,7 +30,7 @@ from cablestore.cli.archive_options import (
 )
 from cablestore.cli.options import with_store
 from cablestore.cli.output import Output
-from cablestore.cli.remote import offered
+from cablestore.cli.remote import offered_command
 from cablestore.cli.service import INTERRUPTED
 from cablestore.cli.terminal import (
     BarColumn,
@@ -49,8 +49,7 @@ _Imports = Iterator[tuple[Entry, ArchiveImportReport]]
 _TELL_EVERY_S: Final = 1.0
 
 
-@offered()
-@click.command()
+@offered_command
 @click.argument("link")
 @folder_argument
 @control_option

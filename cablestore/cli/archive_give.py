@@ -22,13 +22,12 @@ from cablestore.cli.archive_options import (
 )
 from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output, size
-from cablestore.cli.remote import offered
+from cablestore.cli.remote import offered_command
 from cablestore.cli.service import StopSignal
 from cablestore.store.store import CableStore
 
 
-@offered()
-@click.command()
+@offered_command
 @folder_argument
 @click.option("--node", metavar="URL", help="A node with Codex' REST API, as in http://127.0.0.1:8080.")
 @click.option(
@@ -112,8 +111,7 @@ def content(
         return asyncio.run(serve())
 
 
-@offered()
-@click.command()
+@offered_command
 @click.argument("link")
 @with_store
 def announce(store: CableStore, out: Output, link: str) -> None:

@@ -24,36 +24,24 @@ from cablestore.cli.archive_options import (
     cabal_key_option,
     choice_options,
     control_option,
+    creating_options,
     folder_argument,
-    hidden_option,
     key_of,
-    making_options,
     tell_created,
     writable,
 )
 from cablestore.cli.archive_run import seeding_now
 from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output
-from cablestore.cli.remote import offered
-from cablestore.cli.values import duration
+from cablestore.cli.remote import offered, offered_command
 from cablestore.errors import ArchiveError
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.store.store import CableStore, system_clock_ms
 
 
-@offered()
-@click.command()
-@folder_argument
-@making_options
-@hidden_option
-@click.option(
-    "--settle",
-    "settle_ms",
-    type=duration,
-    metavar="DURATION",
-    help="Only weeks that ended at least this long ago: 30m.",
-)
+@offered_command
+@creating_options("Only weeks that ended at least this long ago: 30m.")
 @with_store
 def create(
     store: CableStore,
@@ -79,7 +67,7 @@ def create(
 
 
 def _with_archives(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a community and read its index; the command gets `out`, `found`, `dialect` and `key`."""
+    """Add the options of a community and read its index; the command gets `out`, `found`, `dialect` and `key`."""
 
     @folder_argument
     @control_option
@@ -183,8 +171,7 @@ def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> I
             yield entry, stored
 
 
-@offered()
-@click.command()
+@offered_command
 @folder_argument
 @control_option
 @cabal_key_option

@@ -6,6 +6,7 @@ Values are plain text, so that they can go to another process.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import click
 
 from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
-from cablestore.cli.values import Moment, cabal_key_hex, public_key_hex
+from cablestore.cli.values import Moment, cabal_key_hex, duration, public_key_hex
 
 if TYPE_CHECKING:
     from cablestore.archive.writer import CreateReport
@@ -65,11 +66,18 @@ making_options = all_of(
 """Options of making archives."""
 
 
-hidden_option = click.option(
-    "--leave-out-hidden",
-    is_flag=True,
-    help="Leave out messages that you and those who moderate for you hid in public: members remove them, too.",
-)
+def creating_options(settle: str, **default: Any) -> Callable[[Any], Any]:
+    """Add FOLDER and the options of creating archives. `settle` is the help of --settle."""
+    return all_of(
+        folder_argument,
+        making_options,
+        click.option(
+            "--leave-out-hidden",
+            is_flag=True,
+            help="Leave out messages that you and those who moderate for you hid in public: members remove them, too.",
+        ),
+        click.option("--settle", "settle_ms", type=duration, metavar="DURATION", help=settle, **default),
+    )
 
 
 seeding_options = all_of(

@@ -17,10 +17,9 @@ from cablestore.archive.torrent.config import TorrentConfig
 from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
+    creating_options,
     folder_argument,
-    hidden_option,
     key_of,
-    making_options,
     seeding_options,
     tell_made,
     writable,
@@ -30,7 +29,6 @@ from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
 from cablestore.cli.service import StopSignals, tell_ready
-from cablestore.cli.values import duration
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.store.store import system_clock_ms
 
@@ -78,17 +76,10 @@ def seed(
 
 
 @click.command()
-@folder_argument
-@making_options
-@hidden_option
-@click.option(
-    "--settle",
-    "settle_ms",
-    type=duration,
+@creating_options(
+    "How long after the end of a week its archive is created. Later posts get an archive of their own.",
     default="30m",
     show_default=True,
-    metavar="DURATION",
-    help="How long after the end of a week its archive is created. Later posts get an archive of their own.",
 )
 @seeding_options
 @common_options

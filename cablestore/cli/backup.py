@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from cablestore.backup import BackupReport, backup, restore, verify_backup
+from cablestore.backup import BackupReport, RestoreReport, backup, restore, verify_backup
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import offered
@@ -16,6 +17,8 @@ from cablestore.files import ObjectFolder
 from cablestore.store.key_file import load_identity
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
+
+_JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full"}
 
 
 def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool) -> int:
@@ -60,16 +63,15 @@ def _tell(report: BackupReport, out: Output) -> None:
     out.say(
         f"backed up {report.posts:,} posts and {report.sealed:,} local-only ones, {size(report.size_bytes)}; wrote "
         f"{what}: {report.written:,} files, {size(report.written_size_bytes)}",
-        posts=report.posts,
-        local_only=report.sealed,
-        full=report.is_full,
-        has_key=report.has_key,
-        written=report.written,
-        written_size_bytes=report.written_size_bytes,
-        size_bytes=report.size_bytes,
+        **_fields(report),
     )
     if report.sealed and not report.has_key:
         out.note("the key is not in the backup, and local-only posts need it: keep a copy of the file identity")
+
+
+def _fields(report: BackupReport | RestoreReport) -> dict[str, Any]:
+    """Return a report as JSON has it."""
+    return {_JSON_NAMES.get(name, name): value for name, value in asdict(report).items()}
 
 
 def _check(folder: ObjectFolder, out: Output) -> int:
@@ -110,11 +112,7 @@ def restore_command(
         )
     out.say(
         f"restored {report.posts:,} posts, {report.sealed:,} local-only ones and {report.tombstones:,} tombstones",
-        posts=report.posts,
-        local_only=report.sealed,
-        tombstones=report.tombstones,
-        causal_log_rows=report.causal_log_rows,
-        has_key=report.has_key,
+        **_fields(report),
     )
     if not report.has_key:
         out.note("the store has no key: put its file identity back, or a new one is made")

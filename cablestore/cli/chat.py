@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from cablestore.chat.hosting import HostedNode, Hosting
-from cablestore.cli.options import all_of, default_store
+from cablestore.cli.options import all_of, store_option
 from cablestore.cli.output import safe
 from cablestore.cli.remote import talk
 from cablestore.cli.serve import join_with_seed
@@ -66,15 +66,7 @@ class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
 
 
 _options: Final[Callable[[Any], Any]] = all_of(
-    click.option(
-        "-s",
-        "--store",
-        "path",
-        type=PathValue(is_store=True),
-        envvar="CABLESTORE_STORE",
-        default=default_store,
-        help="Folder of the store, made if it is missing [default: $CABLESTORE_STORE, or a folder in your user data].",
-    ),
+    store_option("Folder of the store, made if it is missing"),
     click.option(
         "--listen", type=AddressType(), multiple=True, metavar="HOST:PORT", help="Accept peers here; repeatable."
     ),

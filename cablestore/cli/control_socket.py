@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from cablestore import limits
+from cablestore.closable import Closable
 from cablestore.errors import CableStoreError, OwnerGoneError, StorageError, StoreClosedError
 
 NAME: Final = "control.sock"
@@ -163,7 +164,7 @@ Run = Callable[[ControlRequest, ControlReply], int]
 """Function that runs a command, sends its output and returns its exit status. Called in a thread per client."""
 
 
-class ControlServer:
+class ControlServer(Closable):
     """Server that runs commands for other processes of this user.
 
     Create it after opening the store, close it before the store.
@@ -181,12 +182,6 @@ class ControlServer:
         """Guards `_clients`, and keeps sockets in it from being closed."""
         self._accepting = threading.Thread(target=self._accept_all, name="control", daemon=True)
         self._accepting.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Remove the socket and end all connections. Running commands get some seconds to end."""

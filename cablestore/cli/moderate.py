@@ -18,7 +18,7 @@ from cablestore.cli.moderation_texts import (
 )
 from cablestore.cli.options import all_of, full_targets, full_users, with_store
 from cablestore.cli.output import Output
-from cablestore.cli.remote import offered
+from cablestore.cli.remote import offered_command
 from cablestore.cli.values import moderation_seed
 from cablestore.moderation import JudgedAct, UserRole
 from cablestore.store.moderator import Effect
@@ -82,9 +82,10 @@ def _tell(store: CableStore, out: Output, effect: Effect, *, dry_run: bool) -> N
 
 # --- acts -----------------------------------------------------------------------------------------
 
+_on_targets: Final = all_of(_targets, _in_channel, _act_options, _act)
 
-@offered()
-@click.command()
+
+@offered_command
 @click.argument("user", metavar="USER")
 @click.argument("role", type=click.Choice(list(_ROLES)))
 @_in_channel
@@ -100,12 +101,8 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
     return store.moderation.set_role(key, _ROLES[role], **how)
 
 
-@offered()
-@click.command()
-@_targets
-@_in_channel
-@_act_options
-@_act
+@offered_command
+@_on_targets
 def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Hide messages: all of a user, or single ones. They stay stored.
 
@@ -115,12 +112,8 @@ def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     return store.moderation.hide(users=users, posts=posts, **how)
 
 
-@offered()
-@click.command()
-@_targets
-@_in_channel
-@_act_options
-@_act
+@offered_command
+@_on_targets
 def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Show again what was hidden.
 
@@ -130,8 +123,7 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     return store.moderation.unhide(users=users, posts=posts, **how)
 
 
-@offered()
-@click.command()
+@offered_command
 @_may_be_targets
 @_context_option("Drop this channel.")
 @_act_options
@@ -148,8 +140,7 @@ def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how
     return store.moderation.drop(users=users, posts=posts, channel=channel, **how)
 
 
-@offered()
-@click.command()
+@offered_command
 @_may_be_targets
 @_context_option("Undrop this channel.")
 @_act_options
@@ -169,8 +160,7 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
         raise click.UsageError("say what: either users or posts, or a channel with --channel")
 
 
-@offered()
-@click.command()
+@offered_command
 @_users
 @click.option("--drop", is_flag=True, help="Remove the posts of the users that are here.")
 @click.option("--notify", is_flag=True, help="Let the users know.")
@@ -185,8 +175,7 @@ def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
     return store.moderation.block(full_users(store, users), **how)
 
 
-@offered()
-@click.command()
+@offered_command
 @_users
 @click.option("--undrop", is_flag=True, help="Let in again what --drop removed.")
 @_act_options
@@ -199,8 +188,7 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 # --- what applies ---------------------------------------------------------------------------------
 
 
-@offered()
-@click.command()
+@offered_command
 @_context_option("Only what applies in this channel.")
 @click.option("--history", is_flag=True, help="List all acts of those who moderate for you, and what became of each.")
 @click.option(

@@ -29,21 +29,31 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
+def default_store() -> Path:
+    """Return the default path of the store."""
+    return user_data_path("cablestore", appauthor=False) / "store"
 
 
-def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --store and --json; the command gets `path` and `out`."""
-
-    @click.option(
+def store_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --store; the command gets `path`."""
+    return click.option(
         "-s",
         "--store",
         "path",
         type=PathValue(is_store=True),
         envvar="CABLESTORE_STORE",
         default=default_store,
-        help="Folder of the store [default: $CABLESTORE_STORE, or a folder in your user data].",
+        help=f"{meaning} [default: $CABLESTORE_STORE, or a folder in your user data].",
     )
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
+
+
+def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --store and --json; the command gets `path` and `out`."""
+
+    @store_option("Folder of the store")
     @json_option
     @wraps(function)
     def command(*args: Any, as_json: bool, **kwargs: Any) -> Any:
@@ -62,11 +72,6 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, store=store, **kwargs)
 
     return command
-
-
-def default_store() -> Path:
-    """Return the default path of the store."""
-    return user_data_path("cablestore", appauthor=False) / "store"
 
 
 def strict(command: click.Command) -> click.Command:

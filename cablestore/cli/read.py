@@ -17,7 +17,7 @@ from cablestore.cli.channel_argument import channel_argument, complete_channel
 from cablestore.cli.messages import MessagePrinter
 from cablestore.cli.options import common_options, full_hash, with_store
 from cablestore.cli.output import Output, safe, size
-from cablestore.cli.remote import forward, offered
+from cablestore.cli.remote import forward, offered, offered_command
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.terminal import Text
 from cablestore.cli.values import Moment
@@ -163,8 +163,7 @@ def _changed_at(path: Path) -> float:
     return max((file.stat().st_mtime for file in path.glob("generation-*/*")), default=0)
 
 
-@offered()
-@click.command()
+@offered_command
 @with_store
 def channels(store: CableStore, out: Output) -> None:
     """List the channels."""
@@ -183,8 +182,7 @@ def channels(store: CableStore, out: Output) -> None:
     )
 
 
-@offered()
-@click.command()
+@offered_command
 @click.option("--channel", shell_complete=complete_channel, help="Only members of this channel.")
 @with_store
 def users(store: CableStore, out: Output, channel: str | None) -> None:
@@ -211,8 +209,7 @@ def _user_fields(user: User) -> dict[str, Any]:
     }
 
 
-@offered()
-@click.command()
+@offered_command
 @click.argument("digest", metavar="HASH")
 @with_store
 def show(store: CableStore, out: Output, digest: str) -> None:
@@ -285,8 +282,7 @@ def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, 
     return fields | ({"dropped": "yes"} if said is None else _act_fields(store, out, "dropped", said))
 
 
-@offered()
-@click.command()
+@offered_command
 @with_store
 def stats(store: CableStore, out: Output) -> None:
     """Show counts, sizes of views, and posts of each period."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,9 @@ from cablestore.cli.service import run_on_loop
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import Moment
 from cablestore.peers import Address, Node, ReconcileReport
+
+_NOT_TOLD: Final = ("talks", "unstored", "differing_ms", "is_by_design")
+"""Fields of a report that JSON does not have."""
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_RECONCILE"})
@@ -93,21 +96,9 @@ def _tell_audit(out: Output, report: ReconcileReport) -> int:
 
 
 def _fields(report: ReconcileReport) -> dict[str, Any]:
-    return {
-        "posts_received": report.posts_received,
-        "posts_sent": report.posts_sent,
-        "refused": report.refused,
-        "missing": report.missing,
-        "unasked": report.unasked,
-        "here_only": report.here_only,
-        "there_only": report.there_only,
-        "rounds": report.rounds,
-        "received_comparing_size_bytes": report.received_comparing_size_bytes,
-        "sent_comparing_size_bytes": report.sent_comparing_size_bytes,
-        "received_posts_size_bytes": report.received_posts_size_bytes,
-        "sent_posts_size_bytes": report.sent_posts_size_bytes,
-        "seconds": round(report.seconds, 3),
-    }
+    """Return the counts as JSON has them."""
+    fields = asdict(report) | {"seconds": round(report.seconds, 3)}
+    return {name: value for name, value in fields.items() if name not in _NOT_TOLD}
 
 
 COMMANDS: Final = (reconcile,)

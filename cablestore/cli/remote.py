@@ -94,6 +94,11 @@ def offered(
     return offer
 
 
+def offered_command(function: Callable[..., Any]) -> click.Command:
+    """Make a command of a function, and offer it with its defaults."""
+    return offered()(click.command()(function))
+
+
 # --- the client's side ----------------------------------------------------------------------------
 
 

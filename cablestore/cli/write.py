@@ -12,7 +12,7 @@ from cablestore import limits
 from cablestore.cli.channel_argument import channel_argument
 from cablestore.cli.options import common_options, full_hash, json_option, with_store
 from cablestore.cli.output import Output, safe
-from cablestore.cli.remote import offered
+from cablestore.cli.remote import offered_command
 from cablestore.cli.stores import open_store
 from cablestore.errors import CorruptStoreError
 from cablestore.protocol.body import Text, Topic
@@ -80,8 +80,7 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
         )
 
 
-@offered()
-@click.command()
+@offered_command
 @click.option(
     "--export",
     "target",
@@ -120,8 +119,7 @@ def keygen(target: Path, as_json: bool) -> None:
         out.note(f"the secret key is in {target}: anyone who has it can write as you")
 
 
-@offered()
-@click.command()
+@offered_command
 @channel_argument
 @click.argument("text", nargs=-1, callback=_or_standard_input)
 @with_store
@@ -130,8 +128,7 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
     _write(store, out, Text(channel, " ".join(text)), "posted")
 
 
-@offered()
-@click.command()
+@offered_command
 @channel_argument
 @click.argument("text", nargs=-1)
 @with_store
@@ -140,8 +137,7 @@ def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -
     _write(store, out, Topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
 
 
-@offered()
-@click.command()
+@offered_command
 @channel_argument
 @with_store
 def join(store: CableStore, out: Output, channel: str) -> None:
@@ -149,8 +145,7 @@ def join(store: CableStore, out: Output, channel: str) -> None:
     _tell(out, store.join(channel), f"joined {safe(channel)}")
 
 
-@offered()
-@click.command()
+@offered_command
 @channel_argument
 @with_store
 def leave(store: CableStore, out: Output, channel: str) -> None:
@@ -158,8 +153,7 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
     _tell(out, store.leave(channel), f"left {safe(channel)}")
 
 
-@offered()
-@click.command()
+@offered_command
 @click.argument("name")
 @with_store
 def name(store: CableStore, out: Output, name: str) -> None:
@@ -170,8 +164,7 @@ def name(store: CableStore, out: Output, name: str) -> None:
     _tell(out, post, f"you are {safe(name)}")
 
 
-@offered()
-@click.command()
+@offered_command
 @click.argument("hashes", nargs=-1, required=True)
 @with_store
 def delete(store: CableStore, out: Output, hashes: tuple[str, ...]) -> None:

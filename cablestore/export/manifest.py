@@ -165,7 +165,7 @@ class Manifest:
             "segments": [segment.fields() for segment in self.segments],
             "content_blake3": self.content_blake3,
         }
-        return _json(fields | {"blake3": blake3.blake3(_json(fields)).hexdigest()})
+        return with_checksum(fields)
 
 
 def segment_name(kind: SegmentKind, number: int) -> str:
@@ -176,6 +176,11 @@ def segment_name(kind: SegmentKind, number: int) -> str:
 def in_order_of_types(counts: Counter[str]) -> dict[str, int]:
     """Return counts of posts in the order in which the protocol numbers their types."""
     return {name: counts[name] for name in _TYPES if counts[name]}
+
+
+def with_checksum(fields: dict[str, Any]) -> bytes:
+    """Return the bytes of a manifest: its fields as JSON, and the BLAKE3 of that."""
+    return _json(fields | {"blake3": blake3.blake3(_json(fields)).hexdigest()})
 
 
 def _json(fields: dict[str, Any]) -> bytes:

@@ -37,17 +37,15 @@ from typing import Final, Self
 from cablestore import files
 from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError, StoreLockedError
 from cablestore.files import storage_errors, sync_folder, write_whole
-from cablestore.index.leveldb import holds_database
+from cablestore.index.leveldb_files import holds_database
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
 FORMAT: Final = 1
 """Version of the format of the folder and everything in it: docs/reference/FORMAT.md."""
 
-_STORE: Final = "STORE"
-HEADER_FILE: Final = _STORE
+HEADER_FILE: Final = "STORE"
 _BEFORE_RENAME: Final = ".new"
-_LOCK: Final = "lock"
-LOCK_FILE: Final = _LOCK
+LOCK_FILE: Final = "lock"
 RESTORING: Final = "RESTORING"
 """Folder in which a restore makes a store, before it moves the store out of it, STORE last."""
 IDENTITY_FILE: Final = "identity"
@@ -61,9 +59,9 @@ SEARCH_FILES: Final = (SEARCH_INDEX, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wa
 """Files of the full-text index. SQLite makes the others beside the first."""
 _OWN_NAMES: Final = frozenset(
     {
-        _STORE,
-        f"{_STORE}{_BEFORE_RENAME}",
-        _LOCK,
+        HEADER_FILE,
+        f"{HEADER_FILE}{_BEFORE_RENAME}",
+        LOCK_FILE,
         IDENTITY_FILE,
         CAUSAL_LOGS,
         "control.sock",
@@ -111,7 +109,7 @@ class Folder:
         """
         path = path.absolute()
         with storage_errors(f"the store at {path} cannot be opened"):
-            if not (path / _LOCK).exists():
+            if not (path / LOCK_FILE).exists():
                 _find(path, dialect, create=create)  # so that no lock is made if this raises
                 path.mkdir(parents=True, exist_ok=True)
             lock = _acquire(path)
@@ -268,7 +266,7 @@ class Folder:
             "store": header.store_id,
             "kept": header.kept,
         }
-        write_whole(self.path / _STORE, f"{json.dumps(fields)}\n".encode(), _BEFORE_RENAME)
+        write_whole(self.path / HEADER_FILE, f"{json.dumps(fields)}\n".encode(), _BEFORE_RENAME)
         self.header = header
 
     def set_aside(self, generation: str) -> Path:
@@ -294,7 +292,7 @@ def peek(path: Path) -> Header | None:
     with storage_errors(f"the store at {path} cannot be read"):
         if not path.is_dir():
             return None
-        if not (path / _STORE).exists():
+        if not (path / HEADER_FILE).exists():
             _refuse_half_restored(path)
             _refuse_lost_header(path)
             return None
@@ -306,7 +304,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
     if path.exists():
         if not path.is_dir():
             raise NotAStoreError(f"{path} is a file, but a store is a folder")
-        if (path / _STORE).exists():
+        if (path / HEADER_FILE).exists():
             header = _whole_header(path)
             if dialect is not None and dialect != header.dialect:
                 raise FormatError(
@@ -338,7 +336,7 @@ def _whole_header(path: Path) -> Header:
         before, header = header, _read_header(path)
         if header == before:  # otherwise another process has just swapped databases
             raise MissingDatabaseError(
-                f"{path / _STORE} names {header.generation}, which {problem}. {_what_is_there(path)}"
+                f"{path / HEADER_FILE} names {header.generation}, which {problem}. {_what_is_there(path)}"
             )
     return header
 
@@ -363,7 +361,7 @@ def _refuse_half_restored(path: Path) -> None:
 def _refuse_lost_header(path: Path) -> None:
     """Raise MissingDatabaseError if a folder without a header has databases of a store."""
     if any(_mark_of(path / name) not in {_UNFINISHED, _FINISHED} for name in _databases(path)):
-        raise MissingDatabaseError(f"{path / _STORE} is missing. {_what_is_there(path)}")
+        raise MissingDatabaseError(f"{path / HEADER_FILE} is missing. {_what_is_there(path)}")
 
 
 def _what_is_there(path: Path) -> str:
@@ -371,7 +369,8 @@ def _what_is_there(path: Path) -> str:
     found = [name for name in _databases(path) if _mark_of(path / name) != _UNFINISHED]
     if not found:
         return (
-            f"There is no other generation: restore it from a backup. Or remove {_STORE} to start with an empty store"
+            f"There is no other generation: restore it from a backup. Or remove {HEADER_FILE} to start with an empty "
+            "store"
         )
     sizes = (f"{name} ({sum(f.stat().st_size for f in (path / name).iterdir()):,} bytes)" for name in found)
     return (
@@ -432,17 +431,17 @@ def _acquire(path: Path) -> int:
             f"the store at {path} is open in {where}. One process at a time can have a store open: close it there first"
         )
 
-    return files.lock(path / _LOCK, refused)
+    return files.lock(path / LOCK_FILE, refused)
 
 
 def _read_header(path: Path) -> Header:
     try:
-        fields = json.loads((path / _STORE).read_text(encoding="utf-8"))
+        fields = json.loads((path / HEADER_FILE).read_text(encoding="utf-8"))
         version, name, generation = int(fields["format"]), str(fields["dialect"]), str(fields["generation"])
         store_id, kept = str(fields.get("store", "")), tuple(map(str, fields.get("kept", ())))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise NotAStoreError(
-            f"{path / _STORE} is not the header of a store: JSON with format, dialect, generation. "
+            f"{path / HEADER_FILE} is not the header of a store: JSON with format, dialect, generation. "
             f"{_what_is_there(path)}"
         ) from None
     if version != FORMAT:
@@ -453,6 +452,7 @@ def _read_header(path: Path) -> Header:
     for found in (generation, *kept):
         if not _is_generation(found):
             raise NotAStoreError(
-                f"{path / _STORE} names {found[:80]!r}, which is not a generation of a store. {_what_is_there(path)}"
+                f"{path / HEADER_FILE} names {found[:80]!r}, which is not a generation of a store. "
+                f"{_what_is_there(path)}"
             )
     return Header(dialect_named(name), generation, store_id, kept)

@@ -23,19 +23,18 @@ from typing import Final, Self
 
 import plyvel
 
+from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
 from cablestore.index.database import Row
+from cablestore.index.leveldb_files import holds_data, holds_database, link_table
 
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
 _BLOCK_ROWS: Final = 4096
 """Rows that `blocks` has in memory: about 600 kB."""
 
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
-
 _NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Reasons why an undamaged file cannot be read."""
-_CURRENT: Final = "CURRENT"
 _FIRST_LEVEL: Final = b"leveldb.num-files-at-level0"
 _MOVED_FROM: Final = 4
 """Tables on the first level from which on LevelDB moves them."""
@@ -100,15 +99,6 @@ def _text(error: plyvel.Error) -> str:
     return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
 
 
-def holds_database(path: Path) -> bool:
-    """Tell whether a folder has a LevelDB, or the remains of a damaged one. Raises OSError if it cannot be read."""
-    return path.is_dir() and ((path / _CURRENT).exists() or _holds_data(path))
-
-
-def _holds_data(path: Path) -> bool:
-    return any(path.glob("*.ldb")) or any(log.stat().st_size for log in path.glob("*.log"))
-
-
 class LevelDB:
     """One LevelDB folder, open in this process. Thread-safe."""
 
@@ -129,7 +119,7 @@ class LevelDB:
                 str(path),
                 # If the CURRENT file is lost, LevelDB would make a new database in place of the old one and remove its
                 # files.
-                create_if_missing=create and not _holds_data(path),
+                create_if_missing=create and not holds_data(path),
                 paranoid_checks=paranoid,
                 write_buffer_size=tuning.write_buffer_size_bytes,
                 lru_cache_size=tuning.block_cache_size_bytes,
@@ -218,7 +208,7 @@ class LevelDB:
             self._db.compact_range(start=b"\x00", stop=b"\xff")
 
     def settle(self) -> None:
-        """Wait while LevelDB moves tables away from its first level, where every row that is read is compared with all."""
+        """Wait while LevelDB moves tables away from its first level, where each read looks into all of them."""
         before = None
         while (tables := int(self._db.get_property(_FIRST_LEVEL))) >= _MOVED_FROM and tables != before:
             before = tables
@@ -282,7 +272,7 @@ class BulkWriter:
             written.result()
 
 
-class LevelSnapshot:
+class LevelSnapshot(Closable):
     """A state of a LevelDB, or the database itself for its writer.
 
     Every call holds the snapshot's lock, so `close` waits for it.
@@ -292,12 +282,6 @@ class LevelSnapshot:
         self._snapshot = snapshot
         self._lock = threading.Lock()
         self._is_open = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the state."""
@@ -408,8 +392,10 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
     """Make one LevelDB in the folder `path`, which must hold none, from closed ones with disjoint ranges of keys.
 
     Their tables are linked under new numbers, not copied. LevelDB's repair writes the list of tables, all on the first
-    level, and LevelDB then moves them to others. The parts do not change. Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed,
-    which LevelDB does not report.
+    level, and LevelDB then moves them to others. The parts do not change.
+
+    Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed, which LevelDB
+    does not report.
     """
     for part in parts:
         if any(log.stat().st_size for log in part.glob("*.log")):
@@ -420,7 +406,7 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
         path.mkdir(exist_ok=True)
         tables = [table for part in parts for table in sorted(part.glob("*.ldb"))]
         for number, table in enumerate(tables, 1):
-            _link(table, path / f"{number:06d}.ldb")
+            link_table(table, path / f"{number:06d}.ldb")
         plyvel.repair_db(str(path), paranoid_checks=True)
         with contextlib.closing(LevelDB(path)) as joined:
             joined.settle()
@@ -428,29 +414,6 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
         raise _damaged(error) from None
     except OSError as error:
         raise StorageError(f"{path} cannot be made of {len(parts)} parts: {error.strerror}") from None
-
-
-def _link(table: Path, link: Path) -> None:
-    """Link a table, or copy it if the file system has no links."""
-    try:
-        link.hardlink_to(table)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        shutil.copyfile(table, link)
-
-
-def link_database(path: Path, copy: Path) -> None:
-    """Copy a closed LevelDB. Its tables are linked, because a table never changes."""
-    try:
-        copy.mkdir(parents=True)
-        for file in path.iterdir():
-            if file.suffix == ".ldb":
-                _link(file, copy / file.name)
-            elif file.name != "LOCK":
-                shutil.copyfile(file, copy / file.name)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be linked into {copy}: {error.strerror}") from None
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
+from cablestore.closable import Closable
 from cablestore.errors import StoreClosedError
 from cablestore.index.database import Row
 
@@ -104,17 +105,11 @@ class MemoryWriter:
         self._database.write(dict(rows), sync=False)
 
 
-class MemoryDBSnapshot:
+class MemoryDBSnapshot(Closable):
     """One state of a MemoryDB."""
 
     def __init__(self, rows: dict[bytes, bytes], keys: list[bytes]) -> None:
         self._state: tuple[dict[bytes, bytes], list[bytes]] | None = rows, keys
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the state."""

@@ -198,10 +198,10 @@ def _unwrapped(
         raise LogFormatError(f"{name} is packed more than {limits.MAX_LOG_WRAPPINGS} times. Unpack it")
     with _damage(name):
         head = file.read(_BLOCK_SIZE_BYTES)
-    whole = io.BufferedReader(_Rest(name, head, file))
+    whole = _rest(name, head, file)
     unpack = next((unpack for magic, unpack in _COMPRESSIONS.items() if head.startswith(magic)), None)
     if unpack is not None:
-        inner = io.BufferedReader(_Counted(reading, name, unpack(whole)))
+        inner = _counted(reading, name, unpack(whole))
         yield from _unwrapped(reading, name, inner, size_bytes, wrappings + 1)
         while inner.read(_CHUNK_SIZE_BYTES):
             pass
@@ -220,66 +220,67 @@ def _unwrapped(
         yield name, whole, size_bytes
 
 
-class _Rest(io.RawIOBase):
-    """Stream whose first bytes were read already."""
+class _LogInput(io.RawIOBase):
+    """Stream of what a function reads, which is given the largest number of bytes."""
 
-    def __init__(self, name: PurePath, head: bytes, file: IO[bytes]) -> None:
+    def __init__(self, read: Callable[[int], bytes]) -> None:
         super().__init__()
-        self._name, self._head, self._file = name, head, file
+        self._read = read
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _damage(self._name):
-            found = self._head[: len(buffer)] or self._file.read(len(buffer))
-        self._head = self._head[len(found) :]
+        found = self._read(len(buffer))
         buffer[: len(found)] = found
         return len(found)
 
 
-class _Counted(io.RawIOBase):
-    """Stream of a decompressor that counts its bytes, with errors that name the file."""
+def _rest(name: PurePath, head: bytes, file: IO[bytes]) -> IO[bytes]:
+    """Return a stream whose first bytes were read already."""
+    begun = io.BytesIO(head)
 
-    def __init__(self, reading: _Reading, name: PurePath, file: IO[bytes]) -> None:
-        super().__init__()
-        self._reading, self._name, self._file = reading, name, file
+    def read(size: int) -> bytes:
+        with _damage(name):
+            return begun.read(size) or file.read(size)
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        with _damage(self._name):
-            found = self._file.read(min(len(buffer), _CHUNK_SIZE_BYTES))
-        self._reading.count(len(found))
-        buffer[: len(found)] = found
-        return len(found)
+    return io.BufferedReader(_LogInput(read))
 
 
-class _Decompressed(io.RawIOBase):
-    """Concatenated streams of bzip2 or xz. The standard library's class has no limit on the memory of xz."""
+def _counted(reading: _Reading, name: PurePath, file: IO[bytes]) -> io.BufferedReader:
+    """Return the stream of a decompressor. Its bytes are counted, and errors name the file."""
 
-    def __init__(self, file: IO[bytes], make: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
-        super().__init__()
-        self._file, self._make, self._decompressor = file, make, make()
+    def read(size: int) -> bytes:
+        with _damage(name):
+            found = file.read(min(size, _CHUNK_SIZE_BYTES))
+        reading.count(len(found))
+        return found
 
-    def readable(self) -> bool:
-        return True
+    return io.BufferedReader(_LogInput(read))
 
-    def readinto(self, buffer: Any) -> int:
+
+def _decompressed(
+    file: IO[bytes], make: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
+) -> io.BufferedReader:
+    """Return concatenated streams of bzip2 or xz. The standard library's class has no limit on the memory of xz."""
+    decompressor = make()
+
+    def read(size: int) -> bytes:
+        nonlocal decompressor
         while True:
             data = b""
-            if self._decompressor.eof:
-                data = (self._decompressor.unused_data or self._file.read(_CHUNK_SIZE_BYTES)).lstrip(b"\0")
+            if decompressor.eof:
+                data = (decompressor.unused_data or file.read(_CHUNK_SIZE_BYTES)).lstrip(b"\0")
                 if not data:
-                    return 0
-                self._decompressor = self._make()
-            elif self._decompressor.needs_input and not (data := self._file.read(_CHUNK_SIZE_BYTES)):
+                    return b""
+                decompressor = make()
+            elif decompressor.needs_input and not (data := file.read(_CHUNK_SIZE_BYTES)):
                 raise EOFError
-            found = self._decompressor.decompress(data, len(buffer))
+            found = decompressor.decompress(data, size)
             if found:
-                buffer[: len(found)] = found
-                return len(found)
+                return found
+
+    return io.BufferedReader(_LogInput(read))
 
 
 def _ungzipped(file: IO[bytes]) -> IO[bytes]:
@@ -292,8 +293,8 @@ def _xz() -> lzma.LZMADecompressor:
 
 _COMPRESSIONS: Final[dict[bytes, Callable[[IO[bytes]], IO[bytes]]]] = {
     b"\x1f\x8b": _ungzipped,
-    b"BZh": lambda file: io.BufferedReader(_Decompressed(file, bz2.BZ2Decompressor)),
-    b"\xfd7zXZ\0": lambda file: io.BufferedReader(_Decompressed(file, _xz)),
+    b"BZh": lambda file: _decompressed(file, bz2.BZ2Decompressor),
+    b"\xfd7zXZ\0": lambda file: _decompressed(file, _xz),
 }
 
 
@@ -409,7 +410,7 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
                     f"{name} packs {_shown(entry.filename)} in a way that cannot be read. Unpack it"
                 ) from None
             with content:
-                stream = io.BufferedReader(_Counted(reading, path, content))
+                stream = _counted(reading, path, content)
                 yield path, stream, entry.file_size
                 while stream.read(_CHUNK_SIZE_BYTES):
                     pass  # until its checksum is verified

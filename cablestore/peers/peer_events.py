@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from cablestore import limits
@@ -65,7 +66,7 @@ class PeerEventsMissed(NamedTuple):
 PeerEvent = PeerConnected | PeerInStep | PeerLost | PeerEventsMissed
 
 
-class PeerEvents:
+class PeerEvents(AsyncIterator[PeerEvent]):
     """Events of a node from now on, for one reader on the node's loop. It ends when the node stops, or by `close`.
 
     At most `limits.MAX_PEER_EVENTS` wait to be read.
@@ -75,9 +76,6 @@ class PeerEvents:
         self._waiting: Final[deque[PeerEvent]] = deque()
         self._changed: Final = asyncio.Event()
         self._is_over = False
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> PeerEvent:
         while not self._waiting:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
+from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
 from cablestore.files import lock
 from cablestore.index.batches import batches
@@ -46,7 +47,7 @@ _open_here: Final[WeakValueDictionary[Path, CausalLog]] = WeakValueDictionary()
 """Logs that this process has open, for commands that find the folder locked by it."""
 
 
-class CausalLog:
+class CausalLog(Closable):
     """Causal logs in one database. Threads may share them; one process at a time can open them."""
 
     def __init__(self, database: Database, lock: int | None = None) -> None:
@@ -219,12 +220,6 @@ class CausalLog:
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 class _Batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 from cablestore import limits
 from cablestore.errors import ModerationError
@@ -66,22 +66,53 @@ _BLOCKS_FROM: Final = 100
 _BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
 
 
-class _How(NamedTuple):
-    """How a post/moderation acts: on users or on a channel, on posts of some types, and what goes with it."""
+class ActOptions(TypedDict, total=False):
+    """Options of every act."""
+
+    reason: str
+    """Why, for all who see the act: up to 128 code points."""
+    private: bool
+    """Whether the act never leaves this store."""
+    dry_run: bool
+    """Whether nothing is written, and the effect is returned alone."""
+    sync: bool
+    """Whether the act is on the disk when the call returns, as it is by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """Values of the options."""
+
+    reason: str = ""
+    private: bool = False
+    dry_run: bool = False
+    sync: bool = True
+
+    @property
+    def privacy(self) -> int:
+        return LOCAL_ONLY if self.private else PUBLIC
+
+
+class _Acts(NamedTuple):
+    """What a post/moderation does: to users or to a channel, and to posts of some types."""
 
     first: Action
     on_posts: Action
     types: tuple[int, ...]
-    reason: str
-    private: bool
+
+
+_HIDE: Final = _Acts(Action.HIDE_USER, Action.HIDE_POST, (TEXT,))
+_UNHIDE: Final = _Acts(Action.UNHIDE_USER, Action.UNHIDE_POST, (TEXT,))
+_DROP: Final = _Acts(Action.DROP_CHANNEL, Action.DROP_POST, (TEXT, TOPIC))
+_UNDROP: Final = _Acts(Action.UNDROP_CHANNEL, Action.UNDROP_POST, (TEXT, TOPIC))
 
 
 class Moderator:
     """Acts of moderation of the store's user, and what applies for it. Use `CableStore.moderation`.
 
     Users are 32-byte public keys, posts 32-byte hashes. `channel` is the context of an act; None is the whole cabal.
-    All methods that write take `reason` (up to 128 code points), `private` (the act never leaves this store), `dry_run`
-    (nothing is written, the effect is returned) and `sync`. They raise ModerationError for what moderation.md forbids.
+    Every act takes the options of `ActOptions`. All methods that write raise ModerationError for what moderation.md
+    forbids.
 
     An act takes effect in reads at once. Posts that it drops are removed in batches: a first one with the act, further
     ones with other writes and by `sweep`.
@@ -102,23 +133,21 @@ class Moderator:
         role: UserRole,
         *,
         channel: str | None = None,
-        reason: str = "",
-        private: bool = False,
-        dry_run: bool = False,
-        sync: bool = True,
+        **options: Unpack[ActOptions],
     ) -> Effect:
         """Give a user a role. USER takes a role away, also one that others gave (4.2, 5.1.2).
 
         Raises ModerationError for the own user (4.4.3) and for one that declines roles (4.2.4).
         """
+        how = _How(**options)
         _require_keys([user], "users")
         with self._engine.transaction() as transaction:
             if user == self._own_key:
                 raise ModerationError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
             if not self._accepts_roles(transaction.reader, user):
                 raise ModerationError(f"the user {user.hex()} declines roles, so it can be given none")
-            body = Role(reason, _privacy(private), self._context(channel), user, role.in_post)
-            return self._act(transaction, [body], dry_run=dry_run, sync=sync)
+            body = Role(how.reason, how.privacy, self._context(channel), user, role.in_post)
+            return self._act(transaction, [body], how)
 
     def hide(
         self,
@@ -126,17 +155,13 @@ class Moderator:
         users: Iterable[bytes] = (),
         posts: Iterable[bytes] = (),
         channel: str | None = None,
-        reason: str = "",
-        private: bool = False,
-        dry_run: bool = False,
-        sync: bool = True,
+        **options: Unpack[ActOptions],
     ) -> Effect:
         """Hide the messages of users, in a channel or the whole cabal, or single post/text (5.1.3.4, 5.1.3.5).
 
         Posts must be stored; acts on them name their channels.
         """
-        how = _How(Action.HIDE_USER, Action.HIDE_POST, (TEXT,), reason, private)
-        return self._moderate(how, users, posts, channel, dry_run=dry_run, sync=sync)
+        return self._moderate(_HIDE, users, posts, channel, _How(**options))
 
     def unhide(
         self,
@@ -144,14 +169,10 @@ class Moderator:
         users: Iterable[bytes] = (),
         posts: Iterable[bytes] = (),
         channel: str | None = None,
-        reason: str = "",
-        private: bool = False,
-        dry_run: bool = False,
-        sync: bool = True,
+        **options: Unpack[ActOptions],
     ) -> Effect:
         """Undo `hide`. What was hidden privately is unhidden privately only (4.5.1)."""
-        how = _How(Action.UNHIDE_USER, Action.UNHIDE_POST, (TEXT,), reason, private)
-        return self._moderate(how, users, posts, channel, dry_run=dry_run, sync=sync)
+        return self._moderate(_UNHIDE, users, posts, channel, _How(**options))
 
     def drop(
         self,
@@ -159,10 +180,7 @@ class Moderator:
         users: Iterable[bytes] = (),
         posts: Iterable[bytes] = (),
         channel: str | None = None,
-        reason: str = "",
-        private: bool = False,
-        dry_run: bool = False,
-        sync: bool = True,
+        **options: Unpack[ActOptions],
     ) -> Effect:
         """Remove posts from this store, and store and request them no more: one of users, posts or a channel (4.4.6).
 
@@ -172,9 +190,8 @@ class Moderator:
         people = list(users)
         if people:
             _require_alone(posts, channel)
-            return self.block(people, drop=True, reason=reason, private=True, dry_run=dry_run, sync=sync)
-        how = _How(Action.DROP_CHANNEL, Action.DROP_POST, (TEXT, TOPIC), reason, private)
-        return self._moderate(how, (), posts, channel, dry_run=dry_run, sync=sync)
+            return self.block(people, drop=True, **(options | {"private": True}))
+        return self._moderate(_DROP, (), posts, channel, _How(**options))
 
     def undrop(
         self,
@@ -182,19 +199,16 @@ class Moderator:
         users: Iterable[bytes] = (),
         posts: Iterable[bytes] = (),
         channel: str | None = None,
-        reason: str = "",
-        private: bool = False,
-        dry_run: bool = False,
-        sync: bool = True,
+        **options: Unpack[ActOptions],
     ) -> Effect:
         """Undo `drop`: the posts may be requested and stored again. Users are undropped by a post/unblock (5.1.5)."""
         people = list(users)
         if people:
             _require_alone(posts, channel)
-            is_private = private or bool(self._private_doings(_BLOCKS, people, None))
-            return self.unblock(people, undrop=True, reason=reason, private=is_private, dry_run=dry_run, sync=sync)
-        how = _How(Action.UNDROP_CHANNEL, Action.UNDROP_POST, (TEXT, TOPIC), reason, private)
-        return self._moderate(how, (), posts, channel, dry_run=dry_run, sync=sync)
+            if self._private_doings(_BLOCKS, people, None):
+                options["private"] = True
+            return self.unblock(people, undrop=True, **options)
+        return self._moderate(_UNDROP, (), posts, channel, _How(**options))
 
     def block(
         self,
@@ -202,40 +216,34 @@ class Moderator:
         *,
         drop: bool = False,
         notify: bool = False,
-        reason: str = "",
-        private: bool = False,
-        dry_run: bool = False,
-        sync: bool = True,
+        **options: Unpack[ActOptions],
     ) -> Effect:
         """Store no posts of users from now on; with `drop`, remove those that are stored too (4.6, 5.1.4).
 
         With `notify` the users are told.
         """
-        people = self._users(users)
+        how, people = _How(**options), self._users(users)
         if self._own_key in people:
             raise ModerationError("you cannot block yourself: name other users")
-        if private and notify:
+        if how.private and notify:
             raise ModerationError("a private block never leaves this store, so nobody can be notified of it")
         with self._engine.transaction() as transaction:
-            body = Block(reason, _privacy(private), people, int(drop), int(notify))
-            return self._act(transaction, [body], dry_run=dry_run, sync=sync)
+            body = Block(how.reason, how.privacy, people, int(drop), int(notify))
+            return self._act(transaction, [body], how)
 
     def unblock(
         self,
         users: Iterable[bytes],
         *,
         undrop: bool = False,
-        reason: str = "",
-        private: bool = False,
-        dry_run: bool = False,
-        sync: bool = True,
+        **options: Unpack[ActOptions],
     ) -> Effect:
         """Undo `block`. With `undrop`, the posts that it dropped may come back (5.1.5)."""
-        people = self._users(users)
+        how, people = _How(**options), self._users(users)
         with self._engine.transaction() as transaction:
-            self._require_privacy(_BLOCKS, people, None, private)
-            body = Unblock(reason, _privacy(private), people, int(undrop))
-            return self._act(transaction, [body], dry_run=dry_run, sync=sync)
+            self._require_privacy(_BLOCKS, people, None, how)
+            body = Unblock(how.reason, how.privacy, people, int(undrop))
+            return self._act(transaction, [body], how)
 
     def join_with_seed(self, seed: bytes | str, *, dry_run: bool = False) -> Effect:
         """Regard the users of a moderation seed as it says, until each gets a role or the seed is revoked (4.7).
@@ -359,39 +367,32 @@ class Moderator:
         return people
 
     def _moderate(
-        self,
-        how: _How,
-        users: Iterable[bytes],
-        posts: Iterable[bytes],
-        channel: str | None,
-        *,
-        dry_run: bool,
-        sync: bool,
+        self, acts: _Acts, users: Iterable[bytes], posts: Iterable[bytes], channel: str | None, how: _How
     ) -> Effect:
         """Write a post/moderation on users or on a channel, or one on the posts of each channel."""
         people, hashes = tuple(dict.fromkeys(users)), tuple(dict.fromkeys(posts))
-        on_channel = how.first >= Action.DROP_CHANNEL
+        on_channel = acts.first >= Action.DROP_CHANNEL
         if bool(people) + bool(hashes) + (on_channel and not hashes and channel is not None) != 1:
             raise ModerationError("name either " + ("posts or a channel" if on_channel else "users or posts"))
         with self._engine.transaction() as transaction:
             if hashes:
                 _require_keys(hashes, "posts")
-                found = self._by_channel(transaction.reader, how, hashes, channel)
-                parts = [(name, how.on_posts, targets) for name, targets in found.items()]
+                found = self._by_channel(transaction.reader, acts, hashes, channel)
+                parts = [(name, acts.on_posts, targets) for name, targets in found.items()]
             else:
                 if people:
                     _require_keys(people, "users")
-                parts = [(self._context(channel), how.first, people)]
+                parts = [(self._context(channel), acts.first, people)]
             bodies: list[Body] = []
             for name, action, targets in parts:
                 if action % 2:
                     context = transaction.reader.dialect.channel_id(name) if name else None
-                    self._require_privacy({action - 1, action}, targets or (b"",), context, how.private)
-                bodies.append(Moderation(how.reason, _privacy(how.private), name, targets, action))
-            return self._act(transaction, bodies, dry_run=dry_run, sync=sync)
+                    self._require_privacy({action - 1, action}, targets or (b"",), context, how)
+                bodies.append(Moderation(how.reason, how.privacy, name, targets, action))
+            return self._act(transaction, bodies, how)
 
     def _by_channel(
-        self, reader: Reader, how: _How, hashes: tuple[bytes, ...], channel: str | None
+        self, reader: Reader, acts: _Acts, hashes: tuple[bytes, ...], channel: str | None
     ) -> dict[str, tuple[bytes, ...]]:
         """Return the posts by the names of their channels, which acts on them repeat (5.1.3.2)."""
         found: dict[str, list[bytes]] = {}
@@ -399,22 +400,20 @@ class Moderator:
             post = reader.post(digest)
             remains = None if post is not None else known_skeleton(reader, digest)
             bones = remains if post is None else Skeleton.of(post)
-            if bones is not None and bones.type not in how.types:
-                names = " or ".join(f"post/{TYPE_NAMES[each]}" for each in how.types)
+            if bones is not None and bones.type not in acts.types:
+                names = " or ".join(f"post/{TYPE_NAMES[each]}" for each in acts.types)
                 raise ModerationError(
                     f"the post {digest.hex()} is a post/{TYPE_NAMES[bones.type]}. This act is for a {names} alone"
                 )
             name = getattr(post.body, "channel", None) if post else (bones.channel if bones else channel)
-            if name is None or (bones is None and not how.on_posts % 2):
+            if name is None or (bones is None and not acts.on_posts % 2):
                 raise ModerationError(f"the post {digest.hex()} is not stored. To undo an act on it, name its channel")
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}
 
-    def _require_privacy(
-        self, types: Container[int], targets: Iterable[bytes], context: str | None, private: bool
-    ) -> None:
+    def _require_privacy(self, types: Container[int], targets: Iterable[bytes], context: str | None, how: _How) -> None:
         """Raise ModerationError if a public act would undo a private one (4.5.1)."""
-        known = [] if private else self._private_doings(types, targets, context)
+        known = [] if how.private else self._private_doings(types, targets, context)
         if known:
             raise ModerationError(
                 f"what you did in the private post {known[0].hash.hex()} can only be undone privately "
@@ -436,7 +435,7 @@ class Moderator:
                 latest.update({target: act for target in act.targets or (b"",) if target in wanted})
         return [act for act in latest.values() if (act.type == BLOCK if act.type != MODERATION else act.what % 2 == 0)]
 
-    def _act(self, transaction: Transaction, bodies: list[Body], *, dry_run: bool, sync: bool) -> Effect:
+    def _act(self, transaction: Transaction, bodies: list[Body], how: _How) -> Effect:
         """Sign and store acts, in one write. In a dry run only tell the effect."""
         posts = []
         for body in bodies:
@@ -449,11 +448,11 @@ class Moderator:
         found: list[Difference] = []
         if before is not None and after is not None:
             acts = [act for post in posts if (act := act_of(post)) is not None]
-            found = list(differences(before, after, plan.reader, None if dry_run else acts))
+            found = list(differences(before, after, plan.reader, None if how.dry_run else acts))
         count = sum(_count(plan.reader, change) for change in found if change.what == "dropped" and change.after)
-        if not dry_run:
-            self._judge.commit(transaction, plan, sync=sync)
-        return Effect(() if dry_run else tuple(posts), tuple(found), count)
+        if not how.dry_run:
+            self._judge.commit(transaction, plan, sync=how.sync)
+        return Effect(() if how.dry_run else tuple(posts), tuple(found), count)
 
     def _with_seed(self, seed: Seed, *, dry_run: bool) -> Effect:
         with self._engine.transaction() as transaction:
@@ -465,10 +464,6 @@ class Moderator:
             after = self._judge.with_seed(transaction, seed, dry_run=dry_run)
             found = tuple(differences(before, after, transaction.reader))
             return Effect((), found)
-
-
-def _privacy(private: bool) -> int:
-    return LOCAL_ONLY if private else PUBLIC
 
 
 def _require_keys(values: Sequence[bytes], what: str) -> None:

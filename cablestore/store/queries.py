@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import blake3
 
 from cablestore import limits
+from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, CursorError
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
@@ -175,17 +176,11 @@ class Queries(ABC):
             place = None if cursor is None else place_of(cursor)
             after, before = (None, place) if newest_first else (place, None)
             display = Display(reader, self._judgement())
-            found: list[Message] = []
             rows = messages.texts(
                 reader, channel, after, before, newest_first=newest_first, start_ms=start_ms, end_ms=end_ms
             )
-            for read, (at, digest) in enumerate(rows, 1):
-                message = display.shown(_must_have(reader, digest), hidden)
-                if message is not None:
-                    found.append(message)
-                if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return Page(found, at.decode(), cursor_of(reader))
-            return Page(found, None, cursor_of(reader))
+            shown = ((at, display.shown(_must_have(reader, digest), hidden)) for at, digest in rows)
+            return _page(reader, shown, limit)
 
     def causal_messages(
         self,
@@ -254,15 +249,9 @@ class Queries(ABC):
         with self._reading() as reader:
             channel_key = None if channel is None else escape(reader.dialect.channel_id(channel))
             display = Display(reader, self._judgement())
-            found: list[Message] = []
-            for read, (at, digest) in enumerate(mentions.newest(reader, place, channel_key), 1):
-                post = reader.post(digest)
-                message = None if post is None else display.shown(post, "omit")
-                if message is not None:
-                    found.append(message)
-                if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return Page(found, at.decode(), cursor_of(reader))
-            return Page(found, None, cursor_of(reader))
+            posts = ((at, reader.post(digest)) for at, digest in mentions.newest(reader, place, channel_key))
+            shown = ((at, None if post is None else display.shown(post, "omit")) for at, post in posts)
+            return _page(reader, shown, limit)
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
         """Yield the channels of which a user is a member, without the reserved ones."""
@@ -379,7 +368,7 @@ class Queries(ABC):
         return hasher.hexdigest()
 
 
-class Snapshot(Queries):
+class Snapshot(Queries, Closable):
     """One state of a store, which later writes do not change. Close it, or use it in a `with`.
 
     The functions in `cablestore.store.answers` take its `reader`.
@@ -396,12 +385,6 @@ class Snapshot(Queries):
         self.reader = reader
         self._judged = judgement
         self._own = own_key
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the state; reads after this raise StoreClosedError."""
@@ -446,9 +429,21 @@ def place_of(cursor: str) -> bytes:
     """Return the sort time that a cursor of messages is. Raises CursorError."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(
-            f"{repr(cursor)[:80]} is no cursor of messages: give the `cursor` of a `Page` or a `Message`, or None to begin"
+            f"{repr(cursor)[:80]} is no cursor of messages: give the `cursor` of a `Page` or a `Message`, or None to "
+            "begin"
         )
     return cursor.encode()
+
+
+def _page(reader: Reader, shown: Iterable[tuple[bytes, Message | None]], limit: int) -> Page:
+    """Return the messages among these rows up to `limit`, and the place of the last row that was read."""
+    found: list[Message] = []
+    for read, (at, message) in enumerate(shown, 1):
+        if message is not None:
+            found.append(message)
+        if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
+            return Page(found, at.decode(), cursor_of(reader))
+    return Page(found, None, cursor_of(reader))
 
 
 def _must_have(reader: Reader, digest: bytes) -> Post:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import limits
+from cablestore.closable import Closable
 from cablestore.errors import MissingViewError, OutdatedViewError
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
@@ -57,7 +58,7 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Attending, Following, Searching, Writing):
+class CableStore(Attending, Following, Searching, Writing, Closable):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
@@ -205,12 +206,6 @@ class CableStore(Attending, Following, Searching, Writing):
         self._engine.close()
         self._verifier.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     @property
     def dialect(self) -> Dialect:
         """The dialect that the store was made for."""
@@ -327,11 +322,8 @@ class CableStore(Attending, Following, Searching, Writing):
         targets = list(dict.fromkeys([hashes] if isinstance(hashes, bytes) else hashes))
         with self._engine.transaction() as transaction:
             public = [digest for digest in targets if not self._discard_private(transaction.reader, digest)]
-            found = [
-                public[at : at + limits.MAX_DELETIONS_WRITTEN]
-                for at in range(0, len(public), limits.MAX_DELETIONS_WRITTEN)
-            ]
-            return [self.write(Delete(tuple(part)), sync=sync) for part in found]
+            parts = batches(public, len, limits.MAX_DELETIONS_WRITTEN)
+            return [self.write(Delete(tuple(part)), sync=sync) for part in parts]
 
     def _discard_private(self, reader: Reader, digest: bytes) -> bool:
         """Check that a post may be deleted; discard it if it is local-only."""

@@ -25,7 +25,8 @@ from cablestore.errors import StorageError
 from cablestore.index import parallel
 from cablestore.index.check import CheckReport
 from cablestore.index.database import Row
-from cablestore.index.leveldb import LevelDB, link_database
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.leveldb_files import link_database
 from cablestore.index.processes import process_pool
 from cablestore.index.rebuild import RebuildReport
 from cablestore.protocol.body import LOCAL_ONLY, Block

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final
 
 from cablestore import limits
 from cablestore.archive.format.cid import (
@@ -23,6 +23,7 @@ from cablestore.archive.format.cid import (
     RootHasher,
     block_count_of,
 )
+from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, StorageError
 
 PART_SIZE_BYTES: Final = 16 * BLOCK_SIZE_BYTES
@@ -70,7 +71,7 @@ class DatasetWriter:
             self._leaves.close()
 
 
-class DatasetReader:
+class DatasetReader(Closable):
     """A reader of a dataset's bytes from `start` on that verifies each block before it returns it.
 
     A file may be shorter or longer than `size_bytes` if the difference is only zeros at the end: datasets that differ
@@ -136,12 +137,6 @@ class DatasetReader:
         """Close the files."""
         self._data.close()
         self._leaves.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def check_leaves(leaves: Iterator[bytes], tree: Cid, size_bytes: int) -> None:

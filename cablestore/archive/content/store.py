@@ -32,6 +32,7 @@ from cablestore.archive.format.cid import (
     ManifestFormat,
     manifest_cid,
 )
+from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
 from cablestore.files import storage_errors, sync_folder, whole_file
 
@@ -49,7 +50,7 @@ class Space(NamedTuple):
     """Taken by datasets that are being written."""
 
 
-class ContentStore:
+class ContentStore(Closable):
     """A store of datasets in a folder, opened by one process at a time. Any thread may call any method.
 
     >>> with ContentStore.open(Path("content")) as store:
@@ -123,12 +124,6 @@ class ContentStore:
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- putting ---------------------------------------------------------------------------------
 

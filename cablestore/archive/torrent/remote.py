@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final
 
 import libtorrent as lt
 
@@ -20,6 +20,7 @@ from cablestore.archive.remote import ByteProgress, Span
 from cablestore.archive.torrent.config import Peer, TorrentConfig
 from cablestore.archive.torrent.metainfo import Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
+from cablestore.closable import Closable
 from cablestore.errors import ArchiveError
 
 _NOT_WANTED: Final = 0
@@ -31,7 +32,7 @@ _ATTEMPTS: Final = 3
 """How often pieces are fetched that cannot be read back from the disk."""
 
 
-class TorrentRemote:
+class TorrentRemote(Closable):
     """A community's torrent from which parts are fetched: a `remote.Remote` with spans. Made by `TorrentEngine.open`.
 
     While it is open it also seeds the pieces that are here.
@@ -78,12 +79,6 @@ class TorrentRemote:
         """Stop fetching and seeding."""
         self._is_cancelled = self.is_closed = True
         self._session.remove(self.swarm, f"the torrent of {self.metainfo.community} was closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- the parts of a fetch ------------------------------------------------------------------
 

@@ -1,0 +1,102 @@
+"""Pages of the channel that is shown: what of it is read from the cabal and put into the view. It knows no keys."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cablestore.chat.cabal import CabalNews, ShownChannel
+from cablestore.chat.message_list import MessageList
+from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES
+from cablestore.errors import CableStoreError
+from cablestore.store.display import Message
+
+
+class Shown(ShownChannel, Protocol):
+    """The client, as pages see it."""
+
+    @property
+    def messages(self) -> MessageList:
+        """The view of messages."""
+
+
+class MessagePages:
+    """Reads messages of the channel that is shown. All methods raise CableStoreError if the store cannot be reached.
+
+    A page that comes when another channel is shown, or another part of this one, is for nobody.
+    """
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+
+    async def read_newest(self) -> None:
+        """Show the end of the channel."""
+        shown, timeline = self._shown, self._shown.messages.timeline
+        page = await shown.open_cabal.page(shown.channel, PAGE_MESSAGES)
+        if timeline is shown.messages.timeline:
+            timeline.set_newest(page.messages, has_older=page.cursor is not None)
+            shown.messages.note = "" if page.messages else "No messages yet: write the first one"
+            shown.messages.update_rows()
+
+    async def read_oldest(self) -> None:
+        """Show the beginning of the channel."""
+        page = await self._shown.open_cabal.page(self._shown.channel, PAGE_MESSAGES, newest_first=False)
+        self._shown.messages.timeline.set_window(page.messages, has_newer=page.cursor is not None)
+        self._shown.messages.show_start()
+
+    async def read_around(self, message: Message) -> None:
+        """Show a message with what is before and after it, and choose it."""
+        open_cabal, timeline = self._shown.open_cabal, self._shown.messages.timeline
+        older = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor)
+        newer = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor, newest_first=False)
+        if timeline is self._shown.messages.timeline:
+            timeline.set_window([message, *newer.messages], has_newer=newer.cursor is not None)
+            timeline.add_older(older.messages, has_older=older.cursor is not None)
+            self._shown.messages.show_message(message)
+
+    async def read_next(self, *, older: bool) -> None:
+        """Read the page next to what is held."""
+        messages = self._shown.messages
+        timeline = messages.timeline
+        if not timeline.messages:
+            messages.is_loading = False
+            return
+        cursor = timeline.messages[0 if older else -1].cursor
+        try:
+            page = await self._shown.open_cabal.page(self._shown.channel, PAGE_MESSAGES, cursor, newest_first=older)
+        except CableStoreError:
+            self._shown.messages.is_loading = False
+            raise
+        if timeline is not self._shown.messages.timeline:
+            return
+        if timeline.messages and cursor == timeline.messages[0 if older else -1].cursor:
+            if older:
+                timeline.add_older(page.messages, has_older=page.cursor is not None)
+            else:
+                timeline.add_newer(page.messages, has_newer=page.cursor is not None)
+        self._shown.messages.page_came()
+
+    async def take(self, news: CabalNews) -> None:
+        """Draw what is new in the channel."""
+        earliest = news.channels.get(self._shown.channel)
+        if not news.is_all and earliest is None:
+            return
+        timeline = self._shown.messages.timeline
+        if self._shown.messages.is_at_end and not timeline.has_newer:
+            await self.read_newest()
+        elif news.is_all or (
+            timeline.messages and earliest is not None and earliest <= timeline.messages[-1].timestamp_ms
+        ):
+            await self._read_window()
+        else:
+            timeline.has_newer = True
+
+    async def _read_window(self) -> None:
+        """Read again what is held, while the view is not at the end of the channel."""
+        shown, timeline = self._shown, self._shown.messages.timeline
+        if not timeline.messages:
+            await self.read_newest()
+            return
+        page = await shown.open_cabal.page_from(shown.channel, timeline.messages[0].timestamp_ms, MAX_HELD)
+        if timeline is shown.messages.timeline:
+            timeline.set_window(page.messages, has_newer=page.cursor is not None)
+            shown.messages.update_rows()
