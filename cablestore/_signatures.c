@@ -131,7 +131,10 @@ static void leave_alone(void)
 }
 
 /* Wait a moment for the next lot without sleeping: waking a thread costs up to a third of what the thread saves. End at
- * once if others want the core. The caller holds the lock. */
+ * once if others want the core. The caller holds the lock.
+ *
+ * Nobody waited for this thread, and a virtual machine loses its cores for a moment many times a second, so a few posts
+ * are left to the caller and no more than a few the next time. If the cores are busy, the next lot is late. */
 static void wait_awake(void)
 {
     int64_t begun = now_us(), last = begun, now = begun;
@@ -145,8 +148,8 @@ static void wait_awake(void)
     }
     pthread_mutex_lock(&pool.lock);
     pool.awake--;
-    if (now - last >= PREEMPTED_US)
-        leave_alone();
+    if (now - last >= PREEMPTED_US && pool.alone < FEWEST_ALONE)
+        pool.alone = FEWEST_ALONE;
 }
 
 /* Verify what is queued, as long as the process lives. */

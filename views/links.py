@@ -134,6 +134,11 @@ def _split(key: bytes) -> tuple[bytes, bytes]:
     return channel_key, bytes.fromhex(hash_hex.decode())
 
 
+def unsettled_group(channel: str) -> bytes:
+    """Return the beginning of the keys of what is not settled in a channel: its heads are found there."""
+    return HEAD_PREFIX + escape(channel) + b"!"
+
+
 def heads(reader: Reader, channel: str) -> Iterator[bytes]:
     """Yield the hashes of a channel's heads, in order of hashes, then those of dropped heads.
 
@@ -171,7 +176,7 @@ def missing(reader: Reader, channel: str) -> Iterator[bytes]:
 
 
 def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
-    prefix = HEAD_PREFIX + escape(channel) + b"!"
+    prefix = unsettled_group(channel)
     for key, value in reader.prefix(prefix):
         yield bytes.fromhex(key[len(prefix) :].decode()), _bits(value)
 

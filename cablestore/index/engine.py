@@ -49,6 +49,14 @@ class Transaction:
     def __exit__(self, *exc_info: object) -> None:
         self._engine.writing.release()
 
+    def holding(self, group: bytes) -> Reader:
+        """Return a reader of the state that has a group of a fold's rows in memory, unless the group is large.
+
+        `group` is the beginning of their keys, up to the last `!`.
+        """
+        self._engine.recent.hold(group, self.reader)
+        return self._known
+
     def plan(self) -> Plan:
         """Return an empty plan."""
         engine = self._engine

@@ -118,7 +118,7 @@ def missing_error(views: dict[str, int], where: str) -> MissingViewError:
 
 def encode_sizes(sizes: Sizes) -> bytes | None:
     """Return the value of the row of sizes, without views that have no rows; None if no view has any."""
-    present = {name: size for name, size in sorted(sizes.items()) if size[0]}
+    present = {name: sizes[name] for name in sorted(sizes) if sizes[name][0]}
     return pack(present) if present else None
 
 

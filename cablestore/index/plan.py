@@ -29,12 +29,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
+from operator import add
 from typing import Final, NamedTuple
 
 from cablestore.index import arrival_log, notes
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.census import census_key
-from cablestore.index.database import Row
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, encode_sizes
 from cablestore.index.overlay import Overlay
@@ -86,7 +87,8 @@ class Plan:
         self._reader: Final = base.over(overlay)
         self._parts: dict[bytes, tuple[Fold, bytes]] = {}
         self._refolds: dict[bytes, Fold] = {}
-        self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
+        self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(decode_counts, None))
+        """Changes of the ten counts of tallies."""
         self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
         """Each tree with the posts added to its sets and removed."""
         self._targets: set[bytes] = set()
@@ -217,15 +219,20 @@ class Plan:
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a new post. None of them exists yet."""
         own = record_key(post)
-        rows: list[Row] = []
+        keys: list[bytes] = []
         for view in self._catalog.by_type[post.type]:
+            rows, size_bytes = self._sizes.get(view.name, NO_SIZE)
             made = view.rows(post)
-            rows += made
-            self._grow(view.name, made)
-        reverse = reverse_row(post, [key for key, _ in rows if key != own])
-        self._grow(REVERSE_NAME, [reverse])
-        rows.append(reverse)
-        self._changes.update(rows)
+            for key, value in made:
+                self._changes[key] = value
+                size_bytes += len(key) + len(value)
+                if key != own:
+                    keys.append(key)
+            self._sizes[view.name] = (rows + len(made), size_bytes)
+        key, value = reverse_row(post, keys)
+        self._changes[key] = value
+        rows, size_bytes = self._sizes.get(REVERSE_NAME, NO_SIZE)
+        self._sizes[REVERSE_NAME] = (rows + 1, size_bytes + len(key) + len(value))
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         """Change a row that may already exist."""
@@ -243,13 +250,6 @@ class Plan:
                 rows += (value is not None) - (before is not None)
                 size_bytes += _size_bytes(key, value) - _size_bytes(key, before)
                 self._sizes[view] = (rows, size_bytes)
-
-    def _grow(self, view: str, added: list[Row]) -> None:
-        """Count new rows of a view."""
-        rows, size_bytes = self._sizes.get(view, NO_SIZE)
-        for key, value in added:
-            size_bytes += len(key) + len(value)
-        self._sizes[view] = (rows + len(added), size_bytes)
 
     def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
         """Return (fold, key, value before, value after) of every fold that changes.
@@ -270,21 +270,16 @@ class Plan:
 
     def _count(self, post: Post, change: int) -> None:
         for tally in self._catalog.tallies[post.type]:
-            self._counts[tally.key(post), post.type] += change
+            self._counts[tally.key(post)][post.type] += change
         for tree, moves in self._moved:
             for name in tree.sets(post):
                 moves.append((name + b"!" + post.sort_time, post.hash, change))
 
     def _counted(self) -> Iterator[Change]:
         """Yield the changed rows of tallies: the counts before plus the changes."""
-        known: dict[bytes, tuple[bytes | None, list[int]]] = {}
-        for (key, post_type), change in self._counts.items():
-            if key not in known:
-                before = self._base.get(key)
-                known[key] = (before, decode_counts(before))
-            known[key][1][post_type] += change
-        for key, (before, counts) in known.items():
-            yield key, before, encode_counts(counts)
+        for key, changes in self._counts.items():
+            before = self._base.get(key)
+            yield key, before, encode_counts(list(map(add, decode_counts(before), changes)))
 
     def _counted_groups(self, folded: list[tuple[Fold, bytes, bytes | None, bytes | None]]) -> Iterator[Change]:
         """Yield the changed rows of censuses: how many rows of folds count in each group."""

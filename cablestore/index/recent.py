@@ -2,15 +2,21 @@
 
 Nearly every post changes the same counts, sums and folds. There is one writer, so these rows cannot change between two
 of its batches: what it wrote last is what it would read.
+
+A group is all rows of a fold whose keys are the same up to their last `!`, such as the heads of a channel. LevelDB
+steps over all rows that were deleted from a group before it reads one that is left. Own posts replace a head each time,
+so the writer keeps the groups that it is asked to hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from cablestore import limits
-from cablestore.index.database import Source
+from cablestore.index.database import Row, Source
+from cablestore.protocol.keys import SEPARATOR, after_prefix
 
 
 class RecentRows:
@@ -18,13 +24,29 @@ class RecentRows:
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes | None] = {}
+        self._groups: dict[bytes, dict[bytes, bytes] | None] = {}
+        """All rows of groups by the beginning of their keys, None for a group that is too large."""
 
     def over(self, source: Source) -> Source:
         """Return a source that takes these rows from memory and all others from `source`, the current state."""
-        return _RememberedSource(self._rows, source)
+        return _RememberedSource(self._rows, self._groups, source)
+
+    def hold(self, group: bytes, source: Source) -> None:
+        """Remember all rows of a group from now on. `group` is the beginning of their keys, with the last `!`.
+
+        `source` is the current state. A group with more than MAX_GROUP_ROWS_REMEMBERED rows is not remembered.
+        """
+        if group not in self._groups:
+            if len(self._groups) >= limits.MAX_GROUPS_REMEMBERED:
+                self._groups.clear()
+            most = limits.MAX_GROUP_ROWS_REMEMBERED
+            rows = dict(islice(source.scan(group, after_prefix(group)), most + 1))
+            self._groups[group] = rows if len(rows) <= most else None
 
     def remember(self, rows: Mapping[bytes, bytes | None]) -> None:
         """Remember the combined rows that were just written. Pass all of them, or older values would be outdated."""
+        if self._groups:
+            self._regroup(rows)
         if len(self._rows) + len(rows) > limits.MAX_ROWS_REMEMBERED:
             self._rows.clear()
         if len(rows) > limits.MAX_ROWS_REMEMBERED:
@@ -35,22 +57,46 @@ class RecentRows:
             if value and len(value) > most:
                 del self._rows[key]
 
+    def _regroup(self, rows: Mapping[bytes, bytes | None]) -> None:
+        for key, value in rows.items():
+            name = key[: key.rindex(SEPARATOR) + 1]
+            group = self._groups.get(name)
+            if group is None:
+                continue
+            if value is None:
+                group.pop(key, None)
+                continue
+            group[key] = value
+            if len(group) > limits.MAX_GROUP_ROWS_REMEMBERED:
+                self._groups[name] = None
+
     def forget(self) -> None:
         """Forget all rows: the database was replaced, or a write failed and its effect is unknown."""
         self._rows.clear()
+        self._groups.clear()
 
 
 class _RememberedSource:
     """A source with some of its rows in memory."""
 
-    __slots__ = ("_get", "_rows", "blocks", "scan")
+    __slots__ = ("_get", "_groups", "_rows", "_scan", "blocks")
 
-    def __init__(self, rows: dict[bytes, bytes | None], source: Source) -> None:
+    def __init__(
+        self, rows: dict[bytes, bytes | None], groups: dict[bytes, dict[bytes, bytes] | None], source: Source
+    ) -> None:
         self._rows: Final = rows
+        self._groups: Final = groups
         self._get = source.get
-        self.scan = source.scan
+        self._scan = source.scan
         self.blocks = source.blocks
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value at `key`, None if there is none."""
         return self._rows[key] if key in self._rows else self._get(key)
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
+        """Yield the rows with start <= key < stop in key order, or backwards."""
+        group = self._groups.get(start)
+        if group is not None and stop == after_prefix(start):
+            return iter(sorted(group.items(), reverse=reverse))
+        return self._scan(start, stop, reverse=reverse, at_once=at_once)

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 class Verdict(Enum):
     """Verdict on a post that was offered, or that was to be discarded."""
 
+    __hash__ = object.__hash__  # Enum's own is a function of Python, which each post would call
+
     ACCEPTED = "accepted"
     """Stored and indexed."""
     DUPLICATE = "duplicate"

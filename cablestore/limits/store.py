@@ -33,6 +33,13 @@ MAX_ROWS_REMEMBERED: Final = 4_096
 MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
 """Bytes of one of them. All together are at most 8 MB; a larger row is read again."""
 
+MAX_GROUPS_REMEMBERED: Final = 64
+"""Channels whose heads a writer keeps in memory: more than one user writes to in turn."""
+
+MAX_GROUP_ROWS_REMEMBERED: Final = 256
+"""Heads of one of them, with the posts that it lacks. All together take some 4 MB; a channel with more is read each
+time."""
+
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 """How far an own post may be dated ahead of the clock to keep own posts in order. A larger difference means that the
 clock was set back."""

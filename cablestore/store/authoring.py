@@ -7,6 +7,7 @@ from itertools import islice
 
 from cablestore import limits
 from cablestore.errors import InvalidPostError
+from cablestore.index.engine import Transaction
 from cablestore.index.reader import Reader
 from cablestore.protocol.body import DELETE, Body, Join, Leave, Text, Topic
 from cablestore.protocol.post import Post, encode_post
@@ -27,16 +28,18 @@ class Composer:
         """The public key under which posts are written."""
         return self._identity.identity.public_key
 
-    def compose(self, reader: Reader, body: Body) -> list[Post]:
+    def compose(self, transaction: Transaction, body: Body) -> list[Post]:
         """Return signed posts that belong into one write, in order. The last one has the given `body`.
 
         It links to the heads of its channel, and is dated now or just after the last own post. If the author of a text
         or a topic is not a member, a post/join comes first, one millisecond earlier (wire.md 5.4.3).
         """
+        reader = transaction.reader
         heads: tuple[bytes, ...] = ()
         if isinstance(body, Text | Topic | Join | Leave):
             channel = reader.dialect.channel_id(body.channel)
-            heads = tuple(islice(links.heads(reader, channel), limits.MAX_LINKS_WRITTEN))
+            holding = transaction.holding(links.unsettled_group(channel))
+            heads = tuple(islice(links.heads(holding, channel), limits.MAX_LINKS_WRITTEN))
             if isinstance(body, Text | Topic) and not self._is_member(reader, channel):
                 join_ms = self._time_ms(reader, self._clock() - 1)
                 join = self._signed(reader, Join(body.channel), heads, join_ms)

@@ -439,7 +439,7 @@ class Moderator:
         """Sign and store acts, in one write. In a dry run only tell the effect."""
         posts = []
         for body in bodies:
-            posts += self._composer.compose(transaction.reader, body)
+            posts += self._composer.compose(transaction, body)
             self._composer.written(posts[-1])
         plan = self._judge.plan(transaction)  # after the first act: a store without an identity has made one
         for post in posts:

@@ -343,7 +343,7 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         """
         with self._engine.transaction() as transaction:
             plan = self._judge.plan(transaction)
-            posts = self._composer.compose(transaction.reader, body)
+            posts = self._composer.compose(transaction, body)
             self._judge.require_welcome(posts)
             for post in posts:
                 plan.add(post)

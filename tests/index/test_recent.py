@@ -11,6 +11,7 @@ from people import ANN, BOB, CYD, raws
 from cablestore import CableStore, Post, limits
 from cablestore.errors import StorageError
 from cablestore.index.memory import MemoryDB
+from cablestore.views import links
 
 
 def posts() -> list[Post]:
@@ -66,6 +67,56 @@ def test_a_store_is_the_same_however_much_is_remembered(
     assert (most > 20) == (rows > 20)  # empty values are kept whatever the size allows
 
 
+def groups_of(store: CableStore) -> dict[bytes, dict[bytes, bytes] | None]:
+    return store._engine.recent._groups
+
+
+def assert_groups_right(store: CableStore) -> None:
+    with store.snapshot() as snapshot:
+        for group, rows in groups_of(store).items():
+            if rows is not None:
+                assert rows == dict(snapshot.reader.prefix(group))
+
+
+@pytest.mark.parametrize(("groups", "rows"), [(64, 256), (1, 256), (64, 3), (64, 0)])
+def test_own_posts_link_to_the_heads_however_much_is_remembered(
+    monkeypatch: pytest.MonkeyPatch, groups: int, rows: int
+) -> None:
+    """At most MAX_GROUPS_REMEMBERED channels, none with more than MAX_GROUP_ROWS_REMEMBERED rows."""
+    assert (limits.MAX_GROUPS_REMEMBERED, limits.MAX_GROUP_ROWS_REMEMBERED) == (64, 256)
+    monkeypatch.setattr(limits, "MAX_GROUPS_REMEMBERED", groups)
+    monkeypatch.setattr(limits, "MAX_GROUP_ROWS_REMEMBERED", rows)
+    random = Random("heads however much is remembered")
+    others = posts()
+    random.shuffle(others)
+    own: list[Post] = []
+    with CableStore.in_memory() as store:
+        store.join("default")
+        store.join("a!b")
+        for number, post in enumerate(others):
+            store.ingest([post.raw])
+            channel = ("default", "a!b")[random.randrange(2)]
+            if number % 3 == 0:
+                heads = store.heads(channel)
+                own.append(store.text(channel, f"{number}"))
+                assert own[-1].links == tuple(heads[: limits.MAX_LINKS_WRITTEN])
+                assert own[-1].hash in store.heads(channel)
+            if number % 10 == 0:
+                store.delete(random.choice(own).hash)
+            if number % 15 == 0:
+                store.discard([random.choice(others).hash])
+            assert len(groups_of(store)) <= groups
+            assert all(len(each or ()) <= rows for each in groups_of(store).values())
+            assert_groups_right(store)
+        assert groups_of(store)
+        assert store.check().is_clean
+        store.rebuild()
+        assert not groups_of(store)
+        last = store.text("default", "after the rebuild")
+        assert store.heads("default") == [last.hash]
+        assert_groups_right(store)
+
+
 class Failing(MemoryDB):
     """Database that fails at some writes: before anything is written, or after all is."""
 
@@ -91,11 +142,15 @@ def test_nothing_is_remembered_of_a_write_that_failed(fails: str) -> None:
             database.write(dict(state.scan(b"", b"\xff")), sync=False)
         store._engine._database = database
         store.ingest(raws(ANN.text("default", "1")))
+        with store._engine.transaction() as transaction:
+            transaction.holding(links.unsettled_group("default"))
         assert remembered_by(store)
+        assert groups_of(store)
         database.fails = fails
         with pytest.raises(StorageError):
             store.ingest(raws(BOB.join("default")))
         assert not remembered_by(store)
+        assert not groups_of(store)
         store._engine._load()  # sizes and numbers, as the next start reads them
         store.ingest(raws(CYD.join("default"), ANN.text("default", "2")))
         assert_right(store)
