@@ -343,8 +343,8 @@ def test_an_object_store_that_fails_now_and_then(site_on_s3: Site, proxy: Faulty
 
 REQUESTS_OF_A_TASK = 12
 """Four attempts of ours, of three requests of pyarrow's."""
-PROCESSES = 4
-"""Python workers on two cores: one makes the numbers of a task's work, another one does the work."""
+PROCESSES = 12
+"""More than the Python workers of two cores, of which Spark ends some that rest. A third of the buckets."""
 
 
 def test_an_object_store_that_fails_for_good(site_on_s3: Site, proxy: FaultyProxy) -> None:
