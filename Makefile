@@ -14,8 +14,10 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest -n 2 --dist worksteal --tier short
 
+# Four at a time, whatever the cores: many wait for a clock, a peer or a torrent. A file is run by one process, so that
+# what its tests share, as Spark, starts once.
 test-all: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -148,8 +148,9 @@ def of_partition(
                     stones += [Tombstone.decode(*fields) for fields in tombs]
                     problems += told
         if partition >= 0:
-            yield _report(lambda: settle_all(partition, hashed, stones, problems))
+            yield _report(stage, lambda: settle_all(partition, hashed, stones, problems))
 
+    stage = uuid.uuid4().hex
     return task
 
 
@@ -380,19 +381,31 @@ def reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batc
     def task(batches: Batches) -> Batches:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield _report(partial(work, index))
+                yield _report(stage, partial(work, index))
 
+    stage = uuid.uuid4().hex
     return task
 
 
-def _report(work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
-    """Return the result of a task, or its error: Spark would repeat the task in vain and bury the message."""
+_failed: Final[dict[str, dict[str, Any]]] = {}
+"""Report of a task that could not read or write, by its stage: the last one in this worker process."""
+
+
+def _report(stage: str, work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
+    """Return the result of a task, or its error: Spark would repeat the task in vain and bury the message.
+
+    After a task that could not read or write, all others of its stage in this process have its error. Each would repeat
+    its requests for some ten seconds, and a stage has thousands of tasks. The job has failed already.
+    """
     started = time.perf_counter()
     try:
         with gc_paused():
-            report = work()
+            report = dict(_failed[stage]) if stage in _failed else work()
     except CableStoreError as error:
         report = {"error": str(error), "kind": type(error).__name__}
+        if isinstance(error, StorageError):
+            _failed.clear()
+            _failed[stage] = report
     report["seconds"] = round(time.perf_counter() - started, 3)
     return pa.RecordBatch.from_arrays([pa.array([json.dumps(report)])], schema=REPORTS)
 

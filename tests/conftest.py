@@ -101,6 +101,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
 
 THOROUGH = frozenset((Path(__file__).parent / "thorough.txt").read_text().split("\n")[1:-1])
 """Tests that take long and whose promise a shorter one holds too: node ids, or functions for all their parameters."""
+LONG = (Path(__file__).parent / "long.txt").read_text().split("\n")[1:-1]
+"""Files that a run of all tests begins with."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -108,11 +110,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of longer tiers."""
-    left_out = [item for item in items if _is_left_out(item, config.getoption("--tier"))]
+    """Leave out the tests of longer tiers. Begin a run of all with the files that take longest."""
+    tier = config.getoption("--tier")
+    left_out = [item for item in items if _is_left_out(item, tier)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+    if tier == "all":
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    """Return the place of a test's file among the long ones."""
+    file = item.nodeid.partition("::")[0].removeprefix("tests/")
+    return LONG.index(file) if file in LONG else len(LONG)
 
 
 def _is_left_out(item: pytest.Item, tier: str) -> bool:

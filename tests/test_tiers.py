@@ -1,4 +1,7 @@
-"""The list of tests that only `make test-all` runs has tests that exist, and `make test` runs into every limit."""
+"""The lists of tests that only `make test-all` runs, and of its longest files, name what exists.
+
+`make test` runs into every limit.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,12 @@ def test_every_thorough_test_is_there() -> None:
         assert re.search(rf"\b(def|class) {name}\b|\b{name}\b = ", (TESTS / path).read_text()) or name == "runTest", (
             line
         )
+
+
+def test_every_long_file_is_there() -> None:
+    long = (TESTS / "long.txt").read_text().split("\n")[1:-1]
+    assert len(set(long)) == len(long) > 10
+    assert [file for file in long if not (TESTS / file).is_file()] == []
 
 
 def test_every_limit_is_hit_by_a_test_of_the_short_tier() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from s3 import S3Server, environment_of
 from stores import public, scratch_folder, store_of
 
 from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post
-from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
+from cablestore.errors import CableStoreError, CorruptExportError, ExportError, ReindexError, StorageError
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter, post_record
 from cablestore.files import Location, ObjectFolder, folder_of, remote
@@ -337,6 +338,24 @@ def test_an_error_in_a_task_arrives_as_what_it_was() -> None:
         assert type(tasks.error_of(report)) is kind
         assert str(tasks.error_of(report)) == "what was found"
     assert type(tasks.error_of({"error": "x", "kind": "DecodeError"})) is ReindexError
+
+
+@pytest.mark.parametrize(("kind", "tries"), [(StorageError, 1), (CorruptExportError, 3)])
+def test_a_place_that_fails_is_tried_by_one_task_of_a_stage(kind: type[CableStoreError], tries: int) -> None:
+    """All tasks of the stage report its error. The next stage tries again."""
+    tried: list[int] = []
+
+    def work(number: int) -> dict[str, Any]:
+        tried.append(number)
+        raise kind(f"number {number}")
+
+    for stage in range(2):
+        task = tasks.reporting(work)
+        batches = [pa.RecordBatch.from_arrays([pa.array([number])], schema=tasks.NUMBERS) for number in range(3)]
+        reports = [json.loads(line) for batch in batches for line in next(task(iter([batch]))).column(0).to_pylist()]
+        assert {report["kind"] for report in reports} == {kind.__name__}
+        assert len({report["error"] for report in reports}) == tries
+        assert len(tried) == tries * (stage + 1)
 
 
 def test_a_job_is_told_from_others_by_what_it_is_to_do(export: ObjectFolder, tmp_path: Path) -> None:
