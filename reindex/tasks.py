@@ -134,6 +134,8 @@ def of_partition(
         report = {**work(partition, hashed, stones), "problems": told}
         return finish(job, f"derived-{partition:06d}.json", report)
 
+    stage = uuid.uuid4().hex
+
     def task(batches: Batches) -> Batches:
         hashed: list[Hashed] = []
         stones: list[Tombstone] = []
@@ -150,7 +152,6 @@ def of_partition(
         if partition >= 0:
             yield _report(stage, lambda: settle_all(partition, hashed, stones, problems))
 
-    stage = uuid.uuid4().hex
     return task
 
 
@@ -377,13 +378,13 @@ def _count_stones(post: Post | None, laid: list[Tombstone], counts: Counter[str]
 
 def reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batches]:
     """Return the task that does some work for each number that it is given, and reports the result."""
+    stage = uuid.uuid4().hex
 
     def task(batches: Batches) -> Batches:
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 yield _report(stage, partial(work, index))
 
-    stage = uuid.uuid4().hex
     return task
 
 
