@@ -13,7 +13,7 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-__version__: Final = "0.12.0"
+__version__: Final = "0.12.1"
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.errors import CableStoreError as CableStoreError
