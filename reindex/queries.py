@@ -33,8 +33,8 @@ def run_query(
 ) -> T:
     """Return what `query` returns. Ctrl-C cancels its jobs.
 
-    Spark's UI shows its jobs as "cablestore: NAME", or that of a Connect server by their tag. `progress` is called with the numbers of finished tasks and of all
-    tasks of each running stage.
+    Spark's UI shows its jobs as "cablestore: NAME", or that of a Connect server by their tag. `progress` is called with
+    the numbers of finished tasks and of all tasks of each running stage.
 
     The query runs in a thread of its own. So Ctrl-C does not cut off an answer of Spark, after which the connection
     would be of no use, and tags and names of the caller's thread stay as they are.

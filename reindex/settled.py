@@ -58,8 +58,10 @@ def tables(
 ) -> Tables:
     """Return the tables of the union of all posts in exports and archives that nobody deleted.
 
-    Exports are paths or URIs. `drops` are left out as if a store had discarded them. Each use of a table reads the files again: a program that uses
-    several persists them, or writes them first as `cablestore tables` does. Raises ExportError, ArchiveError.
+    Exports are paths or URIs. `drops` are left out as if a store had discarded them. Each use of a table reads the
+    files again: a program that uses several persists them, or writes them first as `cablestore tables` does.
+
+    Raises ExportError, ArchiveError.
     """
     sources = read_sources(exports, archives)
     return settle(found_posts(spark, sources), found_deletions(spark, sources), drops or Drops())

@@ -44,9 +44,9 @@ def export(
 ) -> None:
     """Export the posts to a new folder, for other stores.
 
-    OUT is a path, or a URI such as s3://BUCKET/FOLDER; credentials are in the environment. Deletions are exported too. Local-only posts are not exported. Views may be outdated, unless an option chooses
-    posts. After an interruption the same command continues where it ended; with a duration like 90d it starts from
-    scratch.
+    OUT is a path, or a URI such as s3://BUCKET/FOLDER; credentials are in the environment. Deletions are exported too.
+    Local-only posts are not exported. Views may be outdated, unless an option chooses posts. After an interruption the
+    same command continues where it ended; with a duration like 90d it starts from scratch.
     """
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms, leave_out_hidden)
     with out.progress("exporting (each post twice: read, written)", None) as progress:
@@ -68,7 +68,8 @@ def export(
 def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
     """Import exports into the store. Every post is verified.
 
-    An EXPORT is a path or a URI. The store is created if it does not exist. Exports merge in any order; posts that are already here are skipped.
+    An EXPORT is a path or a URI. The store is created if it does not exist. Exports merge in any order; posts that are
+    already here are skipped.
     """
     manifests = manifests_of(exports, None)
     total = sum(sum(manifest.posts.values()) for manifest in manifests)

@@ -11,8 +11,7 @@
    post is live or dead (`settle`). A live post gives rows, parts of folds and counts of tallies; they are called
    pieces (`Derivation`). This step needs all of one hash together, and the hashes of a share in order.
 2. All pieces of one key are brought together: parts are merged, counts are added (`combine`). This step needs the
-pieces
-   of a key together, sorted by key.
+   pieces of a key together, sorted by key.
 
 Between the steps, pieces may be cut anywhere and may come in any order: merging and adding do not depend on it. So step
 1 can be shared out by hash and step 2 by key, among processes (`parallel`) or the workers of Spark

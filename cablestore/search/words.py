@@ -1,8 +1,9 @@
 """Words: how a text is prepared before FTS5 cuts it into words, and where each word is in the text as it was written.
 
-Texts and queries are prepared in the same way. Forms of a character that mean the same become one (NFKC), case is folded,
-and accents and points are removed: FTS5's tokenizer removes those of Latin letters alone. Chinese, Japanese and Korean have no spaces that help, so
-each of their characters is a word, and what a person enters is found as a phrase of such words.
+Texts and queries are prepared in the same way. Forms of a character that mean the same become one (NFKC), case is
+folded, and accents and points are removed: FTS5's tokenizer removes those of Latin letters alone. Chinese, Japanese and
+Korean have no spaces that help, so each of their characters is a word, and what a person enters is found as a phrase of
+such words.
 """
 
 from __future__ import annotations

@@ -146,9 +146,10 @@ class ClosedStore:
                 )
 
     def export(self, out: Location, *, filters: Filters | None = None, progress: Progress = no_progress) -> Manifest:
-        """Export the store into a new or empty folder, or to a URI. Only posts and tombstones are read, so views may be outdated.
+        """Export the store into a new or empty folder, or to a URI.
 
-        With `filters`, which read views, those must be up to date. Views that the catalog lacks are ignored.
+        Only posts and tombstones are read, so views may be outdated. With `filters`, which read views, those must be up
+        to date. Views that the catalog lacks are ignored.
         """
         identity = StoreIdentity(self._identity, self.path)
         engine = Engine.open(

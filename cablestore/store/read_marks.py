@@ -4,9 +4,10 @@
     !local!late!<channel>!<mono-ts>  -> hash u8[32] | author u8[32] of a text that came after the marking, dated before it
 
 Unread are the texts after the mark and the late ones, without those of the user and those that moderation hides. There
-is no counter. The texts after a mark are one range of the view `messages`, those of one author in a channel one range of
-`channel_state`, those of a hidden user one of `author`. So the posts themselves say what is unread, whichever way they
-came, and nothing is written for a text that is dated after the mark. A channel without a mark was never read: its number of texts is in the view `activity`.
+is no counter. The texts after a mark are one range of the view `messages`, those of one author in a channel one range
+of `channel_state`, those of a hidden user one of `author`. So the posts themselves say what is unread, whichever way
+they came, and nothing is written for a text that is dated after the mark. A channel without a mark was never read: its
+number of texts is in the view `activity`.
 """
 
 from __future__ import annotations
