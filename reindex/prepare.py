@@ -38,6 +38,14 @@ class JobSources:
     inputs: tuple[Input, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The sorted pieces of some posts, and the number of these posts."""
+
+    pieces: list[Row]
+    posts: int
+
+
 def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] = ()) -> JobSources:
     """Read manifests of exports and verify indexes of archives. Raises ExportError, ArchiveError."""
     if not exports and not archives:
@@ -72,18 +80,14 @@ def make_job(
     catalog: Catalog,
     drops: Drops,
     views: frozenset[str],
-    skip_corrupt: bool = False,
+    sample: Sample,
 ) -> ReindexJob:
-    """Split the work into partitions of hashes and buckets of keys. `views` are those to build; empty means all.
-
-    Some inputs are read. Raises the error of a damaged one unless `skip_corrupt`.
-    """
+    """Split the work into partitions of hashes and buckets of keys. `views` are those to build; empty means all."""
     wanted = _wanted_prefixes(catalog, views)
     posts = posts_of(inputs)
-    sample, sampled = _sample(inputs, folder, dialect, catalog, skip_corrupt=skip_corrupt)
-    size_bytes = sum(len(key) + len(value) for key, value in sample) * posts / max(sampled, 1)
+    size_bytes = sum(len(key) + len(value) for key, value in sample.pieces) * posts / max(sample.posts, 1)
     buckets = 1 + int(size_bytes / MAX_BUCKET_SIZE_BYTES)
-    boundaries = choose_boundaries(sample, buckets, _edges(catalog))
+    boundaries = choose_boundaries(sample.pieces, buckets, _edges(catalog))
     return ReindexJob(
         folder=folder,
         dialect=dialect,
@@ -98,10 +102,10 @@ def make_job(
     )
 
 
-def _sample(
-    inputs: Sequence[Input], folder: ObjectFolder, dialect: Dialect, catalog: Catalog, *, skip_corrupt: bool
-) -> tuple[list[Row], int]:
-    """Return the sorted pieces of a sample of posts from all inputs, and the number of sampled posts."""
+def take_sample(
+    inputs: Sequence[Input], folder: ObjectFolder, dialect: Dialect, catalog: Catalog, *, skip_corrupt: bool = False
+) -> Sample:
+    """Sample the posts of all inputs, some of which are read. Raises the error of a damaged one unless `skip_corrupt`."""
     having = [source for source in inputs if source.posts]
     chosen = having[:: 1 + len(having) // _SAMPLED_INPUTS]
     step = 1 + sum(source.posts for source in chosen) // _SAMPLED_POSTS
@@ -121,7 +125,7 @@ def _sample(
     for digest in sorted(posts):
         derivation.post(posts[digest])
     derivation.reverse = []  # these rows are in no bucket
-    return derivation.take(), len(posts)
+    return Sample(derivation.take(), len(posts))
 
 
 def _edges(catalog: Catalog) -> set[bytes]:

@@ -27,8 +27,8 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of, refusal
 from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_work, remove_work
-from cablestore.reindex.prepare import make_job, read_sources
-from cablestore.reindex.queries import run_query
+from cablestore.reindex.prepare import make_job, read_sources, take_sample
+from cablestore.reindex.queries import in_thread, run_query
 from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.shuffle import to_partitions
 from cablestore.reindex.spark import session
@@ -130,9 +130,11 @@ def derive_rows(
     """
     sources = read_sources(exports, archives)
     derived = DerivedRows(*claim_work(work, local), sources.dialect)
+    of_posts = derived.folder, sources.dialect, catalog
+    sampled = in_thread(lambda: take_sample(sources.inputs, *of_posts, skip_corrupt=skip_corrupt))  # while Java starts
     with stages(derived, spark, progress) as run:
         whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt, catalog=catalog)
-        job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views, skip_corrupt)
+        job = make_job(whole, *of_posts, drops or Drops(), views, sampled.result())
         begin(job)
         partitions = run.derive(job, tasks.derive(job), skip_corrupt=skip_corrupt)
         buckets = _build(run, job, partitions)
@@ -166,6 +168,9 @@ def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress
         "spark.task.maxFailures": "4",
         "spark.speculation": "false",
         "spark.shuffle.compress": "false",  # signed posts do not compress
+        # The plans are a step or two long. To write and compile Java for them, and to plan again, takes a second.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
         **options.settings,
     }
     try:

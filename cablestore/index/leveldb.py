@@ -12,7 +12,6 @@ import errno
 import os
 import shutil
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,8 @@ import plyvel
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
 from cablestore.index.database import Row
-from cablestore.index.leveldb_files import holds_data, holds_database, link_table
+from cablestore.index.leveldb_files import holds_data, holds_database
+from cablestore.index.leveldb_manifest import read_tables, write_database
 
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
@@ -35,11 +35,6 @@ _BLOCK_ROWS: Final = 4096
 
 _NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Reasons why an undamaged file cannot be read."""
-_FIRST_LEVEL: Final = b"leveldb.num-files-at-level0"
-_MOVED_FROM: Final = 4
-"""Tables on the first level from which on LevelDB moves them."""
-_MOVED_WITHIN_S: Final = 0.1
-"""Within this time it moves at least one, or it will not: a move takes less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +201,6 @@ class LevelDB:
         with self._lock, _reading():
             # Without bounds plyvel compacts an empty range, not all keys.
             self._db.compact_range(start=b"\x00", stop=b"\xff")
-
-    def settle(self) -> None:
-        """Wait while LevelDB moves tables away from its first level, where each read looks into all of them."""
-        before = None
-        while (tables := int(self._db.get_property(_FIRST_LEVEL))) >= _MOVED_FROM and tables != before:
-            before = tables
-            time.sleep(_MOVED_WITHIN_S)
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return about how many bytes a range takes on disk. The latest writes may not be counted."""
@@ -391,8 +379,7 @@ class LevelSnapshot(Closable):
 def join_tables(parts: Sequence[Path], path: Path) -> None:
     """Make one LevelDB in the folder `path`, which must hold none, from closed ones with disjoint ranges of keys.
 
-    Their tables are linked under new numbers, not copied. LevelDB's repair writes the list of tables, all on the first
-    level, and LevelDB then moves them to others. The parts do not change.
+    Their tables are linked, not copied, and no row is read. The parts do not change.
 
     Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed, which LevelDB
     does not report.
@@ -404,14 +391,7 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
             )
     try:
         path.mkdir(exist_ok=True)
-        tables = [table for part in parts for table in sorted(part.glob("*.ldb"))]
-        for number, table in enumerate(tables, 1):
-            link_table(table, path / f"{number:06d}.ldb")
-        plyvel.repair_db(str(path), paranoid_checks=True)
-        with contextlib.closing(LevelDB(path)) as joined:
-            joined.settle()
-    except plyvel.Error as error:
-        raise _damaged(error) from None
+        write_database([read_tables(part) for part in parts], path)
     except OSError as error:
         raise StorageError(f"{path} cannot be made of {len(parts)} parts: {error.strerror}") from None
 

@@ -16,13 +16,13 @@ from history import Model
 from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN
-from reindex_tasks import run_tasks, segments_of
+from reindex_tasks import job_over, run_tasks, segments_of
 from reindexing import conversation, digest_of, digest_of_all, export_of, store_at
 
 pytest.importorskip("pyarrow")
 
 from cablestore import CableStore
-from cablestore.errors import CorruptExportError, ReindexError
+from cablestore.errors import CorruptExportError, ReindexError, StorageError
 from cablestore.files import folder_of
 from cablestore.index import arrival_log
 from cablestore.index.database import Database, Row
@@ -31,13 +31,12 @@ from cablestore.index.memory import MemoryDB
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import take_over as real_take_over
 from cablestore.reindex import load, prepare, read_back, reindex, row_segments, tasks
-from cablestore.reindex.job import Drops, claim_folder
+from cablestore.reindex.job import claim_folder
 from cablestore.reindex.load import load as real_load
-from cablestore.reindex.prepare import make_job, read_sources
+from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.read_back import RecordedDatabase, compare_range
 from cablestore.reindex.row_segments import RowDigest, RowRange, RowSegment, RowSegmentWriter, WrittenRanges, read_rows
 from cablestore.reindex.stages import DerivedRows
-from cablestore.views import CATALOG
 
 POSTS = conversation(60)
 LATE = [ANN.text("default", f"late {number}") for number in range(5)]
@@ -60,7 +59,7 @@ def derived(exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(load, "PART_ROWS", 300)
     (tmp_path / "work").mkdir()
     sources = read_sources(exports)
-    job = make_job(sources.inputs, folder_of(tmp_path / "work"), sources.dialect, CATALOG, Drops(), frozenset())
+    job = job_over(sources.inputs, tmp_path / "work", sources.dialect)
     _, reports, _ = run_tasks(job, Random("derived"))
     found = DerivedRows(
         job.folder, tmp_path / "work", job.dialect, segments=segments_of(reports), posts=Counter(Model(POSTS).counts())
@@ -172,16 +171,26 @@ def test_an_entry_that_catching_up_added_and_lost_is_found(
     assert derived.segments
 
 
-def test_a_part_in_the_place_of_another_is_found(
-    derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("join", "error"),
+    [
+        (lambda parts, path: join_tables(parts[:-1], path), "does not hold"),
+        (lambda parts, path: join_tables([parts[0], *parts[:-1]], path), "rows of the same range"),
+    ],
+    ids=["missing", "twice"],
+)
+def test_a_part_that_is_missing_or_in_the_place_of_another_is_found(
+    join: Callable[[list[Path], Path], None],
+    error: str,
+    derived: DerivedRows,
+    exports: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def join(parts: list[Path], path: Path) -> None:
-        join_tables([parts[0], *parts[:-1]] if len(parts) > 1 else parts, path)
-
-    monkeypatch.setattr(load, "join_tables", join)
-    with pytest.raises(ReindexError, match="does not hold"):
-        run(exports, tmp_path)
     assert len(load.share_out(derived.segments)) > 1
+    monkeypatch.setattr(load, "join_tables", join)
+    with pytest.raises((ReindexError, StorageError), match=error):
+        run(exports, tmp_path)
 
 
 def test_the_log_of_a_new_store_is_that_of_its_posts_even_after_a_damaged_load(
@@ -241,7 +250,7 @@ def test_a_run_in_the_place_of_another_is_found(tmp_path: Path, damage: str) -> 
     export = export_of(POSTS, tmp_path / "export", segment_size_bytes=5_000)
     (tmp_path / "job").mkdir()
     sources = read_sources([export])
-    job = make_job(sources.inputs, folder_of(tmp_path / "job"), sources.dialect, CATALOG, Drops(), frozenset())
+    job = job_over(sources.inputs, tmp_path / "job", sources.dialect)
     real_build = tasks.build
 
     def build(job_: object, runs: tuple[str, ...]) -> object:

@@ -19,7 +19,7 @@ from history import histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
-from reindex_tasks import in_dump, reports_of, rows_of, run_tasks
+from reindex_tasks import in_dump, job_over, reports_of, rows_of, run_tasks
 from reindexing import digest_of, small_shares, spark_session
 from s3 import S3Server
 from stores import public, scratch_folder, store_of
@@ -44,10 +44,8 @@ from cablestore.protocol.waku import message_of
 from cablestore.reindex import archive_input as archives_read
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input
-from cablestore.reindex.job import Drops, ReindexJob
-from cablestore.reindex.prepare import make_job, read_sources
+from cablestore.reindex.prepare import read_sources
 from cablestore.store.store import system_clock_ms
-from cablestore.views import CATALOG
 
 COMMUNITY = CONTROL.public_key.hex()
 
@@ -56,10 +54,6 @@ def below(folder: Path, posts: Iterable[Post], plan: ArchivePlan) -> ArchiveSour
     """Make the archives of a store of these posts below a folder."""
     archived(store_of_weeks(posts, plan.dialect), folder / COMMUNITY, plan)
     return ArchiveSource(folder, CONTROL.public_key, plan.key)
-
-
-def job_of(inputs: Iterable[Input], folder: Location, dialect: Dialect = LEGACY) -> ReindexJob:
-    return make_job(tuple(inputs), folder_of(folder), dialect, CATALOG, Drops(), frozenset())
 
 
 def problems_of(inputs: tuple[Input, ...], folder: Location) -> list[str]:
@@ -107,7 +101,7 @@ def test_exports_and_archives_make_the_rows_of_a_store_of_all(
         )
         assert found.dialect == dialect
         assert problems_of(found.inputs, folder / "inspected") == []
-        job = replace(job_of(found.inputs, folder / "job", dialect), partitions=random.randint(1, 4))
+        job = replace(job_over(found.inputs, folder / "job", dialect), partitions=random.randint(1, 4))
         assert in_dump(run_tasks(job, random)[0]) == rows_of(store)
 
 
@@ -129,7 +123,7 @@ def test_archives_by_content_id_are_read_alike(tmp_path: Path, key: bytes | None
     inputs = read_sources([], [source]).inputs
     assert all(found.name.startswith(f"{by_cid.path}/") for found in inputs)
     assert problems_of(inputs, tmp_path / "work") == []
-    assert in_dump(run_tasks(job_of(inputs, tmp_path / "job"), Random(1))[0]) == rows_of(store_of_weeks(posts))
+    assert in_dump(run_tasks(job_over(inputs, tmp_path / "job"), Random(1))[0]) == rows_of(store_of_weeks(posts))
     gone = Path(inputs[0].name.partition(",")[0])
     gone.unlink()
     (problem,) = problems_of(inputs, tmp_path / "work")
@@ -161,7 +155,7 @@ def test_archives_are_read_from_an_object_store(s3: S3Server, tmp_path: Path, fo
     work = folder_of(s3.uri(f"work of {form}"))
     inputs = read_sources([], [ArchiveSource(s3.uri(form), CONTROL.public_key, KEY)]).inputs
     assert problems_of(inputs, work) == []
-    assert in_dump(run_tasks(job_of(inputs, work), Random(1))[0]) == rows_of(store_of_weeks(posts))
+    assert in_dump(run_tasks(job_over(inputs, work), Random(1))[0]) == rows_of(store_of_weeks(posts))
     name = "data" if form == "torrent" else inputs[0].name.rpartition("/")[2].partition(",")[0]
     damaged = community if form == "torrent" else community.child("content")
     damaged.write(name, damaged.read(name)[:-1])
@@ -292,7 +286,7 @@ def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) ->
     inputs = made_up(tmp_path / "archives", [deletion, others], [told, *lies])
     assert problems_of(inputs, tmp_path / "work") == []
     with store_of(LEGACY, [target, deletion, others]) as store:
-        assert in_dump(run_tasks(job_of(inputs, tmp_path / "job"), Random(1))[0]) == rows_of(store)
+        assert in_dump(run_tasks(job_over(inputs, tmp_path / "job"), Random(1))[0]) == rows_of(store)
     for number, impossible in enumerate(
         (
             replace(bones, type=1),

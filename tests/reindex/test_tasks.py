@@ -21,7 +21,7 @@ from history import AUTHORS, CHANNELS, TIMES_MS, Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
-from reindex_tasks import Plan, in_dump, plans, reports_of, rows_of, run_tasks, write_exports
+from reindex_tasks import Plan, in_dump, job_over, plans, reports_of, rows_of, run_tasks, write_exports
 from s3 import S3Server, environment_of
 from stores import public, scratch_folder, store_of
 
@@ -37,7 +37,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks
 from cablestore.reindex.job import Drops, ReindexJob, claim_folder
-from cablestore.reindex.prepare import make_job, read_sources
+from cablestore.reindex.prepare import read_sources
 from cablestore.views import CATALOG
 
 
@@ -54,7 +54,7 @@ def job_of(
         patch.setattr(prepare, "MAX_BUCKET_SIZE_BYTES", plan.bucket_size_bytes)
         patch.setattr(tasks, "_BUFFERED_SIZE_BYTES", plan.buffered_size_bytes)
         sources = read_sources(exports)
-        job = make_job(sources.inputs, folder_of(folder), sources.dialect, catalog, drops, views)
+        job = job_over(sources.inputs, folder, sources.dialect, drops=drops, views=views, catalog=catalog)
         yield replace(job, partitions=plan.partitions)
 
 

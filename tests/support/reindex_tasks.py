@@ -16,14 +16,17 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from stores import public, store_of
 
-from cablestore import CableStore, Dialect, Post
+from cablestore import LEGACY, CableStore, Dialect, Post
 from cablestore.export.writer import ExportWriter, post_record
+from cablestore.files import Location, folder_of
 from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes
+from cablestore.index.view import Catalog
 from cablestore.reindex import summary_tasks, tasks
-from cablestore.reindex.inputs import refusal
-from cablestore.reindex.job import ReindexJob
+from cablestore.reindex.inputs import Input, refusal
+from cablestore.reindex.job import Drops, ReindexJob
+from cablestore.reindex.prepare import make_job, take_sample
 from cablestore.reindex.row_segments import RowSegment, read_rows
 from cablestore.reindex.stages import in_order
 from cablestore.views import CATALOG
@@ -54,6 +57,20 @@ plans = st.integers(1, 4).flatmap(
         buffered_size_bytes=st.sampled_from((1, 900, 2**25)),
     )
 )
+
+
+def job_over(
+    inputs: Iterable[Input],
+    folder: Location,
+    dialect: Dialect = LEGACY,
+    *,
+    drops: Drops = Drops(),  # noqa: B008 - frozen
+    views: frozenset[str] = frozenset(),
+    catalog: Catalog = CATALOG,
+) -> ReindexJob:
+    """Return the job over inputs with a work folder."""
+    found, work = tuple(inputs), folder_of(folder)
+    return make_job(found, work, dialect, catalog, drops, views, take_sample(found, work, dialect, catalog))
 
 
 def write_exports(dialect: Dialect, posts: list[Post], plan: Plan, folder: Path, random: Random) -> list[Path]:

@@ -1,0 +1,219 @@
+"""Manifests of LevelDB: the list of tables of a closed database, read and written without reading their rows.
+
+    CURRENT            the name of the manifest, and a newline
+    MANIFEST-<number>  records, each an edit of the list: tables that came or went, the last number of a write
+
+A record is cut into chunks, none of which crosses a block of 32 KiB. Less than 7 bytes at the end of a block are zeros.
+
+    checksum u32 | size u16 | whole 1, first 2, middle 3 or last 4: u8 | bytes          (all little-endian)
+
+An edit is a sequence of fields, each with a number before it; numbers are varints, and text has its length before it:
+
+    1 comparator text | 2 log number | 3 next number of a file | 4 last number of a write | 5 level, key text |
+    6 level, number of a table that went | 7 level, number, size, first key text, last key text | 9 earlier log number
+
+Keys of tables end with eight bytes that number the write. Source: doc/log_format.md and doc/impl.md of LevelDB.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from cablestore.errors import CorruptStoreError, DecodeError, StorageError
+from cablestore.index.leveldb_files import link_table
+from cablestore.protocol.varint import encode_varint, read_varint
+
+_CHUNK: Final = struct.Struct("<IHB")
+_BLOCK_SIZE_BYTES: Final = 2**15
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_COMPARATOR, _LOG, _NEXT_FILE, _LAST_WRITE, _COMPACTED, _GONE, _TABLE, _EARLIER_LOG = 1, 2, 3, 4, 5, 6, 7, 9
+_BYTEWISE: Final = b"leveldb.BytewiseComparator"
+_WRITE_NUMBER_SIZE_BYTES: Final = 8
+_MANIFEST: Final = "MANIFEST-000001"
+
+_FIRST_LIMIT_SIZE_BYTES: Final = 10 * 2**20
+_LAST_LEVEL: Final = 6
+"""Level 1 may have 10 MiB, each further one ten times as much; the last one has no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTable:
+    """A table: its file, and its first and last key as a manifest has them."""
+
+    file: Path
+    size_bytes: int
+    first: bytes
+    last: bytes
+
+
+@dataclass(slots=True)
+class TableList:
+    """The tables of a closed database, and the last number of a write to it."""
+
+    tables: list[LevelTable] = field(default_factory=list)
+    last_write: int = 0
+
+
+def read_tables(path: Path) -> TableList:
+    """Return the tables of the closed database at `path`. Raises CorruptStoreError, and OSError if it cannot be read."""
+    manifest = path / (path / "CURRENT").read_text(encoding="utf-8").strip()
+    found: dict[int, LevelTable] = {}
+    last_write = 0
+    try:
+        for kind, values in chain.from_iterable(map(_fields, _records(manifest.read_bytes()))):
+            if kind == _LAST_WRITE:
+                (last_write,) = values
+            elif kind == _GONE:
+                found.pop(values[1], None)
+            elif kind == _TABLE:
+                _, number, *rest = values
+                found[number] = LevelTable(path / f"{number:06d}.ldb", *rest)
+    except DecodeError as error:
+        raise CorruptStoreError(f"{manifest} is damaged: {error}. Run the command again") from None
+    return TableList(list(found.values()), last_write)
+
+
+def write_database(parts: Sequence[TableList], path: Path) -> None:
+    """Make one database in the folder `path`, which must hold none, of tables with disjoint ranges of keys.
+
+    The tables are linked under new numbers. All of them are on one level, the first one that may have so many bytes.
+    Raises StorageError if two ranges overlap, and OSError if writing fails.
+    """
+    tables = sorted((table for part in parts for table in part.tables), key=lambda table: _row_key(table.first))
+    for one, following in pairwise(tables):
+        if _row_key(one.last) >= _row_key(following.first):
+            raise StorageError(f"{one.file} and {following.file} have rows of the same range. Run the command again")
+    level = _level_of(sum(table.size_bytes for table in tables))
+    edit = [
+        _field(_COMPARATOR, _BYTEWISE),
+        _field(_LOG, 0),
+        _field(_NEXT_FILE, len(tables) + 2),
+        _field(_LAST_WRITE, max((part.last_write for part in parts), default=0)),
+    ]
+    for number, table in enumerate(tables, 2):
+        link_table(table.file, path / f"{number:06d}.ldb")
+        edit.append(_field(_TABLE, level, number, table.size_bytes, table.first, table.last))
+    (path / _MANIFEST).write_bytes(_recorded(b"".join(edit)))
+    (path / "CURRENT").write_text(f"{_MANIFEST}\n", encoding="utf-8")
+
+
+def _row_key(key: bytes) -> bytes:
+    return key[:-_WRITE_NUMBER_SIZE_BYTES]
+
+
+def _level_of(size_bytes: int) -> int:
+    level, limit = 1, _FIRST_LIMIT_SIZE_BYTES
+    while level < _LAST_LEVEL and size_bytes >= limit:
+        level, limit = level + 1, limit * 10
+    return level
+
+
+# --- edits ---------------------------------------------------------------------------------------
+
+
+def _read_text(edit: bytes, at: int) -> tuple[bytes, int]:
+    size, start = read_varint(edit, at)
+    if start + size > len(edit):
+        raise DecodeError(at, f"a text of {size} bytes does not fit")
+    return edit[start : start + size], start + size
+
+
+_FIELDS: Final[Mapping[int, Sequence[Callable[[bytes, int], tuple[Any, int]]]]] = {
+    _COMPARATOR: (_read_text,),
+    _LOG: (read_varint,),
+    _NEXT_FILE: (read_varint,),
+    _LAST_WRITE: (read_varint,),
+    _COMPACTED: (read_varint, _read_text),
+    _GONE: (read_varint, read_varint),
+    _TABLE: (read_varint, read_varint, read_varint, _read_text, _read_text),
+    _EARLIER_LOG: (read_varint,),
+}
+
+
+def _fields(edit: bytes) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the fields of an edit, each with its values. Raises DecodeError."""
+    at = 0
+    while at < len(edit):
+        kind, at = read_varint(edit, at)
+        if kind not in _FIELDS:
+            raise DecodeError(at, f"an edit has a field of the unknown kind {kind}")
+        values = []
+        for read in _FIELDS[kind]:
+            value, at = read(edit, at)
+            values.append(value)
+        yield kind, values
+
+
+def _field(kind: int, *values: int | bytes) -> bytes:
+    written = (
+        encode_varint(value) if isinstance(value, int) else encode_varint(len(value)) + value for value in values
+    )
+    return encode_varint(kind) + b"".join(written)
+
+
+# --- records -------------------------------------------------------------------------------------
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Yield the records of a log file. Raises DecodeError if it is damaged."""
+    at = 0
+    record = bytearray()
+    while at < len(data):
+        left = _BLOCK_SIZE_BYTES - at % _BLOCK_SIZE_BYTES
+        if left < _CHUNK.size:
+            at += left
+            continue
+        if at + _CHUNK.size > len(data):
+            raise DecodeError(at, "the bytes end within the header of a record")
+        checksum, size, kind = _CHUNK.unpack_from(data, at)
+        content = data[at + _CHUNK.size : at + _CHUNK.size + size]
+        if len(content) != size or _masked_crc32c(bytes((kind,)) + content) != checksum:
+            raise DecodeError(at, "the checksum of a record is wrong")
+        record += content
+        at += _CHUNK.size + size
+        if kind in {_WHOLE, _LAST}:
+            yield bytes(record)
+            record.clear()
+    if record:
+        raise DecodeError(at, "the bytes end within a record")
+
+
+def _recorded(record: bytes) -> bytes:
+    """Return the log file that has this one record."""
+    file = bytearray()
+    at = 0
+    while at < len(record) or not file:
+        left = _BLOCK_SIZE_BYTES - len(file) % _BLOCK_SIZE_BYTES
+        if left < _CHUNK.size:
+            file += bytes(left)
+            continue
+        content = record[at : at + left - _CHUNK.size]
+        ends = at + len(content) == len(record)
+        kind = (_WHOLE if ends else _FIRST) if at == 0 else (_LAST if ends else _MIDDLE)
+        file += _CHUNK.pack(_masked_crc32c(bytes((kind,)) + content), len(content), kind) + content
+        at += len(content)
+    return bytes(file)
+
+
+def _crc_table() -> list[int]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
+    return table
+
+
+_CRC_TABLE: Final = _crc_table()
+
+
+def _masked_crc32c(data: bytes) -> int:
+    """Return the CRC-32C of bytes (RFC 3720, B.4), rotated and shifted as LevelDB stores it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,152 @@
+"""Lists of tables: what LevelDB wrote is read, what is written LevelDB opens, and damage is an error."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore.errors import CorruptStoreError, DecodeError, StorageError
+from cablestore.index import leveldb_manifest
+from cablestore.index.leveldb import LevelDB, Tuning, join_tables
+from cablestore.index.leveldb_manifest import LevelTable, TableList, read_tables, write_database
+
+Rows = dict[bytes, bytes]
+
+
+def made(path: Path, rows: Rows) -> Path:
+    """Write rows to a new database with many small tables, and close it."""
+    database = LevelDB(path, create=True, tuning=Tuning(write_buffer_size_bytes=2**16, table_size_bytes=2**16))
+    ordered = sorted(rows.items())
+    with database.bulk_writer() as writer:
+        for at in range(0, len(ordered), 100):
+            writer.put(ordered[at : at + 100])
+    database.close()
+    return path
+
+
+def rows_of(rng: random.Random, prefix: bytes, number: int) -> Rows:
+    """Return rows of 300 random bytes, which do not compress."""
+    return {prefix + b"%08d" % rng.randrange(10**8): rng.randbytes(300) for _ in range(number)}
+
+
+def held(path: Path) -> Rows:
+    """Return all rows of a database."""
+    database = LevelDB(path)
+    with database.snapshot() as state:
+        rows = dict(state.scan(b"", b"\xff"))
+    database.close()
+    return rows
+
+
+def test_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random) -> None:
+    """A database that was written, changed and compacted: its manifest has tables that came and went."""
+    path = made(tmp_path / "db", rows_of(rng, b"a", 3_000))
+    database = LevelDB(path)
+    database.write(rows_of(rng, b"a", 300), sync=False)
+    database.compact()
+    database.close()
+    found = read_tables(path)
+    assert {table.file for table in found.tables} == set(path.glob("*.ldb"))
+    assert all(table.size_bytes == table.file.stat().st_size for table in found.tables)
+    keys = sorted(held(path))
+    assert min(table.first for table in found.tables)[:-8] == keys[0]
+    assert max(table.last for table in found.tables)[:-8] == keys[-1]
+    assert found.last_write >= 3_300
+
+
+def test_parts_joined_have_all_rows_and_take_more(tmp_path: Path, rng: random.Random) -> None:
+    """Many tables, whose list takes several blocks of a manifest. What is written later wins over what was joined."""
+    parts = {prefix: rows_of(rng, prefix * 40, 20_000 if prefix == b"b" else 100) for prefix in (b"a", b"b", b"c")}
+    paths = [made(tmp_path / prefix.decode(), rows) for prefix, rows in parts.items()]
+    join_tables(list(reversed(paths)), tmp_path / "joined")
+    assert (tmp_path / "joined" / "MANIFEST-000001").stat().st_size > 0
+    every = {key: value for rows in parts.values() for key, value in rows.items()}
+    assert held(tmp_path / "joined") == every
+    later = dict.fromkeys(rng.sample(sorted(every), 50), b"later") | {b"z": b"new"}
+    database = LevelDB(tmp_path / "joined")
+    database.write(later, sync=True)
+    database.compact()
+    database.close()
+    assert held(tmp_path / "joined") == every | later
+    assert {prefix: held(path) for prefix, path in zip(parts, paths, strict=True)} == parts
+
+
+def test_no_table_is_on_the_first_level(tmp_path: Path, rng: random.Random) -> None:
+    """There each read would look into all of them."""
+    join_tables([made(tmp_path / "part", rows_of(rng, b"a", 3_000))], tmp_path / "joined")
+    database = LevelDB(tmp_path / "joined")
+    assert int(database._db.get_property(b"leveldb.num-files-at-level0")) == 0
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "level"), [(0, 1), (10 * 2**20 - 1, 1), (10 * 2**20, 2), (2**40, 6), (2**50, 6), (2 * 10**9, 4)]
+)
+def test_the_level_may_have_that_many_bytes(size_bytes: int, level: int) -> None:
+    assert leveldb_manifest._level_of(size_bytes) == level
+
+
+def test_nothing_joined_is_an_empty_database(tmp_path: Path) -> None:
+    join_tables([made(tmp_path / "empty", {})], tmp_path / "joined")
+    assert held(tmp_path / "joined") == {}
+
+
+def test_ranges_that_overlap_are_refused(tmp_path: Path, rng: random.Random) -> None:
+    rows = rows_of(rng, b"a", 500)
+    with pytest.raises(StorageError, match="rows of the same range"):
+        join_tables([made(tmp_path / "one", rows), made(tmp_path / "two", rows)], tmp_path / "joined")
+
+
+@given(cut=st.floats(0, 1), is_flipped=st.booleans())
+def test_a_damaged_list_is_an_error(cut: float, is_flipped: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A list that is cut off, or has another byte somewhere, names the file."""
+    path = tmp_path_factory.mktemp("damaged")
+    table = LevelTable(path / "000002.ldb", 5, b"a" * 500, b"b" * 500)
+    table.file.write_bytes(b"12345")
+    (path / "made").mkdir()
+    write_database([TableList([table], 7)], path / "made")
+    assert read_tables(path / "made").last_write == 7
+    manifest = path / "made" / "MANIFEST-000001"
+    data = bytearray(manifest.read_bytes())
+    at = int(cut * (len(data) - 1))
+    if is_flipped:
+        data[at] ^= 0x40
+    else:
+        del data[max(at, 1) :]
+    manifest.write_bytes(data)
+    with pytest.raises(CorruptStoreError, match="MANIFEST-000001 is damaged"):
+        read_tables(path / "made")
+
+
+@given(st.integers(0, 100_000))
+def test_a_record_of_any_size_is_read_as_it_was_written(size: int) -> None:
+    """Also one that ends some bytes before a block does."""
+    record = bytes(number % 251 for number in range(size))
+    assert list(leveldb_manifest._records(leveldb_manifest._recorded(record))) == [record]
+
+
+@pytest.mark.parametrize("size", range(2**15 - 16, 2**15 + 2))
+def test_a_record_that_ends_where_a_block_does(size: int) -> None:
+    record = bytes(size)
+    assert list(leveldb_manifest._records(leveldb_manifest._recorded(record))) == [record]
+
+
+def test_the_checksum_is_that_of_the_known_answer() -> None:
+    """RFC 3720, B.4: 32 bytes of zeros. The mask is turned back."""
+    masked = leveldb_manifest._masked_crc32c(bytes(32)) - 0xA282EAD8 & 0xFFFFFFFF
+    assert (masked << 15 | masked >> 17) & 0xFFFFFFFF == 0x8A9136AA
+
+
+def test_a_record_whose_end_is_missing_is_an_error() -> None:
+    """It is cut off where a block ends, so each chunk is whole."""
+    with pytest.raises(DecodeError, match="end within a record"):
+        list(leveldb_manifest._records(leveldb_manifest._recorded(bytes(50_000))[: 2**15]))
+
+
+def test_unknown_fields_are_an_error() -> None:
+    with pytest.raises(DecodeError, match="unknown kind 8"):
+        list(leveldb_manifest._fields(b"\x08\x01"))
