@@ -37,7 +37,7 @@ _REPORT_SIZE_BYTES: Final = 3_000
 """Memory of the driver for the report of a partition or bucket and its segments."""
 _FIXED_CPU_S: Final = 17
 """Processor time of Java and of Python workers for no posts: the difference of runs over 200,000 and a million."""
-_DRIVER_MB: Final = 150
+_DRIVER_MB: Final = 200
 """Memory of the driver's Python without reports."""
 
 
