@@ -81,13 +81,18 @@ def read_tables(path: Path) -> TableList:
 def write_database(parts: Sequence[TableList], path: Path) -> None:
     """Make one database in the folder `path`, which must hold none, of tables with disjoint ranges of keys.
 
-    The tables are linked under new numbers. All of them are on one level, the first one that may have so many bytes.
-    Raises StorageError if two ranges overlap, and OSError if writing fails.
+    The tables are linked under new numbers. All of them are on one level, the first one whose limit they keep.
+    Raises StorageError if two ranges overlap or a table is cut off, and OSError if writing fails.
     """
     tables = sorted((table for part in parts for table in part.tables), key=lambda table: _row_key(table.first))
     for one, following in pairwise(tables):
         if _row_key(one.last) >= _row_key(following.first):
             raise StorageError(f"{one.file} and {following.file} have rows of the same range. Run the command again")
+    for table in tables:
+        if (found := table.file.stat().st_size) != table.size_bytes:
+            raise StorageError(
+                f"{table.file} has {found} bytes, not {table.size_bytes}. Check the disk, then run again"
+            )
     level = _level_of(sum(table.size_bytes for table in tables))
     edit = [
         _field(_COMPARATOR, _BYTEWISE),

@@ -101,6 +101,18 @@ def test_ranges_that_overlap_are_refused(tmp_path: Path, rng: random.Random) -> 
         join_tables([made(tmp_path / "one", rows), made(tmp_path / "two", rows)], tmp_path / "joined")
 
 
+def test_a_table_that_is_cut_off_or_gone_is_refused(tmp_path: Path, rng: random.Random) -> None:
+    part = made(tmp_path / "part", rows_of(rng, b"a", 500))
+    table = next(part.glob("*.ldb"))
+    with table.open("r+b") as file:
+        file.truncate(table.stat().st_size - 1)
+    with pytest.raises(StorageError, match="bytes, not"):
+        join_tables([part], tmp_path / "cut")
+    table.unlink()
+    with pytest.raises(StorageError, match="cannot be made"):
+        join_tables([part], tmp_path / "gone")
+
+
 @given(cut=st.floats(0, 1), is_flipped=st.booleans())
 def test_a_damaged_list_is_an_error(cut: float, is_flipped: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A list that is cut off, or has another byte somewhere, names the file."""
