@@ -76,7 +76,7 @@ class Rates:
 SHUFFLED_SIZE_BYTES: Final = 410
 """A post of 224 bytes of text with its key, signature and links, its hash, and what Spark adds."""
 
-RATES: Final = Rates(75.4, 19.3, 0.7, 15, SHUFFLED_SIZE_BYTES, 1_620, 1_320)
+RATES: Final = Rates(52.4, 14.5, 0.5, 15, SHUFFLED_SIZE_BYTES, 1_620, 1_320)
 """Rates of a run over two million posts on two idle cores."""
 
 
