@@ -191,7 +191,7 @@ with session(scratch, cores=2, log=log, options={"spark.ui.enabled": "true"}) as
     assert spark.range(3).count() == 3
     def wait(batches):
         Path("working").touch()
-        time.sleep(LIMIT_S)
+        time.sleep(10 * LIMIT_S)
         yield from batches
     def interrupt():
         while not Path("working").exists():
@@ -222,7 +222,7 @@ INTERRUPTED = (
     + """
 def wait(batches):
     Path("working").touch()
-    time.sleep(LIMIT_S)
+    time.sleep(10 * LIMIT_S)
     yield from batches
 
 def fail(batches):
