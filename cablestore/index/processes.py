@@ -49,15 +49,18 @@ def process_pool(
     StorageError if a process is killed from outside.
     """
     environment = {"PYTHONHASHSEED": str(secrets.randbelow(2**32))}
-    pool = ProcessPoolExecutor(
-        number or os.cpu_count(), initializer=_begin, initargs=(os.getpid(), begin, arguments), env=environment
-    )
+    pool: ProcessPoolExecutor | None = None
     try:
+        # Its semaphores too: a tracker would tell of one that is left over where Ctrl-C ends the making.
         with _interrupts_blocked():
+            pool = ProcessPoolExecutor(
+                number or os.cpu_count(), initializer=_begin, initargs=(os.getpid(), begin, arguments), env=environment
+            )
             pool.submit(_nothing)  # starts all processes
         yield pool
     except BaseException as error:
-        pool.shutdown(kill_workers=True)
+        if pool is not None:
+            pool.shutdown(kill_workers=True)
         if isinstance(error, BrokenProcessPool):
             raise StorageError(
                 "a process that works on the database was killed, perhaps because memory ran out. Nothing is lost: run "

@@ -341,6 +341,31 @@ def test_ctrl_c_says_one_line_while_the_command_line_loads(folder: Path, at: str
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED
 
 
+WHILE_A_POOL_IS_MADE = """
+import itertools, os, signal, sys
+from cablestore.index import parallel
+from cablestore.__main__ import main
+from loky.backend import resource_tracker
+parallel.PARTITION_POSTS = 50
+parallel.SHARED_OUT_FROM_SIZE_BYTES = 1
+at, calls = int(sys.argv.pop(1)), itertools.count()
+register = resource_tracker.register
+def interrupted(name, kind):
+    register(name, kind)
+    if next(calls) == at:
+        os.kill(os.getpid(), signal.SIGINT)
+resource_tracker.register = interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_ctrl_c_says_one_line_while_a_pool_is_made(folder: Path, at: int) -> None:
+    """It comes after a semaphore was made, of which a tracker would tell that it is left over."""
+    done = interrupted(WHILE_A_POOL_IS_MADE, str(at), "rebuild", "--store", folder)
+    assert (done.stderr.strip(), done.returncode) == INTERRUPTED
+
+
 AT_THE_END = """
 import atexit, os, runpy, signal, sys
 sys.argv.pop(1)
