@@ -19,9 +19,9 @@ TESTS = Path(__file__).resolve().parent.parent / "tests" / "support"
 sys.path.insert(0, str(TESTS))
 
 from by_hand import ByHand  # noqa: E402 - a peer of the tests
-from peering import run  # noqa: E402
+from peering import run  # noqa: E402 - the same
 
-from cablestore.peers import Address  # noqa: E402
+from cablestore.peers import Address  # noqa: E402 - after those that need the path
 
 KINDS = ["history", "posts", "unknown posts", "moderation", "names", "taken back", "nonsense"][:: size(1, tiny=5)]
 POSTS = size(4_000, tiny=200)

@@ -23,7 +23,8 @@ import blake3
 
 from cablestore.files import ObjectFolder, folder_of
 from cablestore.index.database import Row
-from cablestore.index.leveldb import LevelDB, join_tables
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.leveldb_manifest import join_tables
 from cablestore.index.processes import process_pool
 from cablestore.index.reader import DATA_PREFIX
 from cablestore.limits import PART_ROWS

@@ -130,11 +130,12 @@ def derive_rows(
     """
     sources = read_sources(exports, archives)
     derived = DerivedRows(*claim_work(work, local), sources.dialect)
-    of_posts = derived.folder, sources.dialect, catalog
-    sampled = in_thread(lambda: take_sample(sources.inputs, *of_posts, skip_corrupt=skip_corrupt))  # while Java starts
+    sample = in_thread(  # while Java starts
+        lambda: take_sample(sources.inputs, derived.folder, sources.dialect, catalog, skip_corrupt=skip_corrupt)
+    )
     with stages(derived, spark, progress) as run:
         whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt, catalog=catalog)
-        job = make_job(whole, *of_posts, drops or Drops(), views, sampled.result())
+        job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views, sample.result())
         begin(job)
         partitions = run.derive(job, tasks.derive(job), skip_corrupt=skip_corrupt)
         buckets = _build(run, job, partitions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
@@ -59,6 +60,31 @@ class CabalNews:
     def is_empty(self) -> bool:
         """Whether nothing changed."""
         return not (self.has_lists or self.is_all)
+
+
+class PendingNews:
+    """The news that nobody took yet. Threads may add and take at the same time."""
+
+    def __init__(self) -> None:
+        """Begin without news."""
+        self._lock = threading.Lock()
+        self._news = CabalNews()
+
+    def add(self, news: CabalNews) -> None:
+        """Note what happened."""
+        with self._lock:
+            self._news.join(news)
+
+    def take(self) -> CabalNews:
+        """Return what happened since the last call. Never waits."""
+        with self._lock:
+            found, self._news = self._news, CabalNews()
+        return found
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing happened since the last `take`."""
+        return self._news.is_empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final, TypeVar
 
-from cablestore.chat.cabal import CabalNews, ChannelEntry, Member, PrivateAct
+from cablestore.chat.cabal import CabalNews, ChannelEntry, Member, PendingNews, PrivateAct
 from cablestore.chat.hosting import HostedNode, WatchedNode
 from cablestore.errors import CableStoreError, ChangesCursorError, InvitationError, StoreClosedError
 from cablestore.moderation import Seed
@@ -68,10 +68,9 @@ class OpenCabal:
         self._searches = ThreadPoolExecutor(2, thread_name_prefix="chat-search")
         self._completing: Future[None] | None = None
         """The last completion of the search index."""
-        self._news = CabalNews()
+        self._news = PendingNews()
         self._seen = store.last_sequence
         """The number of the last event that is in the news."""
-        self._lock = threading.Lock()
         self._closing = threading.Event()
         self._hosted = node if isinstance(node, HostedNode) else None
         self._node: WatchedNode | None = node.watched if isinstance(node, HostedNode) else node
@@ -106,9 +105,7 @@ class OpenCabal:
 
     def take_news(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""
-        with self._lock:
-            found, self._news = self._news, CabalNews()
-        return found
+        return self._news.take()
 
     @property
     def is_busy(self) -> bool:
@@ -145,18 +142,17 @@ class OpenCabal:
                 changes, cursor = self._store.next_changes(cursor, timeout_s=0)
             except ChangesCursorError:  # the store was rebuilt
                 cursor, is_flood = self._store.cursor, True
-        with self._lock:
-            self._news.is_all = self._news.is_all or is_flood
-            for change in changes:
-                self._news.add(change)
+        news = CabalNews(is_all=is_flood)
+        for change in changes:
+            news.add(change)
+        self._news.add(news)
         return cursor
 
     def _find_mentions(self) -> None:
         """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
         with suppress(StoreClosedError):
             self._store.find_mentions(self._pause)
-            with self._lock:
-                self._news.is_all = True
+            self._news.add(CabalNews(is_all=True))
 
     def _pause(self, _: int) -> None:
         """Let others use the store after a part of long work. Raises StoreClosedError at the end."""

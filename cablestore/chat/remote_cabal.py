@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from cablestore import limits
-from cablestore.chat.cabal import Cabal, CabalNews
+from cablestore.chat.cabal import Cabal, CabalNews, PendingNews
 from cablestore.chat.wire import (
     CALLS,
     MAX_FRAME_SIZE_BYTES,
@@ -97,8 +97,7 @@ class RemoteCabal:
     def __init__(self, connect: Connect, label: str) -> None:
         """Connect, and show the cabal under a label. Raises what `connect` raises."""
         self.label = label
-        self._news = CabalNews()
-        self._lock = threading.Lock()
+        self._news = PendingNews()
         self._unsent: dict[str, str] = {}
         """Drafts by channel that the store does not have yet."""
         self._state = CabalState(b"", "", is_connected=False, listening=[])
@@ -117,9 +116,7 @@ class RemoteCabal:
 
     def take_news(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""
-        with self._lock:
-            found, self._news = self._news, CabalNews()
-        return found
+        return self._news.take()
 
     @property
     def is_busy(self) -> bool:
@@ -128,14 +125,12 @@ class RemoteCabal:
 
     def _take(self, state: CabalState, news: CabalNews) -> None:
         """Take what the other process tells. In the thread of the connection."""
-        with self._lock:
-            self._state = state
-            self._news.join(news)
+        self._state = state
+        self._news.add(news)
 
     def _come_back(self) -> Coroutine[Any, Any, None]:
         """Note that what happened meanwhile was missed, and return what remains to do. In the thread of the connection."""
-        with self._lock:
-            self._news.is_all = True
+        self._news.add(CabalNews(is_all=True))
         return self._send_drafts()
 
     # --- calls ---------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -23,7 +22,7 @@ from cablestore.cli.archive_options import (
 from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered_command
-from cablestore.cli.service import StopSignal
+from cablestore.cli.service import StopSignal, run_on_loop
 from cablestore.store.store import CableStore
 
 
@@ -108,7 +107,7 @@ def content(
                 out.say(f"serving {folder} on {server.url}", url=server.url)
                 return (await stop.wait())[1]
 
-        return asyncio.run(serve())
+        return run_on_loop(serve)
 
 
 @offered_command

@@ -19,6 +19,7 @@ from cablestore.cli.output import safe
 from cablestore.cli.remote import talk
 from cablestore.cli.serve import join_with_seed
 from cablestore.cli.serve_options import AddressType, invited, peer_options, settings_of
+from cablestore.cli.service import run_on_loop
 from cablestore.cli.stores import open_store, open_upgraded
 from cablestore.cli.values import PathValue, channel_name
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
@@ -123,7 +124,7 @@ def chat(
     logging.getLogger("cablestore").addHandler(logging.NullHandler())  # a line of a log would break the screen
     with ExitStack() as stack:
         app = ChatApp([_open_cabal(stack, choice) for choice in choices], channel=channel or "", light=light)
-        app.run()
+        run_on_loop(app.run_async)
     return app.return_code or 0
 
 

@@ -11,7 +11,7 @@ import click
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, size
 from cablestore.cli.serve_options import AddressType, invited, peer_options, settings_of
-from cablestore.cli.service import run_on_loop
+from cablestore.cli.service import fast_loop, run_on_loop
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import Moment
 from cablestore.peers import Address, Node, ReconcileReport
@@ -57,7 +57,7 @@ def reconcile(
                     address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
                 )
 
-        report = run_on_loop(work())
+        report = run_on_loop(work, fast_loop)
     if is_audit:
         return _tell_audit(out, report)
     _tell(out, report)

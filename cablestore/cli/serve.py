@@ -34,7 +34,7 @@ from cablestore.cli.serve_options import (
     sync_options,
     unknown_variables,
 )
-from cablestore.cli.service import StopSignal, run_on_loop, tell_ready
+from cablestore.cli.service import StopSignal, fast_loop, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.extras import naming_extras
@@ -106,7 +106,7 @@ def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
     watched = WatchedNode(plan.settings.cabal_key, plan.connect)
     with inviting(store, plan.settings.cabal_key, plan.connect), _controlled(store, path, watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
-        status = run_on_loop(_serve(store, out, plan, watched))
+        status = run_on_loop(lambda: _serve(store, out, plan, watched), fast_loop)
     _LOG.info("stopped", extra={"store": str(path)})
     return status
 
@@ -343,7 +343,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
         if invitation is not None and invitation.seed and join_with_seed(store, invitation.seed.hex()):
             out.note("the invitation has a moderation seed: `cablestore moderation` shows it, and revokes it")
         with out.progress("syncing", None) as progress:
-            report = run_on_loop(_sync_once(store, settings, addresses, progress, out))
+            report = run_on_loop(lambda: _sync_once(store, settings, addresses, progress, out), fast_loop)
     _tell_sync(out, report)
     if report.unstored:
         raise StorageError(

@@ -24,13 +24,30 @@ def _status_after(number: int) -> int:
     return INTERRUPTED if number == signal.SIGINT else 0
 
 
-def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run work on uvloop, of the extra cablestore[serve], or on Python's own loop where it is not installed."""
+def fast_loop() -> asyncio.AbstractEventLoop:
+    """Make a loop of uvloop, of the extra cablestore[serve], or Python's own where it is not installed."""
     if find_spec("uvloop") is None:
-        return asyncio.run(work)
+        return asyncio.new_event_loop()
     import uvloop  # noqa: PLC0415 - optional
 
-    return uvloop.run(work)
+    return uvloop.new_event_loop()
+
+
+def run_on_loop(
+    work: Callable[[], Coroutine[Any, Any, T]], make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> T:
+    """Make a loop, Python's own by default, then the work, and run it.
+
+    Python warns of work that was made and never began. Ctrl-C leaves none, however long the loop takes to make.
+    """
+    made: Coroutine[Any, Any, T] | None = None
+    try:
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            made = work()
+            return runner.run(made)
+    finally:
+        if made is not None:
+            made.close()
 
 
 class StopSignal:

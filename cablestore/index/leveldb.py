@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -26,7 +26,6 @@ from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
 from cablestore.index.database import Row
 from cablestore.index.leveldb_files import holds_data, holds_database
-from cablestore.index.leveldb_manifest import read_tables, write_database
 
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
@@ -376,26 +375,6 @@ class LevelSnapshot(Closable):
         return rows
 
 
-def join_tables(parts: Sequence[Path], path: Path) -> None:
-    """Make one LevelDB in the folder `path`, which must hold none, from closed ones with disjoint ranges of keys.
-
-    Their tables are linked, not copied, and no row is read. The parts do not change.
-
-    Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed, which LevelDB
-    does not report.
-    """
-    for part in parts:
-        if any(log.stat().st_size for log in part.glob("*.log")):
-            raise StorageError(
-                f"writing to {part} failed: some rows are not in its tables. Check free space, then run again"
-            )
-    try:
-        path.mkdir(exist_ok=True)
-        write_database([read_tables(part) for part in parts], path)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be made of {len(parts)} parts: {error.strerror}") from None
-
-
 @contextlib.contextmanager
 def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
     """Copy a damaged database to `scratch`, open the copy, and yield a source of what can be read.
@@ -447,7 +426,7 @@ class ReadableSource:
         except CorruptStoreError:
             return None
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - of all sources
         """Yield the readable rows of a range. LevelDB's cursor skips an unreadable block by itself."""
         cursor = self._snapshot.raw_cursor()
         _ignoring_damage(lambda: cursor.seek(stop if reverse else start))

@@ -1,4 +1,4 @@
-"""Manifests of LevelDB: the list of tables of a closed database, read and written without reading their rows.
+"""Manifests of LevelDB: the lists of tables of closed databases, which are joined to one without reading a row.
 
     CURRENT            the name of the manifest, and a newline
     MANIFEST-<number>  records, each an edit of the list: tables that came or went, the last number of a write
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,8 @@ from cablestore.protocol.varint import encode_varint, read_varint
 
 _CHUNK: Final = struct.Struct("<IHB")
 _BLOCK_SIZE_BYTES: Final = 2**15
+_CRC_32C: Final = 0x82F63B78
+_MASK: Final = 0xA282EAD8
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _COMPARATOR, _LOG, _NEXT_FILE, _LAST_WRITE, _COMPACTED, _GONE, _TABLE, _EARLIER_LOG = 1, 2, 3, 4, 5, 6, 7, 9
 _BYTEWISE: Final = b"leveldb.BytewiseComparator"
@@ -51,12 +53,32 @@ class LevelTable:
     last: bytes
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TableList:
     """The tables of a closed database, and the last number of a write to it."""
 
-    tables: list[LevelTable] = field(default_factory=list)
-    last_write: int = 0
+    tables: Sequence[LevelTable]
+    last_write: int
+
+
+def join_tables(parts: Sequence[Path], path: Path) -> None:
+    """Make one LevelDB in the folder `path`, which must hold none, from closed ones with disjoint ranges of keys.
+
+    Their tables are linked, not copied. The parts do not change.
+
+    Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed, which LevelDB
+    does not report. Also if ranges overlap or a table is cut off or gone, and CorruptStoreError for a damaged list.
+    """
+    for part in parts:
+        if any(log.stat().st_size for log in part.glob("*.log")):
+            raise StorageError(
+                f"writing to {part} failed: some rows are not in its tables. Check free space, then run again"
+            )
+    try:
+        path.mkdir(exist_ok=True)
+        write_database([read_tables(part) for part in parts], path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be made of {len(parts)} parts: {error.strerror}") from None
 
 
 def read_tables(path: Path) -> TableList:
@@ -72,7 +94,7 @@ def read_tables(path: Path) -> TableList:
                 found.pop(values[1], None)
             elif kind == _TABLE:
                 _, number, *rest = values
-                found[number] = LevelTable(path / f"{number:06d}.ldb", *rest)
+                found[number] = LevelTable(_table_file(path, number), *rest)
     except DecodeError as error:
         raise CorruptStoreError(f"{manifest} is damaged: {error}. Run the command again") from None
     return TableList(list(found.values()), last_write)
@@ -101,10 +123,14 @@ def write_database(parts: Sequence[TableList], path: Path) -> None:
         _field(_LAST_WRITE, max((part.last_write for part in parts), default=0)),
     ]
     for number, table in enumerate(tables, 2):
-        link_table(table.file, path / f"{number:06d}.ldb")
+        link_table(table.file, _table_file(path, number))
         edit.append(_field(_TABLE, level, number, table.size_bytes, table.first, table.last))
     (path / _MANIFEST).write_bytes(_recorded(b"".join(edit)))
     (path / "CURRENT").write_text(f"{_MANIFEST}\n", encoding="utf-8")
+
+
+def _table_file(path: Path, number: int) -> Path:
+    return path / f"{number:06d}.ldb"
 
 
 def _row_key(key: bytes) -> bytes:
@@ -208,7 +234,7 @@ def _recorded(record: bytes) -> bytes:
 def _crc_table() -> list[int]:
     table = list(range(256))
     for _ in range(8):
-        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
+        table = [value >> 1 ^ (_CRC_32C if value & 1 else 0) for value in table]
     return table
 
 
@@ -221,4 +247,4 @@ def _masked_crc32c(data: bytes) -> int:
     for byte in data:
         crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
     crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF

@@ -123,7 +123,7 @@ class MemoryDBSnapshot(Closable):
         """Return the value at `key`, None if there is none."""
         return self._open_state()[0].get(key)
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - of all sources
         """Yield the rows with start <= key < stop in key order, or backwards."""
         rows, keys = self._open_state()
         keys = keys[bisect_left(keys, start) : bisect_left(keys, stop)]

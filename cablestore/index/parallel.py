@@ -27,8 +27,9 @@ from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import Checker, CheckReport, check, check_rest
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation
-from cablestore.index.leveldb import LevelDB, join_tables
+from cablestore.index.leveldb import LevelDB
 from cablestore.index.leveldb_files import link_database
+from cablestore.index.leveldb_manifest import join_tables
 from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.processes import in_order, process_pool
 from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, Reader

@@ -51,7 +51,7 @@ def process_pool(
     environment = {"PYTHONHASHSEED": str(secrets.randbelow(2**32))}
     pool: ProcessPoolExecutor | None = None
     try:
-        # Its semaphores too: a tracker would tell of one that is left over where Ctrl-C ends the making.
+        # Ctrl-C in the constructor would leave a semaphore over, and loky's tracker warns of it.
         with _interrupts_blocked():
             pool = ProcessPoolExecutor(
                 number or os.cpu_count(), initializer=_begin, initargs=(os.getpid(), begin, arguments), env=environment

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -252,6 +252,12 @@ class LogChannel:
         self.sender_id: Final = sender_id
         self.settings: Final = settings
 
+    def _transaction(self, *, sync: bool) -> AbstractContextManager[ChannelTransaction]:
+        return self._log._transaction(self, sync=sync)  # noqa: SLF001 - a log and its channels are one
+
+    def _reading(self) -> AbstractContextManager[ChannelTransaction]:
+        return self._log._reading(self)  # noqa: SLF001 - the same
+
     # --- events ---------------------------------------------------------------------------------
 
     def send(
@@ -264,17 +270,17 @@ class LogChannel:
         sync: bool = True,
     ) -> SdsMessage:
         """Write a message into the log and send it: see `ChannelTransaction.send`."""
-        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001 - a log and its channels are one
+        with self._transaction(sync=sync) as transaction:
             return transaction.send(content, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
 
     def send_ephemeral(self, content: bytes, *, sync: bool = True) -> SdsMessage:
         """Send a message that no log keeps: see `ChannelTransaction.send_ephemeral`."""
-        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+        with self._transaction(sync=sync) as transaction:
             return transaction.send_ephemeral(content)
 
     def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True) -> Received:
         """Take bytes from the transport. No content makes it raise."""
-        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+        with self._transaction(sync=sync) as transaction:
             return transaction.receive(data, now_ms, retrieval_hint)
 
     def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
@@ -282,7 +288,7 @@ class LogChannel:
         found: list[Received] = []
         pending = iter(data)
         while batch := list(islice(pending, MAX_SDS_BATCH)):
-            with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            with self._transaction(sync=sync) as transaction:
                 found += [transaction.receive(each, now_ms) for each in batch]
         return found
 
@@ -290,29 +296,29 @@ class LogChannel:
         self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True
     ) -> Received:
         """Take bytes retrieved from a store: as `receive`, but ignore old requests, and take own messages too."""
-        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+        with self._transaction(sync=sync) as transaction:
             return transaction.receive(data, now_ms, retrieval_hint, retrieved=True)
 
     def met(self, message_ids: Iterable[str], *, sync: bool = True) -> None:
         """Treat dependencies as met: see `ChannelTransaction.met`."""
-        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+        with self._transaction(sync=sync) as transaction:
             transaction.met(message_ids)
 
     def tick(self, now_ms: int, random: Callable[[], float], *, sync: bool = True) -> None:
         """Do what is due: see `ChannelTransaction.tick`."""
-        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+        with self._transaction(sync=sync) as transaction:
             transaction.tick(now_ms, random)
 
     def confirm(self, sequence: int, *, sync: bool = True) -> None:
         """Remove handled effects up to this number. Without `sync` they may come again after a power failure."""
-        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+        with self._transaction(sync=sync) as transaction:
             transaction.confirm(sequence)
 
     # --- reading ----------------------------------------------------------------------------------
 
     def outbox(self, after: int = 0, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
         """Return the first unconfirmed effects with numbers above `after`, in order."""
-        with self._log._reading(self) as transaction:  # noqa: SLF001
+        with self._reading() as transaction:
             return transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ))
 
     def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
@@ -329,12 +335,12 @@ class LogChannel:
 
     def newest(self, most: int = 50) -> list[SdsMessage]:
         """Return the last messages of the log, the last one first."""
-        with self._log._reading(self) as transaction:  # noqa: SLF001
+        with self._reading() as transaction:
             return list(islice(transaction.log(reverse=True), most))
 
     def message(self, message_id: str) -> SdsMessage | None:
         """Return a message of the log, None if it is not in the log."""
-        with self._log._reading(self) as transaction:  # noqa: SLF001
+        with self._reading() as transaction:
             return transaction.message(message_id)
 
     def encoded(self, message_id: str) -> bytes | None:
@@ -352,7 +358,7 @@ class LogChannel:
     def _paged(self, read: Callable[[ChannelTransaction, T | None], Iterator[T]], last: T | None) -> Iterator[T]:
         """Yield what `read` yields after `last`, page by page, so that memory does not grow."""
         while True:
-            with self._log._reading(self) as transaction:  # noqa: SLF001
+            with self._reading() as transaction:
                 page = list(islice(read(transaction, last), MAX_SDS_BATCH))
             yield from page
             if len(page) < MAX_SDS_BATCH:
@@ -361,12 +367,12 @@ class LogChannel:
 
     def counters(self) -> Counters:
         """Return the Lamport clock and the counts of messages."""
-        with self._log._reading(self) as transaction:  # noqa: SLF001
+        with self._reading() as transaction:
             return transaction.state.counters
 
     def due_ms(self) -> int | None:
         """Return when `tick` has something to do."""
-        with self._log._reading(self) as transaction:  # noqa: SLF001
+        with self._reading() as transaction:
             return transaction.due_ms()
 
 

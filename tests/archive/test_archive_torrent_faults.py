@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,13 @@ from torrents import (
     opened,
     serving,
 )
+from waiting import wait_until
 
 from cablestore import limits
 from cablestore.archive.remote import Span
 from cablestore.archive.torrent.config import Peer
 from cablestore.archive.torrent.engine import TorrentConfig
+from cablestore.archive.torrent.remote import TorrentRemote
 from cablestore.errors import ArchiveError
 
 PIECE = limits.PIECE_SIZE_BYTES
@@ -106,34 +110,42 @@ def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
     flipped(tmp_path, keep=2)
     metainfo = metainfo_of(tmp_path / "a")
     with serving(metainfo.torrent(), tmp_path / "x") as port:
-        with engine(tmp_path / "b", stall_timeout_s=6.0) as member:
-            remote = opened(member, str(metainfo.magnet()), port)
+        with engine(tmp_path / "b", stall_timeout_s=3.0) as member:
             found: list[tuple[Span, bytes]] = []
-            with pytest.raises(ArchiveError, match=r"banned.*try again later"):
-                found += remote.fetch(spans)
-            assert found in ([], [(spans[0], content(tmp_path / "a", spans[0]))])
+
+            def is_banned() -> bool:
+                """Fetch until nothing more comes: on a busy machine that may be before the flipped piece does."""
+                with pytest.raises(ArchiveError) as stalled:
+                    found.extend(opened(member, str(metainfo.magnet()), port).fetch(spans))
+                return re.search(r"banned.*try again later", str(stalled.value)) is not None
+
+            wait_until(is_banned)
+            assert all(each == (spans[0], content(tmp_path / "a", spans[0])) for each in found)
             assert now(member).pieces_refused > 0
         with engine(tmp_path / "a") as giver:
             # Now with an honest one beside it. libtorrent may ban both, if it took parts of one piece from each.
             giver.seed(COMMUNITY)
             peers = ((HERE, port), (HERE, giver.port))
-            while (got := fetched(tmp_path / "b", str(metainfo.magnet()), peers, spans)) is None:
-                pass
+            got = wait_until(lambda: fetched(tmp_path / "b", str(metainfo.magnet()), peers, spans))
         assert got == {span: content(tmp_path / "a", span) for span in spans}
     assert metainfo_of(tmp_path / "b") == metainfo
 
 
 def fetched(folder: Path, magnet: str, peers: tuple[Peer, ...], spans: list[Span]) -> dict[Span, bytes] | None:
-    """Fetch the index and spans, or return None if all peers are banned: a later try begins with none banned."""
-    with engine(folder, stall_timeout_s=6.0) as member:
+    """Fetch the index and spans, or return None if nothing more comes. A later try begins with no peer banned."""
+    with engine(folder, stall_timeout_s=3.0) as member:
         remote = member.open(magnet, community=COMMUNITY, peers=peers)
         try:
             remote.index()
             return dict(remote.fetch(spans))
-        except ArchiveError as error:
-            if "banned" not in str(error):
-                raise
+        except ArchiveError:
             return None
+
+
+def impatient(remote: TorrentRemote) -> TorrentRemote:
+    """From here on let it give up soon: what must come has come."""
+    remote._config = replace(remote._config, stall_timeout_s=2.0)
+    return remote
 
 
 def test_liars_that_come_one_after_another_do_not_keep_a_fetch_waiting(tmp_path: Path) -> None:
@@ -143,27 +155,35 @@ def test_liars_that_come_one_after_another_do_not_keep_a_fetch_waiting(tmp_path:
     metainfo = metainfo_of(tmp_path / "a")
     with serving(metainfo.torrent(), tmp_path / "x") as port, engine(tmp_path / "b", stall_timeout_s=3.0) as member:
         remote = opened(member, str(metainfo.magnet()), port)
+
+        def fetch_until_banned() -> None:
+            """Fetch until nothing more comes: on a busy machine that may be before the first lie does."""
+            while True:
+                with pytest.raises(ArchiveError) as stalled:
+                    remote.index()
+                if re.search(r"banned.*try again later", str(stalled.value)):
+                    return
+
         with ThreadPoolExecutor(1) as thread, ExitStack() as liars:
-            fetch = thread.submit(remote.index)
+            fetch = thread.submit(fetch_until_banned)
             for _ in range(200):
                 if fetch.done():
                     break
                 remote.swarm.handle.connect_peer(liars.enter_context(Wire(port)).endpoint)
                 time.sleep(0.5)
             assert fetch.done(), "the fetch goes on as long as liars come"
-            with pytest.raises(ArchiveError, match=r"banned.*try again later"):
-                fetch.result()
+            fetch.result()
 
 
 def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [2, 3])
-    with engine(tmp_path / "b", stall_timeout_s=8.0) as member:
+    with engine(tmp_path / "b") as member:
         with engine(tmp_path / "a") as giver:
             port = giver.port
             remote = opened(member, giver.seed(COMMUNITY), giver)
             remote.index()
         with pytest.raises(ArchiveError, match="no piece of"):
-            list(remote.fetch(spans))
+            list(impatient(remote).fetch(spans))
         with engine(tmp_path / "a", port=port) as giver:
             magnet = giver.seed(COMMUNITY)
             remote = opened(member, magnet, giver)
@@ -176,7 +196,7 @@ def test_a_peer_that_hangs_up_is_asked_again_before_a_fetch_gives_up(tmp_path: P
     metainfo = metainfo_of(tmp_path / "a")
     with (
         serving(metainfo.torrent(), tmp_path / "a") as port,
-        engine(tmp_path / "b", stall_timeout_s=15.0) as member,
+        engine(tmp_path / "b", stall_timeout_s=limits.STALL_TIMEOUT_S) as member,
         Wire(port) as wire,
     ):
         opened(member, str(metainfo.magnet()), wire.endpoint[1]).close()
@@ -188,14 +208,14 @@ def test_a_peer_that_hangs_up_is_asked_again_before_a_fetch_gives_up(tmp_path: P
 
 def test_a_giver_whose_files_changed_gives_nothing_wrong(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [1, 1])
-    with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=6.0) as member:
+    with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
         with (tmp_path / "a" / COMMUNITY / "data").open("r+b") as data:
             data.seek(PIECE + 9)
             data.write(b"changed")
         assert [span for span, _ in remote.fetch(spans[:1])] == spans[:1]
         with pytest.raises(ArchiveError, match="no piece of"):
-            list(remote.fetch(spans[1:]))
+            list(impatient(remote).fetch(spans[1:]))
         assert now(member).pieces_refused == 0
         before = (tmp_path / "a" / COMMUNITY / "data").read_bytes()
     assert (tmp_path / "a" / COMMUNITY / "data").read_bytes() == before
@@ -249,9 +269,11 @@ def test_a_disk_that_fills_up_meanwhile_is_an_error_and_no_loss(tmp_path: Path, 
     spans = fill(tmp_path / "a", [5, 25])
     with engine(tmp_path / "a") as giver:
         magnet = giver.seed(COMMUNITY)
-        with engine(small_disk / "b", stall_timeout_s=4.0, download_rate_bytes_per_s=1_000_000) as member:
-            fetching = opened(member, magnet, giver).fetch(spans)
+        with engine(small_disk / "b", download_rate_bytes_per_s=1_000_000) as member:
+            remote = opened(member, magnet, giver)
+            fetching = remote.fetch(spans)
             next(fetching)
+            impatient(remote)
             (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 500_000))
             with pytest.raises(ArchiveError, match=r"space|stopped|no piece"):
                 list(fetching)

@@ -23,6 +23,7 @@ from waiting import LIMIT_S
 from cablestore import limits
 from cablestore.archive.content.api import item_json, read_item, read_list, read_manifest_of, read_space
 from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.partial import PartialDownload
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_BLOCK,
@@ -424,3 +425,25 @@ def test_both_forms_of_exists_are_read(answer: Any) -> None:
 def test_a_client_that_is_not_open_says_so() -> None:
     with pytest.raises(ArchiveError, match="not open"):
         asyncio.run(ContentClient("http://127.0.0.1:1").exists(CID))
+
+
+class _KilledError(BaseException):
+    """Ends a download as signal 9 does."""
+
+
+def test_a_kill_while_the_target_appears_leaves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = Path.replace
+
+    def killed(self: Path, target: Path) -> None:
+        replace(self, target)
+        raise _KilledError
+
+    partial = PartialDownload(tmp_path / "target", MANIFEST)
+    partial.add_leaves(LEAVES, 0)
+    partial.check_leaves()
+    partial.write(DATA)
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(_KilledError):
+        partial.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+    assert (tmp_path / "target").read_bytes() == DATA

@@ -150,16 +150,16 @@ def test_commands_work_on_a_served_store_and_posts_reach_a_connected_one(
 
 
 def test_sigterm_while_it_syncs_leaves_a_store_that_goes_on(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    whole = history(tmp_path / "a", 20_000)
+    whole = history(tmp_path / "a", 6_000)
     one = serving(tmp_path / "a", "--listen", HERE, "--no-follow")
     two = serving(tmp_path / "b", "--create", "--connect", one.address, "--metrics", HERE)
     wait_until(lambda: two.metric("cablestore_posts_in_total", verdict="accepted") > 100)
     assert two.stop() == 0
     with CableStore.open(two.store) as store:
         assert store.check().is_clean
-        assert 100 < sum(store.stats().posts.values()) <= 20_005
+        assert 100 < sum(store.stats().posts.values()) <= 6_005
     two = serving(two.store, "--connect", one.address, "--metrics", HERE)
-    wait_until(lambda: two.metric("cablestore_store_posts") == 20_005)
+    wait_until(lambda: two.metric("cablestore_store_posts") == 6_005)
     assert two.stop() == 0
     assert digest(two.store) == whole
 
@@ -186,7 +186,7 @@ def test_ctrl_c_ends_it_with_130(tmp_path: Path, serving: Callable[..., Served])
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """The first signal waits for a peer that does not read."""
-    history(tmp_path / "a", 20_000)
+    history(tmp_path / "a", 6_000)
     one = serving(tmp_path / "a", "--listen", HERE, "--metrics", HERE)
     with socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import threading
 import weakref
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import LIMIT_S
 
-from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
+from cablestore.errors import CorruptStoreError, StoreClosedError
 from cablestore.index.database import Database
-from cablestore.index.leveldb import LevelDB, Tuning, join_tables
+from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
 from cablestore.index.overlay import Overlay
 
@@ -213,19 +212,3 @@ def test_a_folder_that_lost_its_current_file_is_not_overwritten(tmp_path: Path) 
     with pytest.raises(CorruptStoreError):
         LevelDB(tmp_path / "db", create=True)
     assert {file.name for file in (tmp_path / "db").glob("*.ldb")} == before
-
-
-def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
-    """A part whose last rows could not be written, as a copy of one that is still open."""
-    database = LevelDB(tmp_path / "part", create=True)
-    database.write({b"key": b"value"}, sync=True)
-    shutil.copytree(tmp_path / "part", tmp_path / "refused")
-    with pytest.raises(StorageError, match="not in its tables"):
-        join_tables([tmp_path / "refused"], tmp_path / "joined")
-    assert not (tmp_path / "joined").exists()
-    database.close()
-    join_tables([tmp_path / "part"], tmp_path / "joined")
-    joined = LevelDB(tmp_path / "joined")
-    with joined.snapshot() as state:
-        assert state.get(b"key") == b"value"
-    joined.close()

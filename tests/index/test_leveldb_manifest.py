@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from cablestore.errors import CorruptStoreError, DecodeError, StorageError
 from cablestore.index import leveldb_manifest
-from cablestore.index.leveldb import LevelDB, Tuning, join_tables
-from cablestore.index.leveldb_manifest import LevelTable, TableList, read_tables, write_database
+from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.leveldb_manifest import LevelTable, TableList, join_tables, read_tables, write_database
 
 Rows = dict[bytes, bytes]
 
@@ -59,11 +60,11 @@ def test_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random)
 
 
 def test_parts_joined_have_all_rows_and_take_more(tmp_path: Path, rng: random.Random) -> None:
-    """Many tables, whose list takes several blocks of a manifest. What is written later wins over what was joined."""
-    parts = {prefix: rows_of(rng, prefix * 40, 20_000 if prefix == b"b" else 100) for prefix in (b"a", b"b", b"c")}
+    """Keys so long that the list takes several blocks of a manifest. What is written later wins over what was joined."""
+    parts = {prefix: rows_of(rng, prefix * 10_000, 500) for prefix in (b"a", b"b", b"c")}
     paths = [made(tmp_path / prefix.decode(), rows) for prefix, rows in parts.items()]
     join_tables(list(reversed(paths)), tmp_path / "joined")
-    assert (tmp_path / "joined" / "MANIFEST-000001").stat().st_size > 0
+    assert (tmp_path / "joined" / "MANIFEST-000001").stat().st_size > 2**15
     every = {key: value for rows in parts.values() for key, value in rows.items()}
     assert held(tmp_path / "joined") == every
     later = dict.fromkeys(rng.sample(sorted(every), 50), b"later") | {b"z": b"new"}
@@ -88,6 +89,22 @@ def test_no_table_is_on_the_first_level(tmp_path: Path, rng: random.Random) -> N
 )
 def test_the_level_may_have_that_many_bytes(size_bytes: int, level: int) -> None:
     assert leveldb_manifest._level_of(size_bytes) == level
+
+
+def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
+    """A part whose last rows could not be written, as a copy of one that is still open."""
+    database = LevelDB(tmp_path / "part", create=True)
+    database.write({b"key": b"value"}, sync=True)
+    shutil.copytree(tmp_path / "part", tmp_path / "refused")
+    with pytest.raises(StorageError, match="not in its tables"):
+        join_tables([tmp_path / "refused"], tmp_path / "joined")
+    assert not (tmp_path / "joined").exists()
+    database.close()
+    join_tables([tmp_path / "part"], tmp_path / "joined")
+    joined = LevelDB(tmp_path / "joined")
+    with joined.snapshot() as state:
+        assert state.get(b"key") == b"value"
+    joined.close()
 
 
 def test_nothing_joined_is_an_empty_database(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ctrl_c import INTERRUPTED, interrupted
 from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
 from waiting import LIMIT_S, wait_until
@@ -286,7 +287,6 @@ def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path
     assert not list(folder.glob("scratch-*"))
 
 
-INTERRUPTED = ("interrupted; what was stored stays stored", 130)
 COMMAND = """
 import sys
 from cablestore.index import parallel
@@ -319,28 +319,6 @@ def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None
     assert said <= {INTERRUPTED, ("", 0)}, said
 
 
-AT_AN_IMPORT = """
-import os, runpy, signal, sys
-at = sys.argv.pop(1)
-heard = []
-def interrupt(event, what):
-    if event == "import" and what[0] == at and not heard:
-        heard.append(at)
-        os.kill(os.getpid(), signal.SIGINT)
-sys.addaudithook(interrupt)
-runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
-"""
-
-
-@pytest.mark.parametrize(
-    "at", ["cablestore.cli", "click", "cablestore.cli.options", "plyvel", "cablestore.index.check"]
-)
-def test_ctrl_c_says_one_line_while_the_command_line_loads(folder: Path, at: str) -> None:
-    """From our first line on. Earlier, while Python itself starts, Python prints something or nothing."""
-    done = interrupted(AT_AN_IMPORT, at, "rebuild", "--store", folder)
-    assert (done.stderr.strip(), done.returncode) == INTERRUPTED
-
-
 WHILE_A_POOL_IS_MADE = """
 import itertools, os, signal, sys
 from cablestore.index import parallel
@@ -364,24 +342,6 @@ def test_ctrl_c_says_one_line_while_a_pool_is_made(folder: Path, at: int) -> Non
     """It comes after a semaphore was made, of which a tracker would tell that it is left over."""
     done = interrupted(WHILE_A_POOL_IS_MADE, str(at), "rebuild", "--store", folder)
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED
-
-
-AT_THE_END = """
-import atexit, os, runpy, signal, sys
-sys.argv.pop(1)
-atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
-runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
-"""
-
-
-def test_ctrl_c_changes_nothing_when_all_is_done(folder: Path) -> None:
-    done = interrupted(AT_THE_END, "-", "channels", "--store", folder)
-    assert (done.stderr, done.returncode) == ("", 0)
-
-
-def interrupted(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
 def has_begun(job: subprocess.Popen[str], folder: Path) -> bool:

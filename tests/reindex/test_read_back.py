@@ -26,7 +26,8 @@ from cablestore.errors import CorruptExportError, ReindexError, StorageError
 from cablestore.files import folder_of
 from cablestore.index import arrival_log
 from cablestore.index.database import Database, Row
-from cablestore.index.leveldb import LevelDB, join_tables
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.leveldb_manifest import join_tables
 from cablestore.index.memory import MemoryDB
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import take_over as real_take_over

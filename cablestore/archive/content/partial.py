@@ -154,8 +154,8 @@ class PartialDownload:
             )
         with storage_errors(self._target):
             os.fsync(self._data)
+            self._leaves_path.unlink(missing_ok=True)  # first: nobody looks for them once the target is there
             self._data_path.replace(self._target)
-            self._leaves_path.unlink(missing_ok=True)
             sync_folder(self._target.parent)
 
     def remove(self) -> None:
