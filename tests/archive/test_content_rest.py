@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import inspect
 import json
+import logging
 import random
 import socket
 from collections.abc import Iterator
@@ -235,16 +236,49 @@ def test_no_bytes_on_a_connection_harm_the_server(node: ServedContent, noise: by
 
 
 def test_an_upload_that_breaks_leaves_nothing(tmp_path: Path) -> None:
+    incoming = tmp_path / "store" / "incoming"
     with served(tmp_path / "store") as node:
         for head in (b"Content-Length: 9000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n100000\r\n"):
             with socket.create_connection(("127.0.0.1", node.port)) as connection:
                 connection.sendall(
                     b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\n" + head + bytes(500_000)
                 )
-                wait_until(lambda: any((tmp_path / "store" / "incoming").iterdir()))
-        wait_until(lambda: not any((tmp_path / "store" / "incoming").iterdir()))
-        assert json.loads(ask(node, "GET", "/data")[2]) == {"content": []}
-        assert json.loads(ask(node, "GET", "/space")[2])["quotaReservedBytes"] == 0
+                wait_until(lambda: any(incoming.iterdir()))
+            wait_until(lambda: not any(incoming.iterdir()))
+            assert json.loads(ask(node, "GET", "/data")[2]) == {"content": []}
+            assert json.loads(ask(node, "GET", "/space")[2])["quotaReservedBytes"] == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /api/codex/v1/data HTTP/1.1\r\nHost: OWN\r\nContent-Length: 9000000\r\n\r\n" + bytes(500_000),
+        b"POST /api/codex/v1/data HTTP/1.1\r\nHost: OWN\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /api/codex/v1/data/CID HTTP/1.1\r\nHost: OWN\r\n\r\n",
+        b"GET / HTTP/9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: OWN\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+    ],
+    ids=["upload cut", "wrong chunk", "download cut", "wrong version", "long header"],
+)
+def test_a_client_that_breaks_off_is_one_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    async def work(server: ContentServer, client: ContentClient) -> None:
+        host, port = server.address
+        cid = (await client.upload_bytes(bytes_of(1, 30_000_000))).cid if b"CID" in sent else ""
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(sent.replace(b"OWN", f"{host}:{port}".encode()).replace(b"CID", str(cid).encode()))
+        if b"Content-Length" not in sent:  # the one that waits for the rest of its body does not answer
+            await reader.read(100)
+        writer.transport.abort()
+        await asyncio.to_thread(wait_until, lambda: caplog.records)
+
+    caplog.set_level(logging.INFO)
+    with_server(tmp_path, work)
+    (said,) = caplog.records
+    assert said.message == "a client broke off or sent no HTTP"
+    assert (said.levelno, said.exc_info) == (logging.INFO, None)
+    assert vars(said)["reason"]
 
 
 def test_a_full_store_says_so(tmp_path: Path) -> None:

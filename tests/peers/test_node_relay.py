@@ -55,6 +55,11 @@ async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: ob
     return peer
 
 
+def live(net: Network) -> list[int]:
+    """Return how many live requests each node has for the channel. Nodes ask each other for another one."""
+    return [len(node._core.live._of(TimeRangeRequest, CHANNEL)) for node in net.nodes]
+
+
 def within(layout: str, hops: int, count: int = 5) -> set[int]:
     """Return the nodes that many hops from the first."""
     around = {-hop % count for hop in range(hops + 1)} if layout == "ring" else set()
@@ -140,15 +145,14 @@ def test_cancel_travels() -> None:
     async def main() -> None:
         async with nodes("line") as (net, _):
             peer, end = await client(net, 0), await client(net, 4)
-            live = [node._core.live.count for node in net.nodes]
             asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
             await until(lambda: end.asked(TimeRangeRequest) and len(peer.hashes(asked)) == 5)
-            assert [node._core.live.count - before for node, before in zip(net.nodes, live, strict=True)] == [1] * 5
+            assert live(net) == [1] * 5
             assert [request.request_id for request in end.asked(TimeRangeRequest) if request.channel == CHANNEL] == [
                 asked
             ]
             peer.say(CancelRequest(b"\xffcan", asked))
-            await until(lambda: [node._core.live.count for node in net.nodes] == live)
+            await until(lambda: live(net) == [0] * 5)
             await until(lambda: asked in [cancel.cancel_id for cancel in end.asked(CancelRequest)])
             assert not any(node._core._routes for node in net.nodes)
             await peer.close()
@@ -181,12 +185,11 @@ def test_a_live_limit_that_is_reached_ends_it_everywhere() -> None:
     async def main() -> None:
         async with nodes("line") as (net, _):
             peer = await client(net, 0)
-            live = [node._core.live.count for node in net.nodes]
             asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 6, 16))
             await until(lambda: len(peer.hashes(asked)) == 5)
             net.nodes[0].store.ingest(raws(own(10)))
             await until(lambda: peer.is_concluded(asked))
-            await until(lambda: [node._core.live.count for node in net.nodes] == live)
+            await until(lambda: live(net) == [0] * 5)
             assert not any(node._core._routes for node in net.nodes)
             await peer.close()
 

@@ -1,4 +1,4 @@
-"""HTTP for the content endpoint: connections that accept requests of Codex' clients, and the endpoint's host names.
+"""HTTP for the content endpoint: connections that accept requests of Codex' clients, their faults, and host names.
 
 Codex' Python client sends two headers Content-Type, that of its caller and its own. aiohttp answers 400 to such a
 request before a handler is called, in C code that has no option for it. The Python parser of aiohttp behaves the same
@@ -7,16 +7,19 @@ in everything else. Here it gets the lines of a request without the second heade
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection
 from ipaddress import ip_address
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParserPy, RawRequestMessage
 
 from cablestore.errors import NodeError
 
+_LOG: Final = logging.getLogger("cablestore.content")
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(?::([0-9]{1,5}))?")
 _LOCALHOST: Final = ("localhost", "127.0.0.1", "::1")
 _HTTP_PORT: Final = 80
@@ -55,6 +58,22 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
         max_msg_queue_size=_MAX_MESSAGES_WAITING,
     )
     return connection
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    """Tell whether aiohttp reports more than a client's fault. A client's fault gets one line instead of a traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if not isinstance(error, ConnectionError | HttpProcessingError):
+        return True
+    _LOG.info("a client broke off or sent no HTTP", extra={"reason": " ".join(str(error).split())})
+    return False
+
+
+def error_log() -> logging.Logger:
+    """Return the log for aiohttp's errors: tracebacks for faults of ours alone."""
+    log = _LOG.getChild("http")
+    log.addFilter(_is_own_fault)
+    return log
 
 
 def check_name(text: str) -> str:

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from cablestore import limits
 from cablestore.archive.content.api import LEAVES_ROUTE, PREFIX, SPACE_KEYS, VIA, disposition, in_parts, item_json
-from cablestore.archive.content.http import check_name, is_own_host, one_content_type
+from cablestore.archive.content.http import check_name, error_log, is_own_host, one_content_type
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.content.upstream import Upstream
 from cablestore.archive.format.cid import (
@@ -79,7 +79,7 @@ class ContentServer:
         self._names = frozenset(map(check_name, names))
         app = web.Application(middlewares=[self._own_alone, _in_words])
         app.add_routes(self._routes())
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_timeout_s)
+        self._runner = web.AppRunner(app, access_log=None, logger=error_log(), shutdown_timeout=stop_timeout_s)
         self._server: asyncio.Server | None = None
         self.address: tuple[str, int] = self._where
 
