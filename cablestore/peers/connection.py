@@ -329,12 +329,16 @@ class Connection(PeerLink):
         else:
             super().tick(now_s)
 
-    def _look_at_silence(self, now_s: float) -> None:
+    def expire(self, now_s: float) -> None:
+        """Give up requests that the peer did not answer in time."""
         if self.pauses.isdisjoint((PauseReason.STORING, PauseReason.INSPECTING)):  # what we do not read cannot be late
             events = self.session.expire(now_s)
             if events:
                 self._take(events)
                 self.flush()
+
+    def _look_at_silence(self, now_s: float) -> None:
+        self.expire(now_s)
         self._weigh()
         if self.session.is_recognised and not self.session.has_greeted and 0 < self._greetings <= _GREETINGS:
             self.greet()  # the peer changed the dialect in the middle of our greeting

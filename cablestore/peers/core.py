@@ -38,6 +38,9 @@ from cablestore.protocol.session import Session
 from cablestore.store.store import CableStore
 
 _TICK_S: Final = 1.0
+_FORWARDS_TICK_S: Final = 0.25
+"""How often forwarded requests are looked at: less than half of the time by which a node nearer to the origin waits
+longer for an answer (`Route.forward`)."""
 _GRACE_LOOK_S: Final = 0.01
 """How often a node that stops looks whether peers have asked for what they were told of."""
 _ROWS_PER_FORWARD: Final = 20
@@ -162,8 +165,11 @@ class NodeCore:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(_TICK_S)
-            now_s = self.context.loop.time()
+            for _ in range(round(_TICK_S / _FORWARDS_TICK_S)):
+                await asyncio.sleep(_FORWARDS_TICK_S)
+                now_s = self.context.loop.time()
+                for connection in self.connections if self._routes_of_forwarded else ():
+                    connection.expire(now_s)
             for link in (*self.connections, *self.reconcile_port.links):
                 link.tick(now_s)
             self._disconnect_slowest()

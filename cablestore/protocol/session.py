@@ -388,7 +388,7 @@ class Session:
                 events.append(Dropped(cancelled))
             return
         if self.has_asked(request.request_id):
-            self._reflected(request)
+            self._crossed(request)
             return
         if request.request_id in self.to_answer:
             events.append(Violation(Fault.DUPLICATE, f"request id {request.request_id.hex()}"))
@@ -402,13 +402,15 @@ class Session:
             return
         events.append(Asked(exchange))
 
-    def _reflected(self, request: Request) -> None:
-        """Do not answer our own request, sent back with a lower ttl by a peer that forwards to everyone.
+    def _crossed(self, request: Request) -> None:
+        """Conclude a request that crossed ours: both sides forward the same one, and neither must wait for the other.
 
-        With another ttl it crossed ours: both sides forward the same request, and neither must wait for the other.
+        Our own request, sent back by a peer that forwards to everyone, gets no answer, because that answer would come
+        back to us too. Its ttl is one lower than ours. Stores like this one send no request back.
         """
         own = self.asked.get(request.request_id)
-        if own is not None and request.ttl >= own.request.ttl > 0:
+        was_sent_back = own is None or own.request.ttl == 0 or request.ttl == own.request.ttl - 1
+        if self.is_cablestore or not was_sent_back:
             self._send(_conclusion(request))
 
     def _refusal(self, request: Request) -> Fault | None:

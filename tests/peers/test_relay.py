@@ -157,6 +157,23 @@ def test_any_network_in_any_order(edges: set[tuple[int, int]], ttl: int, rng: ra
     network.assert_nothing_is_left()
 
 
+@given(
+    KINDS,
+    st.sets(st.sampled_from(list(itertools.combinations(range(5), 2))), max_size=10),
+    st.integers(0, 5),
+    st.randoms(use_true_random=False),
+)
+def test_stores_never_wait_for_each_other(kind: int, edges: set[tuple[int, int]], ttl: int, rng: random.Random) -> None:
+    """Requests that cross on a connection are concluded by both sides: no time passes before the end."""
+    network = Network({*edges, (0, 1)}, rng=rng, greets=True)
+    _, question = network.ask(requests_of_all_kinds(ttl)[kind])
+    network.run()
+    assert len(question.ends) == 1
+    if ttl == 5 and question.names:
+        assert question.names == [tuple(f"channel {node}" for node in sorted(network.within(5)))]
+    network.assert_nothing_is_left()
+
+
 @ALL_SHAPES
 @FEWER
 @given(st.randoms(use_true_random=False))
@@ -260,10 +277,10 @@ def test_every_request_that_has_an_end_comes_to_it(
     assert network.violations == []
 
 
-@given(st.integers(2, 5), st.integers(2, 5))
-def test_what_lies_before_a_silent_peer_is_not_lost(silent: int, ttl: int) -> None:
+@given(st.integers(2, 5), st.integers(2, 5), st.randoms(use_true_random=False))
+def test_what_lies_before_a_silent_peer_is_not_lost(silent: int, ttl: int, rng: random.Random) -> None:
     """A node nearer to the origin waits longer. Names come all at once, and all of them come."""
-    network = Network(LINE)
+    network = Network(LINE, phases_s=[rng.random() for _ in range(6)])
     network.nodes[silent].is_silent = True
     _, question = network.ask(ListRequest(b"", 0, 0, ttl))
     network.run()

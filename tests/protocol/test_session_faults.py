@@ -87,6 +87,19 @@ def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) ->
     assert a.output() == []
 
 
+@pytest.mark.parametrize("theirs", range(6))
+@ALL_REQUESTS
+def test_a_request_that_crossed_ours_is_concluded(request_: Request, theirs: int) -> None:
+    """Both sides forward the same request. With a ttl of one less it may be ours, sent back."""
+    a, _ = pair(LEGACY)
+    mine = a.ask(request_._replace(ttl=4), 0)
+    a.output()
+    crossed = mine.request._replace(ttl=theirs)
+    assert a.receive(encode_message(crossed, LEGACY), 0) == []
+    assert len(a.output()) == (theirs != 3)
+    assert a.asked == {mine.request.request_id: mine}
+
+
 @ALL_REQUESTS
 def test_cancelling_what_is_not_known(request_: Request) -> None:
     a, b = pair()

@@ -6,9 +6,10 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cablestore import LEGACY, Dialect
+from cablestore.peers.core import _FORWARDS_TICK_S as TICK_S
 from cablestore.peers.relay import Loops, Route
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
@@ -35,6 +36,7 @@ from cablestore.protocol.message import (
     decode_message,
     encode_message,
 )
+from cablestore.protocol.recognition import REQUESTS, Greeter
 from cablestore.protocol.session import Session
 
 ORIGIN = 0
@@ -104,9 +106,10 @@ class Unlooked:
 class Node:
     """Host with its posts, hashes and names, and a session with each neighbour."""
 
-    def __init__(self, network: Network, number: int, count: int) -> None:
+    def __init__(self, network: Network, number: int, count: int, phase_s: float) -> None:
         self.network = network
         self.number = number
+        self.phase_s = phase_s
         self.posts = {hash_of(number, at): post_of(number, at) for at in range(count)}
         self.names = [f"channel {number}"]
         self.sessions: dict[int, Session] = {}
@@ -117,6 +120,13 @@ class Node:
         self.questions: dict[Exchange, Question] = {}
         self.asked = 0
         self.is_silent = False
+
+    def next_look_s(self) -> float | None:
+        """Return when it notices that an answer is late, None if it waits for none."""
+        asked = [exchange for session in self.sessions.values() for exchange in session.asked.values()]
+        deadlines = [exchange.deadline_s for exchange in asked if exchange.deadline_s is not None]
+        ticks = (min(deadlines) - self.phase_s) / TICK_S if deadlines else 0
+        return self.phase_s + math.ceil(ticks) * TICK_S if deadlines else None
 
     def take(self, session: Session, events: Iterable[Event]) -> None:
         for event in events:
@@ -185,7 +195,10 @@ class Network:
         posts: int = 1,
         dialects: dict[int, Dialect] | None = None,
         rng: random.Random | None = None,
+        greets: bool = False,
+        phases_s: Sequence[float] = (0.0,),
     ) -> None:
+        """With `greets` all recognise each other. Nodes look at the time at these phases of a tick, in turn."""
         self.now_s = 0.0
         self.violations: list[Violation] = []
         self.log: list[tuple[int, int, Message]] = []
@@ -193,6 +206,7 @@ class Network:
         self.nodes: dict[int, Node] = {}
         self.edges = set(edges)
         self._wires: dict[tuple[int, int], deque[bytes]] = {}
+        self._phases_s = itertools.cycle(phases_s)
         numbers = itertools.count(1)
         dialects = dialects or {}
 
@@ -201,14 +215,18 @@ class Network:
 
         for one, other in sorted(self.edges):
             for end in (one, other):
-                self.nodes.setdefault(end, Node(self, end, posts))
+                if end not in self.nodes:
+                    self.nodes[end] = Node(self, end, posts, next(self._phases_s))
             for end, far in ((one, other), (other, one)):
                 dialect = dialects.get(one, dialects.get(other, LEGACY))
                 session = self.nodes[end].sessions[far] = Session(dialect, new_id)
                 self._wires[end, far] = deque()
-                # They have spoken before: a message that means nothing.
-                word = CancelRequest(new_id(dialect.request_id_size_bytes), new_id(dialect.request_id_size_bytes))
-                assert session.receive(encode_message(word, dialect), 0) == []
+                # They have spoken before: messages that mean nothing.
+                size_bytes, ids = dialect.request_id_size_bytes, Greeter(new_id)
+                for _ in range(REQUESTS if greets else 1):
+                    word = CancelRequest(ids(size_bytes), new_id(size_bytes))
+                    assert session.receive(encode_message(word, dialect), 0) == []
+                assert session.is_cablestore == greets
 
     def ask(self, request: Request, via: int = 1) -> tuple[Exchange, Question]:
         origin = self.nodes[ORIGIN]
@@ -241,20 +259,17 @@ class Network:
             assert steps < 5_000, "it goes on for ever"
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; nodes look at it ten times a second."""
+        """Let time pass. Each node looks at it in its own ticks."""
         end_s = self.now_s + seconds
-        while True:
-            sessions = [session for node in self.nodes.values() for session in node.sessions.values()]
-            asked = [exchange for session in sessions for exchange in session.asked.values()]
-            deadlines = [exchange.deadline_s for exchange in asked if exchange.deadline_s is not None]
-            if not deadlines or min(deadlines) > end_s:
-                self.now_s = end_s
-                return
-            self.now_s = math.ceil(min(deadlines) * 10) / 10
-            for node in self.nodes.values():
+        while due := {node: at_s for node in self.nodes.values() if (at_s := node.next_look_s()) is not None}:
+            if min(due.values()) > end_s:
+                break
+            self.now_s = max(self.now_s, min(due.values()))
+            for node in [node for node, at_s in due.items() if at_s <= self.now_s]:
                 for session in node.sessions.values():
                     node.take(session, session.expire(self.now_s))
             self.run()
+        self.now_s = end_s
 
     def cut(self, one: int, other: int) -> None:
         """Lose a connection."""
