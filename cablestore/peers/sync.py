@@ -312,7 +312,7 @@ class PeerSync:
             self._quiet.add(channel)
         state = self._ask(StateRequest(b"", channel, int(is_live)))
         await self._history(channel)
-        if is_live:
+        if is_live and channel in self._followed:  # it may have been dropped by now
             self._ask(TimeRangeRequest(b"", channel, self._window_start_ms(), 0, 0))
         else:
             await state.done
@@ -382,9 +382,9 @@ class PeerSync:
                 self._context.marks.put(self._peer_name(), channel, mark)
 
     async def _pages(self, channel: str, start_ms: int, end_ms: int) -> bool:
-        """Ask for page after page. Returns whether the last one was reached."""
+        """Ask for page after page, until the channel is dropped. Returns whether the last one was reached."""
         page = Paging(start_ms, end_ms, self._context.settings.page_hashes)
-        while True:
+        while channel in self._followed:
             request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
             answer = self._ask(request, is_offered=not page.limit)
             step = await answer.done
@@ -397,6 +397,7 @@ class PeerSync:
             if page.is_last(len(hashes)):
                 return True
             page.turn(hashes, *await self._ends_ms(hashes))
+        return False
 
     async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
         """Return the times of the first and the last post of a page whose times are known."""

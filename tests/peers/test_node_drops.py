@@ -16,9 +16,11 @@ from cablestore import CableStore, Post
 from cablestore.moderation import UserRole
 from cablestore.peers import Address
 from cablestore.protocol.message import (
+    CancelRequest,
     HashResponse,
     ListRequest,
     ListResponse,
+    Message,
     ModerationRequest,
     PostRequest,
     PostResponse,
@@ -116,6 +118,7 @@ async def test_a_dropped_channel_is_asked_of_nobody_until_it_is_undropped() -> N
     store.moderation.drop(channel="elsewhere")
     async with raw_listener(Keeper, posts=posts) as (address, keepers), network(store) as net:
         await net.nodes[0].connect(address)
+        await until(lambda: keepers)
         [keeper] = keepers
         await until(lambda: [m for m in keeper.asked(TimeRangeRequest) if m.is_live])
         assert {m.channel for m in keeper.asked(TimeRangeRequest)} == {"default"}
@@ -151,6 +154,34 @@ async def test_a_channel_that_is_dropped_while_it_is_followed() -> None:
         one.moderation.undrop(channel="elsewhere")
         await until(lambda: all(has(one, late)) and all(has(other, late)))
     source.close()
+
+
+class Late(Keeper):
+    """Peer that says nothing of the history of a channel."""
+
+    def answer(self, message: Message) -> None:
+        if getattr(message, "channel", "") != "elsewhere":
+            super().answer(message)
+
+
+@on_loop
+async def test_a_channel_that_is_dropped_before_its_history_came_is_not_followed() -> None:
+    store = store_of("one")
+    async with raw_listener(Late, posts=written()) as (address, keepers), network(store) as net:
+        await net.nodes[0].connect(address)
+        await until(lambda: keepers)
+        [keeper] = keepers
+
+        def asked(channel: str) -> list[TimeRangeRequest]:
+            return [message for message in keeper.asked(TimeRangeRequest) if message.channel == channel]
+
+        await until(lambda: asked("elsewhere"))
+        [history] = asked("elsewhere")
+        store.moderation.drop(channel="elsewhere")
+        await until(lambda: history.request_id in [message.cancel_id for message in keeper.asked(CancelRequest)])
+        store.ingest([ANN.text("third", "a channel that is followed later").raw])
+        await until(lambda: [message for message in asked("third") if message.is_live])
+        assert asked("elsewhere") == [history]
 
 
 @on_loop
