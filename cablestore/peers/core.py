@@ -111,6 +111,7 @@ class NodeCore:
         )
         await context.restrictions.read()
         self._run(self._tick())
+        self._run(self._expire_forwards())
         self._run(self.sync.look_at_channels())
         self.has_started = True
 
@@ -163,13 +164,16 @@ class NodeCore:
         if not task.cancelled() and task.exception() is not None and not self._is_stopping:
             self.log.error("a task failed", exc_info=task.exception())
 
+    async def _expire_forwards(self) -> None:
+        while True:
+            await asyncio.sleep(_FORWARDS_TICK_S)
+            for connection in list(self.connections) if self._routes_of_forwarded else ():
+                connection.expire(self.context.loop.time())
+
     async def _tick(self) -> None:
         while True:
-            for _ in range(round(_TICK_S / _FORWARDS_TICK_S)):
-                await asyncio.sleep(_FORWARDS_TICK_S)
-                now_s = self.context.loop.time()
-                for connection in self.connections if self._routes_of_forwarded else ():
-                    connection.expire(now_s)
+            await asyncio.sleep(_TICK_S)
+            now_s = self.context.loop.time()
             for link in (*self.connections, *self.reconcile_port.links):
                 link.tick(now_s)
             self._disconnect_slowest()

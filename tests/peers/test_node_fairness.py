@@ -97,10 +97,8 @@ async def flood_without_end(peer: ByHand, kind: str) -> None:
 @asynccontextmanager
 async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connection]:
     """Yield a peer that asks for all it can get, as the node knows it."""
-    before = node.connections.copy()
     peer = await ByHand.connect(address)  # type: ignore[arg-type]
-    await until(lambda: len(node.connections) > len(before))
-    [known] = [each for each in node.connections if each not in before]
+    known = await peer.known_to(node)
     work = asyncio.ensure_future((flood_without_end if kind in FLOODS else ask_without_end)(peer, kind))
     try:
         yield known

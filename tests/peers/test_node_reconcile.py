@@ -47,7 +47,10 @@ async def test_two_nodes_become_equal(over_cable: bool, key: bytes | None, diale
     async with two_nodes(*stores, key=key, over_cable=over_cable) as (one, other, address):
         report = await once(other, address, over_cable=over_cable)
         await until(lambda: are_alike(one, other))
-        assert (report.posts_received, report.posts_sent) == (681, 702)
+        # Beside Cable, the peer may have asked for a few posts of the state before the reconciliation began.
+        least_sent = 702 if not over_cable else 690
+        assert report.posts_received == 681
+        assert least_sent <= report.posts_sent <= 702
         assert (report.talks, report.refused, report.missing, report.unasked, report.unstored) == (1, 0, 0, 0, 0)
         again = await once(other, address, over_cable=over_cable)
         assert (again.posts_received, again.posts_sent, again.rounds) == (0, 0, 1)
@@ -272,10 +275,10 @@ async def test_talks_at_a_time_have_a_limit() -> None:
         with pytest.raises(PeerRefusedError, match="1 reconciliations are under way") as error:
             await once(other, address)
         assert error.value.reason == "busy"
+        assert await reader.read(5)
         writer.close()
         await until(lambda: not len(one._core.reconciler))
         assert (await once(third, address)).talks == 1
-        assert await reader.read(5)
 
 
 @on_loop

@@ -130,11 +130,8 @@ def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pyt
             await until(lambda: gate.waiting)
             for _ in range(20):
                 await (await ByHand.connect(address, cabal_key=CABAL_KEY)).close()
-            await until(lambda: len(node.connections) == 1)
-            [served] = node.connections
             silent = await ByHand.connect(address)
-            await until(lambda: len(node.connections) == 2)
-            [link] = node.connections - {served}
+            link = await silent.known_to(node)
             link.began_s -= LIMIT_S
             assert await silent.is_ended()
             await until(lambda: len(node.connections) == 1)

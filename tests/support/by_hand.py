@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, ParamSpec
 
 from clock import StandingLoop
-from peering import HOST, memory, run
+from peering import HOST, memory, run, until
 from people import ANN, START_MS
 from waiting import LIMIT_S
 
@@ -245,6 +245,13 @@ class ByHand:
         found = [digest for part in parts if isinstance(part, HashResponse) for digest in part.hashes]
         assert not limit or len(found) <= limit
         return found
+
+    async def known_to(self, node: Node) -> Connection:
+        """Return this peer's connection as a node has it, once the node has accepted it."""
+        own = self.writer.get_extra_info("sockname")
+        await until(lambda: own in [each.ends[1] for each in node.connections])
+        [connection] = [each for each in node.connections if each.ends[1] == own]
+        return connection
 
     async def is_ended(self, within_s: float = LIMIT_S) -> bool:
         """Tell whether the node ends the connection. What comes before that is thrown away."""
