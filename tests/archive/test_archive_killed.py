@@ -124,9 +124,9 @@ def test_killed_while_archives_are_made(made: Made, tmp_path: Path, kills: int) 
     whole = bytes_of(made.folder, made.community)
     rng = random.Random(kills)
     store = shutil.copytree(made.store, tmp_path / "control")
-    killed = 0
+    killed, tries = 0, itertools.count()
     while killed < kills:
-        files = ArchiveFolder(tmp_path / f"made-{killed}" / made.community)
+        files = ArchiveFolder(tmp_path / f"made-{next(tries)}" / made.community)
         command = ("create", files.path.parent, "--cabal-key", CABAL_KEY)
         before = b""
         for _ in interrupted(command, store, files.data_size_bytes, len(whole[0]), rng):
@@ -187,10 +187,11 @@ def assert_whole_weeks(member: Path, made: Made) -> None:
 def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
     """Each archive counts as a whole or not at all."""
     rng = random.Random(kills)
-    killed = 0
+    killed, tries = 0, itertools.count()
     while killed < kills:
-        member = a_member(tmp_path / f"member-{killed}")
-        folder = shutil.copytree(made.folder, tmp_path / f"made-{killed}")
+        number = next(tries)
+        member = a_member(tmp_path / f"member-{number}")
+        folder = shutil.copytree(made.folder, tmp_path / f"made-{number}")
         command = ("import", folder, *made.of_member)
         for _ in interrupted(command, member, partial(archives_told, member), WEEKS // 2, rng):
             killed += 1
