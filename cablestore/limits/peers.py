@@ -68,7 +68,11 @@ MAX_CONTROL_REQUEST_SIZE_BYTES: Final = 4_194_304
 escaped."""
 
 RELAY_TIMEOUT_S: Final = 5.0
-"""Seconds that a forwarded request waits for each further part of the answer."""
+"""Seconds that a forwarded request waits for each further part of the answer, at the last node that it reaches."""
+
+RELAY_STEP_S: Final = 0.625
+"""Seconds that a forwarded request waits longer at each node nearer to the first to ask. With the highest ttl it still
+waits for less than ANSWER_TIMEOUT_S."""
 
 ROUTES_REMEMBERED: Final = 65_536
 """Ids of requests, kept to recognise one that returns on another route: minutes of a busy node."""

@@ -38,9 +38,8 @@ from cablestore.protocol.session import Session
 from cablestore.store.store import CableStore
 
 _TICK_S: Final = 1.0
-_FORWARDS_TICK_S: Final = 0.25
-"""How often forwarded requests are looked at: less than half of the time by which a node nearer to the origin waits
-longer for an answer (`Route.forward`)."""
+_FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
+"""How often forwarded requests are looked at. Half of the step is left for the way of the answer."""
 _GRACE_LOOK_S: Final = 0.01
 """How often a node that stops looks whether peers have asked for what they were told of."""
 _ROWS_PER_FORWARD: Final = 20

@@ -71,7 +71,7 @@ class Route:
         if self.origin.is_spared and cable_js.bearable(request) is None:
             return  # no answer could be passed on
         # A node nearer to the first to ask waits longer. Otherwise it would give up just before the answer comes.
-        timeout_s = limits.RELAY_TIMEOUT_S * (7 + ttl) / 8
+        timeout_s = limits.RELAY_TIMEOUT_S + limits.RELAY_STEP_S * (ttl - 1)
         for session in sessions:
             said = cable_js.bearable(request) if session.is_spared else request
             if session is not self.origin and said is not None and self._may_ask(session, said):

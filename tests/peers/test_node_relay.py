@@ -146,11 +146,13 @@ def test_cancel_travels() -> None:
         async with nodes("line") as (net, _):
             peer, end = await client(net, 0), await client(net, 4)
             asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
-            await until(lambda: end.asked(TimeRangeRequest) and len(peer.hashes(asked)) == 5)
+
+            def forwarded() -> list[bytes]:
+                return [request.request_id for request in end.asked(TimeRangeRequest) if request.channel == CHANNEL]
+
+            await until(lambda: forwarded() and len(peer.hashes(asked)) == 5)
             assert live(net) == [1] * 5
-            assert [request.request_id for request in end.asked(TimeRangeRequest) if request.channel == CHANNEL] == [
-                asked
-            ]
+            assert forwarded() == [asked]
             peer.say(CancelRequest(b"\xffcan", asked))
             await until(lambda: live(net) == [0] * 5)
             await until(lambda: asked in [cancel.cancel_id for cancel in end.asked(CancelRequest)])

@@ -98,8 +98,7 @@ def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
     (forwarded,) = network.nodes[1].sessions[2].asked.values()
     assert forwarded.deadline_s is not None
     assert limits.RELAY_TIMEOUT_S <= forwarded.deadline_s < limits.ANSWER_TIMEOUT_S
-    following = limits.RELAY_TIMEOUT_S / 8
-    assert (forwarded.deadline_s - limits.RELAY_TIMEOUT_S) / following == pytest.approx(ttl - 1)
+    assert (forwarded.deadline_s - limits.RELAY_TIMEOUT_S) / limits.RELAY_STEP_S == pytest.approx(ttl - 1)
 
 
 @given(st.integers(0, MAX_VARINT), st.integers(0, MAX_VARINT))

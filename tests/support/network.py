@@ -125,8 +125,9 @@ class Node:
         """Return when it notices that an answer is late, None if it waits for none."""
         asked = [exchange for session in self.sessions.values() for exchange in session.asked.values()]
         deadlines = [exchange.deadline_s for exchange in asked if exchange.deadline_s is not None]
-        ticks = (min(deadlines) - self.phase_s) / TICK_S if deadlines else 0
-        return self.phase_s + math.ceil(ticks) * TICK_S if deadlines else None
+        if not deadlines:
+            return None
+        return self.phase_s + math.ceil((min(deadlines) - self.phase_s) / TICK_S) * TICK_S
 
     def take(self, session: Session, events: Iterable[Event]) -> None:
         for event in events:

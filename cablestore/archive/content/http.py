@@ -1,4 +1,4 @@
-"""HTTP for the content endpoint: connections that accept requests of Codex' clients, their faults, and host names.
+"""What the content endpoint needs of HTTP beyond aiohttp: Codex' doubled headers, a quiet log, its host names.
 
 Codex' Python client sends two headers Content-Type, that of its caller and its own. aiohttp answers 400 to such a
 request before a handler is called, in C code that has no option for it. The Python parser of aiohttp behaves the same
@@ -60,8 +60,8 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
     return connection
 
 
-def _is_own_fault(record: logging.LogRecord) -> bool:
-    """Tell whether aiohttp reports more than a client's fault. A client's fault gets one line instead of a traceback."""
+def _log_client_fault_in_a_line(record: logging.LogRecord) -> bool:
+    """Replace the traceback of what a client did wrong by a line. Returns whether the record is to be logged as it is."""
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, ConnectionError | HttpProcessingError):
         return True
@@ -72,7 +72,7 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
 def error_log() -> logging.Logger:
     """Return the log for aiohttp's errors: tracebacks for faults of ours alone."""
     log = _LOG.getChild("http")
-    log.addFilter(_is_own_fault)
+    log.addFilter(_log_client_fault_in_a_line)
     return log
 
 
