@@ -5,6 +5,7 @@ All of it is local rows, so a drop leaves no tombstone, and no peer is told of o
     !local!drop!user!<pubkey>     -> msgpack [act, spared or nil, until_ms or nil, place or nil]
     !local!drop!channel!<channel> -> the same
     !local!drop!post!<hash>       -> the same
+    !local!swept!                 -> empty; there if there are drops and the posts of all of them are removed
     !local!undrop!                -> place up to which the remembered posts were compared with the drops
     !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, whether it was held]
     !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED
+from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED, SWEPT
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
@@ -114,7 +115,12 @@ class AppliedDrops:
 
     @classmethod
     def under_way(cls, reader: Reader) -> Self:
-        """Return the drops whose posts are not all removed yet: what reads and answers must leave out themselves."""
+        """Return the drops whose posts are not all removed yet: what reads and answers must leave out themselves.
+
+        Each answer asks this, so a store with many drops must not read all of them.
+        """
+        if reader.local(SWEPT, b"") is not None:
+            return cls()
         return cls.of_rows({key: drop for key, drop in stored_drops(reader) if drop.place is not None})
 
 

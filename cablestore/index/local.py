@@ -23,6 +23,9 @@ What other stores say about such a post no longer counts, and the post is not re
 DROP: Final = b"drop"
 """Drops that apply: what is dropped -> by which act, and how far its posts are removed (`cablestore.index.drops`)."""
 
+SWEPT: Final = b"swept"
+"""Present if there are drops and the posts of all of them are removed."""
+
 UNDROP: Final = b"undrop"
 """Where the comparison of the remembered posts with the drops continues, if one is under way."""
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cablestore.errors import MissingViewError, ModerationError
 from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
-from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, UNDROP
+from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, SWEPT, UNDROP
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
@@ -71,8 +71,9 @@ class Judge:
         if self.judgement is not None and self.judgement.must_be_stored:
             with suppress(MissingViewError), engine.transaction() as transaction:  # a store may be open to be read only
                 self._store_drops(transaction)
-        if self.judgement is not None and self.judgement.is_sweeping:
+        if self.judgement is not None:
             with suppress(MissingViewError), engine.transaction() as transaction:
+                self._note_swept(transaction, self.judgement)
                 self.sweep_batch(transaction)
 
     # --- reading -------------------------------------------------------------------------------
@@ -102,6 +103,11 @@ class Judge:
             judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
             plan.set_local(JUDGED, b"", judgement.own_key, noted=noted)
             self._write(transaction, self._finished(plan, replace(judgement, must_be_stored=False)), sync=False)
+
+    def _note_swept(self, transaction: Transaction, judgement: Judgement) -> None:
+        """Make the row about finished removals true: versions up to 0.12.0 know no such row."""
+        if (transaction.reader.local(SWEPT, b"") is not None) is not judgement.is_swept:
+            self._write(transaction, self._finished(transaction.plan(), replace(judgement)), sync=False)
 
     # --- posts that come -----------------------------------------------------------------------
 
@@ -158,6 +164,8 @@ class Judge:
             self.sweep_batch(transaction, sync=sync)
 
     def _finished(self, plan: Plan, judgement: Judgement | None) -> FinishedPlan:
+        if judgement is not None and judgement is not self.judgement:
+            plan.set_local(SWEPT, b"", b"" if judgement.is_swept else None)
         naming = self._attention.note(plan)
         note_discarded(plan)
         return FinishedPlan(plan.finish(), judgement, naming)

@@ -61,6 +61,11 @@ class Judgement:
         """Whether posts must still be removed, or remembered ones compared."""
         return self.is_comparing or any(drop.place is not None for drop in self.drops.values())
 
+    @property
+    def is_swept(self) -> bool:
+        """Whether there are drops and the posts of all of them are removed."""
+        return bool(self.drops) and all(drop.place is None for drop in self.drops.values())
+
     def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return why a post is not stored, and the act that this follows from; None if it may be stored."""
         act = self.dropping(post)

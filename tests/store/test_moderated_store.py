@@ -6,19 +6,23 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from people import ANN, BOB, CYD, START_MS, Person, raws
 
-from cablestore import Block, CableStore, Info, Message, Moderation, Post, Role, Unblock, Verdict, limits
+from cablestore import LEGACY, Block, CableStore, Info, Message, Moderation, Post, Role, Unblock, Verdict, limits
 from cablestore.errors import InvalidPostError, ModerationError
+from cablestore.index import drops
 from cablestore.index.folder import Folder
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.local import DROPPED_HEAD, local_key
+from cablestore.index.local import DROP, DROPPED_HEAD, SWEPT, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.reader import Reader
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol.body import LOCAL_ONLY
+from cablestore.protocol.keys import after_prefix
 from cablestore.store import ClosedStore, answers
 
 NOW_MS = START_MS + 100_000_000
@@ -266,6 +270,7 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
         assert list(answers.post_request(snapshot.reader, [post.hash for post in posts])) == [posts[-1].raw]
         assert list(answers.channel_time_range(snapshot.reader, "c", 0, 0)) == [posts[-1].hash]
         assert set(answers.channel_state(snapshot.reader, "c")) == set()
+        assert snapshot.reader.local(SWEPT, b"") is None
     assert texts(store.messages("c", hidden="show").messages) == ["text 25"]
     assert [channel.members for channel in store.channels()] == [1, 1]
     assert [user.public_key for user in store.members("c")] == [CYD.key]
@@ -284,6 +289,57 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     store.moderation.undrop(users=[BOB.key])
     store.moderation.sweep()
     assert len(wanted(store, *posts)) == 25
+
+
+def test_an_answer_reads_no_drops_that_are_swept(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, *others = [person.text("c", "hello") for person in (CYD, BOB, DAN)]
+    told(store, kept, *others)
+    for person in (BOB, DAN):
+        store.moderation.drop(users=[person.key])
+        store.moderation.sweep()
+    read: list[Reader] = []
+    stored = drops.stored_drops
+
+    def counted(reader: Reader) -> Iterator[tuple[bytes, drops.Drop]]:
+        read.append(reader)
+        return stored(reader)
+
+    monkeypatch.setattr(drops, "stored_drops", counted)
+    with store.snapshot() as snapshot:
+        assert list(answers.channel_time_range(snapshot.reader, "c", 0, 0)) == [kept.hash]
+        assert list(answers.post_request(snapshot.reader, [post.hash for post in (kept, *others)])) == [kept.raw]
+        assert not read
+        assert len(list(stored(snapshot.reader))) == 2
+    store.moderation.undrop(users=[BOB.key, DAN.key])
+    with store.snapshot() as snapshot:
+        assert list(answers.channel_time_range(snapshot.reader, "c", 0, 0)) == [kept.hash]
+    assert read
+
+
+@pytest.mark.parametrize("is_swept", [True, False])
+def test_a_store_that_does_not_say_truly_what_is_swept_says_so_when_opened(tmp_path: Path, is_swept: bool) -> None:
+    path, swept = tmp_path / "s", local_key(SWEPT)
+    with own(path) as store:
+        told(store, *chain(BOB, CYD))
+        store.moderation.drop(users=[BOB.key])
+        store.moderation.sweep()
+    folder = Folder.open(path, create=False, dialect=None)
+    with closing(folder), closing(LevelDB(folder.database_path)) as database:
+        rows = dict(database.live().scan(local_key(DROP), after_prefix(local_key(DROP))))
+        assert len(rows) == 1
+        if is_swept:  # as a version up to 0.12.0 leaves it
+            database.write({swept: None}, sync=True)
+        else:  # such a version began a further removal
+            drop = next(drop for _, drop in drops.stored_drops(Reader(database.live(), LEGACY)))
+            database.write({key: drops.encode_drop(replace(drop, place=b"")) for key in rows}, sync=True)
+    with own(path) as store:
+        store.moderation.sweep()
+        with store.snapshot() as snapshot:
+            assert snapshot.reader.get(swept) == b""
+        store.moderation.undrop(users=[BOB.key])
+        with store.snapshot() as snapshot:
+            assert snapshot.reader.get(swept) is None
+        assert_clean(store)
 
 
 def test_refused_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
