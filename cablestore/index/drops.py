@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED, SWEPT
+from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
@@ -115,12 +115,7 @@ class AppliedDrops:
 
     @classmethod
     def under_way(cls, reader: Reader) -> Self:
-        """Return the drops whose posts are not all removed yet: what reads and answers must leave out themselves.
-
-        Each answer asks this, so a store with many drops must not read all of them.
-        """
-        if reader.local(SWEPT, b"") is not None:
-            return cls()
+        """Return the drops whose posts are not all removed yet: what reads and answers must leave out themselves."""
         return cls.of_rows({key: drop for key, drop in stored_drops(reader) if drop.place is not None})
 
 

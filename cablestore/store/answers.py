@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from cablestore.index.drops import AppliedDrops, is_dropped_channel
-from cablestore.index.local import DROPPED
+from cablestore.index.local import DROPPED, SWEPT
 from cablestore.index.reader import Reader, data_key
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import BLOCK, MODERATION_TYPES, UNBLOCK
@@ -29,7 +29,7 @@ _ROWS_AT_ONCE: Final = 1000
 
 def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the bytes of the requested posts that are stored, in the order of the request (wire.md 6.3.2.1)."""
-    going = AppliedDrops.under_way(reader)
+    going = _going(reader)
     for digest in hashes:
         raw = reader.get(data_key(digest.hex().encode()))
         if raw is not None and not (going and _is_going(reader, going, digest)):
@@ -38,8 +38,13 @@ def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
 
 def _staying(reader: Reader, hashes: Iterator[bytes]) -> Iterator[bytes]:
     """Return the hashes without those of dropped posts that are not removed yet."""
-    going = AppliedDrops.under_way(reader)
+    going = _going(reader)
     return (digest for digest in hashes if not _is_going(reader, going, digest)) if going else hashes
+
+
+def _going(reader: Reader) -> AppliedDrops:
+    """Return the drops whose posts are not all removed yet. There may be many others, so those are not read."""
+    return AppliedDrops() if reader.local(SWEPT, b"") is not None else AppliedDrops.under_way(reader)
 
 
 def _is_going(reader: Reader, going: AppliedDrops, digest: bytes) -> bool:

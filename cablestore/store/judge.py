@@ -73,8 +73,8 @@ class Judge:
                 self._store_drops(transaction)
         if self.judgement is not None:
             with suppress(MissingViewError), engine.transaction() as transaction:
-                self._note_swept(transaction, self.judgement)
-                self.sweep_batch(transaction)
+                if self.sweep_batch(transaction) == 0:
+                    self._note_swept(transaction, self.judgement)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Judge:
     def _note_swept(self, transaction: Transaction, judgement: Judgement) -> None:
         """Make the row about finished removals true: versions up to 0.12.0 know no such row."""
         if (transaction.reader.local(SWEPT, b"") is not None) is not judgement.is_swept:
-            self._write(transaction, self._finished(transaction.plan(), replace(judgement)), sync=False)
+            self._write(transaction, self._finished(transaction.plan(), judgement), sync=False)
 
     # --- posts that come -----------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Judge:
             self.sweep_batch(transaction, sync=sync)
 
     def _finished(self, plan: Plan, judgement: Judgement | None) -> FinishedPlan:
-        if judgement is not None and judgement is not self.judgement:
+        if judgement is not None:
             plan.set_local(SWEPT, b"", b"" if judgement.is_swept else None)
         naming = self._attention.note(plan)
         note_discarded(plan)

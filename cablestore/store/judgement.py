@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from cablestore.errors import CorruptStoreError
@@ -40,7 +41,7 @@ class HeldHere(StoredActs):
         yield from (consent for consent in remembered_consents(self._rows, user) if consent.hash not in known)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that it can keep what is asked of it for each channel and each write
 class Judgement:
     """Decisions, and what goes with them. It never changes."""
 
@@ -59,12 +60,16 @@ class Judgement:
     @property
     def is_sweeping(self) -> bool:
         """Whether posts must still be removed, or remembered ones compared."""
-        return self.is_comparing or any(drop.place is not None for drop in self.drops.values())
+        return self.is_comparing or self._is_removing
 
     @property
     def is_swept(self) -> bool:
         """Whether there are drops and the posts of all of them are removed."""
-        return bool(self.drops) and all(drop.place is None for drop in self.drops.values())
+        return bool(self.drops) and not self._is_removing
+
+    @cached_property
+    def _is_removing(self) -> bool:
+        return any(drop.place is not None for drop in self.drops.values())
 
     def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return why a post is not stored, and the act that this follows from; None if it may be stored."""

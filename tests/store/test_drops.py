@@ -1,0 +1,410 @@
+"""Drops in a store: posts that moderation removes go, stay away and come back, whichever database takes over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moderated import (
+    DAN,
+    NOW_MS,
+    assert_clean,
+    chain,
+    given,
+    is_sweeping,
+    own,
+    says_swept,
+    texts,
+    told,
+    wanted,
+    write,
+)
+from moderating import decide
+from people import ANN, BOB, CYD
+
+from cablestore import Block, CableStore, Info, Moderation, Role, Verdict, limits
+from cablestore.errors import ModerationError
+from cablestore.index import drops
+from cablestore.index.folder import Folder
+from cablestore.index.local import DROPPED_HEAD, SWEPT, local_key
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.reader import Reader
+from cablestore.moderation import Action, UserRole
+from cablestore.store import ClosedStore, answers
+from cablestore.store.judgement import Judgement
+
+
+@pytest.fixture
+def store() -> Iterator[CableStore]:
+    with own() as opened:
+        yield opened
+        assert_clean(opened)
+
+
+def local_keys(store: CableStore) -> list[bytes]:
+    with store.snapshot() as snapshot:
+        return [key for key, _ in snapshot.reader.prefix(LOCAL_PREFIX)]
+
+
+@pytest.mark.parametrize("what", ["user", "channel", "posts"])
+def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) -> None:
+    posts = chain(CYD, BOB, CYD, BOB)
+    told(store, *posts)
+    mine = [posts[1], posts[3]] if what != "channel" else posts
+    arguments = {
+        "user": {"users": [BOB.key]},
+        "channel": {"channel": "c"},
+        "posts": {"posts": [post.hash for post in mine]},
+    }[what]
+    heads = store.heads("c")
+    effect = store.moderation.drop(**arguments)  # type: ignore[arg-type] # three kinds of arguments
+    assert effect.dropped_posts == len(mine)
+    assert not is_sweeping(store)
+    assert_clean(store)
+    for post in mine:
+        assert store.post(post.hash) is None
+        assert store.links(post.hash) == post.links
+    assert wanted(store, *posts) == []
+    assert given(store, *mine) == []
+    assert told(store, *mine) == [Verdict.DROPPED] * len(mine)
+    assert store.heads("c") == heads
+    assert list(store.missing("c")) == []
+    assert not list(store.snapshot().reader.tombstones())
+    left = [] if what == "channel" else ["text 2", "text 0"]
+    assert texts(store.messages("c", hidden="show").messages) == left
+    assert [channel.name for channel in store.channels()] == ([] if what == "channel" else ["c"])
+    assert [user.public_key for user in store.members("c")] == (
+        {"user": [CYD.key], "channel": [], "posts": [CYD.key]}[what]
+    )
+    digest = store.dump_digest()
+    store.rebuild()
+    assert store.dump_digest() == digest
+    assert wanted(store, *posts) == []
+    store.moderation.undrop(**arguments)  # type: ignore[arg-type]
+    assert wanted(store, *mine) == [post.hash for post in mine]
+    assert told(store, *mine) == [Verdict.ACCEPTED] * len(mine)
+    assert store.heads("c") == heads
+    assert [key for key in local_keys(store) if b"dropped" in key] == []
+
+
+def test_moderation_posts_and_deletions_stay_in_a_dropped_channel(store: CableStore) -> None:
+    text, doomed = BOB.text("c", "x"), BOB.text("c", "y")
+    deletion = BOB.delete(doomed)
+    act = BOB.post(Moderation("", 0, "c", (CYD.key,), Action.HIDE_USER))
+    told(store, text, doomed, deletion, act)
+    store.moderation.drop(channel="c")
+    assert store.post(text.hash) is None
+    assert store.post(deletion.hash) == deletion
+    assert store.post(act.hash) == act
+    late = BOB.delete(text)
+    assert told(store, late, BOB.post(Role("", 0, "c", CYD.key, 1))) == [Verdict.ACCEPTED] * 2
+    store.moderation.undrop(channel="c")
+    assert told(store, text, doomed) == [Verdict.DELETED] * 2
+    assert wanted(store, text, doomed) == []
+
+
+def test_an_admins_drop_hides_own_posts_and_keeps_them(store: CableStore) -> None:
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+    mine = store.text("c", "mine")
+    others = CYD.text("c", "theirs")
+    told(store, others, BOB.post(Moderation("gone", 0, "c", (), Action.DROP_CHANNEL), at=NOW_MS + 50))
+    assert store.post(others.hash) is None
+    assert store.post(mine.hash) == mine
+    assert texts(store.messages("c").messages) == []
+    (message,) = store.messages("c", hidden="show").messages
+    assert (message.text, message.hidden_by and message.hidden_by.reason) == ("mine", "gone")
+    assert list(store.channels()) == []
+    with store.snapshot() as snapshot:
+        assert list(answers.channel_list(snapshot.reader)) == []
+
+
+def test_an_unblock_that_keeps_the_drop_lets_new_posts_in(store: CableStore) -> None:
+    old = BOB.text("c", "old")
+    told(store, old)
+    store.moderation.block([BOB.key], drop=True)
+    assert told(store, old) == [Verdict.DROPPED]
+    effect = store.moderation.unblock([BOB.key])
+    assert [(change.what, change.after) for change in effect.changes] == [("blocked", False)]
+    assert told(store, old, BOB.text("c", "new", at=NOW_MS + 1000)) == [Verdict.DROPPED, Verdict.ACCEPTED]
+    assert texts(store.messages("c").messages) == ["new"]
+    store.moderation.unblock([BOB.key], undrop=True)
+    assert told(store, old) == [Verdict.ACCEPTED]
+
+
+def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    posts = chain(*[BOB] * 25, CYD)
+    told(store, *posts, BOB.topic("c", "bob's"), CYD.topic("d", "x"))
+    monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 4)
+    store.moderation.drop(users=[BOB.key])
+    assert is_sweeping(store)
+    with store.snapshot() as snapshot:
+        going = [post for post in posts if snapshot.reader.post(post.hash) is not None and post.author == BOB.key]
+        assert len(going) > 10
+        assert list(answers.post_request(snapshot.reader, [post.hash for post in posts])) == [posts[-1].raw]
+        assert list(answers.channel_time_range(snapshot.reader, "c", 0, 0)) == [posts[-1].hash]
+        assert set(answers.channel_state(snapshot.reader, "c")) == set()
+    assert texts(store.messages("c", hidden="show").messages) == ["text 25"]
+    assert [channel.members for channel in store.channels()] == [1, 1]
+    assert [user.public_key for user in store.members("c")] == [CYD.key]
+    assert store.topic_of("c") == ""
+    assert list(store.posts_by(BOB.key)) == []
+    assert store.post(going[0].hash) is None
+    assert told(store, going[0]) == [Verdict.DROPPED]
+    assert_clean(store)
+    store.rebuild()
+    done: list[int] = []
+    assert store.moderation.sweep(done.append) == sum(done) > 10
+    assert not is_sweeping(store)
+    assert store.moderation.sweep() == 0
+    with store.snapshot() as snapshot:
+        assert all(snapshot.reader.post(post.hash) is None for post in posts[:-1])
+    store.moderation.undrop(users=[BOB.key])
+    store.moderation.sweep()
+    assert len(wanted(store, *posts)) == 25
+
+
+def test_an_answer_reads_no_drops_that_are_swept(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, *others = [person.text("c", "hello") for person in (CYD, BOB, DAN)]
+    told(store, kept, *others)
+    for person in (BOB, DAN):
+        store.moderation.drop(users=[person.key])
+        store.moderation.sweep()
+    read: list[Reader] = []
+    stored = drops.stored_drops
+
+    def counted(reader: Reader) -> Iterator[tuple[bytes, drops.Drop]]:
+        read.append(reader)
+        return stored(reader)
+
+    monkeypatch.setattr(drops, "stored_drops", counted)
+    with store.snapshot() as snapshot:
+        assert list(answers.channel_time_range(snapshot.reader, "c", 0, 0)) == [kept.hash]
+        assert list(answers.post_request(snapshot.reader, [post.hash for post in (kept, *others)])) == [kept.raw]
+        assert not read
+        assert len(list(stored(snapshot.reader))) == 2
+    store.moderation.undrop(users=[BOB.key, DAN.key])
+    with store.snapshot() as snapshot:
+        assert list(answers.channel_time_range(snapshot.reader, "c", 0, 0)) == [kept.hash]
+    assert read
+
+
+def test_a_store_of_an_older_version_learns_what_is_swept(tmp_path: Path) -> None:
+    """Versions up to 0.12.0 know no row about it."""
+    with own(tmp_path) as store:
+        told(store, *chain(BOB, CYD))
+        store.moderation.drop(users=[BOB.key])
+    with own(tmp_path) as store:
+        store.moderation.sweep()  # opening had begun again
+        assert says_swept(store)
+    write(tmp_path, {local_key(SWEPT): None})
+    with own(tmp_path) as store:
+        assert says_swept(store)
+        assert_clean(store)
+
+
+def test_a_removal_that_an_older_version_began_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a version leaves the row that says that all is removed. Nobody gets what is not."""
+    posts = chain(*[BOB] * 5, CYD)
+    with own(tmp_path / "store") as store:
+        told(store, *posts)
+        monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)
+        store.moderation.drop(users=[BOB.key])
+        assert is_sweeping(store)
+    write(tmp_path / "store", {local_key(SWEPT): b""})
+    ClosedStore(tmp_path / "store", identity=ANN.identity).export(tmp_path / "export")
+    with CableStore.in_memory() as other:
+        other.import_exports([tmp_path / "export"])
+        assert [other.post(post.hash) is not None for post in posts] == [False] * 5 + [True]
+    with own(tmp_path / "store") as store:
+        assert is_sweeping(store)
+        assert given(store, *posts) == [posts[-1].raw]
+        assert_clean(store)
+        store.moderation.sweep()
+        assert says_swept(store)
+
+
+def test_a_judgement_looks_through_its_drops_once() -> None:
+    """A list of channels asks for each channel, and a store may drop many users."""
+    looks: list[None] = []
+
+    class CountedDrops(dict[bytes, drops.Drop]):
+        def values(self) -> Any:
+            looks.append(None)
+            return super().values()
+
+    held = CountedDrops({drops.user_key(BOB.key): drops.Drop(bytes(32), None, place=None)})
+    flags = {"remembers": True, "is_comparing": False, "must_be_stored": False}
+    judgement = Judgement(ANN.key, decide(), None, held, **flags)
+    for _ in range(3):
+        assert judgement.is_swept
+        assert not judgement.is_sweeping
+    assert len(looks) == 1
+    held[drops.user_key(CYD.key)] = drops.Drop(bytes(32), None)
+    changed = replace(judgement, drops=held)
+    assert changed.is_sweeping
+    assert not changed.is_swept
+
+
+def test_refused_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_REFUSED_REMEMBERED", 2)
+    store.moderation.drop(users=[BOB.key])
+    posts = chain(BOB, BOB, BOB)
+    assert told(store, *posts) == [Verdict.DROPPED] * 3
+    assert wanted(store, *posts) == [posts[2].hash]
+    assert told(store, posts[2]) == [Verdict.DROPPED]
+    store.moderation.undrop(users=[BOB.key])
+    assert told(store, *posts) == [Verdict.ACCEPTED] * 3
+
+
+def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> None:
+    declines = BOB.post(Info.of(name="bob", accept_role=False))
+    told(store, declines)
+    store.moderation.drop(users=[BOB.key])
+    assert store.post(declines.hash) is None
+    assert store.user(BOB.key).name == BOB.key.hex()
+    with pytest.raises(ModerationError, match="declines roles"):
+        store.moderation.set_role(BOB.key, UserRole.MOD)
+    store.rebuild()
+    with pytest.raises(ModerationError, match="declines roles"):
+        store.moderation.set_role(BOB.key, UserRole.MOD)
+    told(store, BOB.delete(declines))
+    store.moderation.set_role(BOB.key, UserRole.MOD)
+
+
+def test_a_dropped_channel_is_not_written_to(store: CableStore) -> None:
+    store.moderation.drop(channel="c")
+    with pytest.raises(ModerationError, match="Undrop it first"):
+        store.text("c", "x")
+    assert store.moderation.decisions is not None
+
+
+def test_exports_and_imports_revive_nothing(tmp_path: Path) -> None:
+    posts = chain(BOB, CYD, BOB)
+    with own() as store:
+        told(store, *posts)
+        store.export(tmp_path / "full")
+        store.moderation.drop(users=[BOB.key])
+        store.export(tmp_path / "after")
+        store.import_exports([tmp_path / "full"])
+        assert texts(store.messages("c").messages) == ["text 1"]
+        assert_clean(store)
+    with own() as other:
+        other.import_exports([tmp_path / "after"])
+        assert [other.post(post.hash) is not None for post in posts] == [False, True, False]
+        assert [key for key in local_keys(other) if b"drop" in key] == []
+
+
+def test_an_export_during_a_sweep_has_nothing_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    posts = chain(BOB, BOB, BOB, CYD)
+    with own(tmp_path / "store") as store:
+        told(store, *posts)
+        monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)
+        store.moderation.drop(users=[BOB.key])
+        assert is_sweeping(store)
+        store.export(tmp_path / "open")
+    ClosedStore(tmp_path / "store", identity=ANN.identity).export(tmp_path / "closed")
+    for folder in ("open", "closed"):
+        with CableStore.in_memory() as other:
+            other.import_exports([tmp_path / folder])
+            assert [other.post(post.hash) is not None for post in posts] == [False, False, False, True]
+
+
+def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> None:
+    """What this store dropped since stays away, and what only the earlier database has is removed when it opens."""
+    path = tmp_path / "store"
+    posts = chain(BOB, CYD, BOB, DAN)
+    with own(path) as store:
+        told(store, *posts)
+    lost = BOB.text("c", "only in the earlier database")
+    copied = tmp_path / "copied"
+    shutil.copytree(path, copied)
+    with own(copied) as store:
+        told(store, lost)
+        (earlier,) = [each.name for each in ClosedStore(path, identity=ANN.identity).generations()]
+    with own(path) as store:
+        store.moderation.drop(users=[BOB.key])
+        store.moderation.hide(users=[CYD.key])
+    closed = ClosedStore(path, identity=ANN.identity)
+    folder = Folder.open(path, create=False, dialect=None)
+    name = folder.begin()
+    shutil.copytree(path / earlier, path / name, dirs_exist_ok=True)
+    shutil.rmtree(path / earlier)
+    shutil.copytree(copied / earlier, path / earlier)
+    folder.activate(name, keep=True)
+    folder.close()
+    closed.roll_back(earlier)
+    assert closed.check().is_clean
+    with own(path) as store:
+        assert [store.post(post.hash) is not None for post in [*posts, lost]] == [False, True, False, True, False]
+        assert texts(store.messages("c").messages) == ["text 3"]
+        store.moderation.sweep()
+        with store.snapshot() as snapshot:
+            assert snapshot.reader.post(lost.hash) is None
+        assert wanted(store, *posts, lost) == []
+        assert_clean(store)
+
+
+def test_an_unmoderated_session_is_judged_when_a_moderated_one_opens(tmp_path: Path) -> None:
+    posts = chain(BOB, CYD)
+    with own(tmp_path) as store:
+        store.moderation.hide(users=[DAN.key])
+    with own(tmp_path, moderated=False) as store:
+        told(store, *posts, ANN.post(Block("", 0, (BOB.key,), 1, 0)))
+        assert store.post(posts[0].hash) is not None
+    with own(tmp_path) as store:
+        assert store.post(posts[0].hash) is None
+        store.moderation.sweep()
+        assert wanted(store, *posts) == []
+        assert_clean(store)
+
+
+def test_what_refused_infos_say_of_roles_is_remembered_up_to_a_limit(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CONSENTS_REMEMBERED", 3)
+    store.moderation.block([BOB.key])
+    infos = [BOB.post(Info.of(accept_role=number % 2 == 0)) for number in range(5)]
+    assert told(store, *infos) == [Verdict.BLOCKED] * 5
+    assert sum(b"!consent!" in key for key in local_keys(store)) == 3
+
+
+def test_a_check_finds_a_dropped_post_that_is_stored(tmp_path: Path) -> None:
+    text, other = chain(BOB, CYD)
+    with own(tmp_path / "a") as store:
+        told(store, text, other)
+        store.moderation.drop(posts=[text.hash])
+    with own(tmp_path / "b") as store:
+        told(store, text)
+        rows = {key: value for key, value in store.dump() if text.hash_hex in key}
+    post_key = b"!data!" + text.hash_hex
+    write(tmp_path / "a", {post_key: rows[post_key], local_key(DROPPED_HEAD, b"c!" + other.hash_hex): b""})
+    found = [problem.what for problem in ClosedStore(tmp_path / "a", identity=ANN.identity).check().problems]
+    assert "a dropped post that is stored" in found
+    assert "a row of a dropped post that is not remembered" in found
+
+
+def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> None:
+    """New posts go on where the dropped ones ended, and history has no second head."""
+    posts = chain(CYD, BOB, BOB)
+    told(store, *posts)
+    store.moderation.drop(users=[BOB.key])
+    assert store.heads("c") == [posts[2].hash]
+    mine = store.text("c", "goes on")
+    join = store.post(mine.links[0])
+    assert join is not None
+    assert join.links == (posts[2].hash,)
+    assert store.heads("c") == [mine.hash]
+    assert [message.text for message in store.causal_messages("c", 0)] == ["text 0", "goes on"]
+    assert list(store.missing("c")) == []
+
+
+def test_the_wrong_clock_of_an_author_does_not_bring_dropped_posts_back(store: CableStore) -> None:
+    store.moderation.block([BOB.key], drop=True)
+    early, late = BOB.text("c", "early", at=1), BOB.text("c", "late", at=NOW_MS + limits.MAX_FUTURE_MS - 10)
+    assert told(store, early, late) == [Verdict.DROPPED] * 2
+    store.moderation.unblock([BOB.key])
+    assert told(store, early) == [Verdict.DROPPED]
