@@ -1,22 +1,25 @@
-"""Moderation: what it adds to opening a store, to a page of messages and to a new act: `moderation.py [ACTS]`."""
+"""Moderation: what it adds to opening a store, a page of messages, an act, and, with many drops, to answers: `moderation.py [ACTS]`."""
 
 from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common import START_MS, authors, median, sentence, signed, size, size_given, tell
 
 from cablestore import Block, CableStore, Moderation, Role, Text, Unblock
+from cablestore.limits import MAX_RECIPIENTS
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol.body import LOCAL_ONLY, PUBLIC
+from cablestore.store import answers
 
 ADMINS, MODS, USERS = 3, 20, 2_000
 PAGE = 50
 CHANNEL = "bench"
 PRIVATE = size(1_000, tiny=20)
+DROPPED = size(10_000, tiny=40)
 
 
 def texts() -> list[bytes]:
@@ -64,6 +67,35 @@ def prepare(folder: Path, number: int) -> None:
             pass
 
 
+def bench_drops(folder: Path) -> None:
+    """Measure an answer, a list of channels and a message of one's own when few and when many users are dropped."""
+    rng = random.Random(3)
+    with CableStore.open(folder, clock=lambda: START_MS + 1_000_000) as store:
+        store.ingest(texts())
+
+        def drop(users: int) -> None:
+            for _ in range(0, users, MAX_RECIPIENTS):
+                store.moderation.drop(users=[rng.randbytes(32) for _ in range(MAX_RECIPIENTS)], sync=False)
+            store.moderation.sweep()
+
+        def answer() -> None:
+            with store.snapshot() as snapshot:
+                assert len(list(answers.channel_time_range(snapshot.reader, CHANNEL, 0, 0, PAGE))) == PAGE
+
+        work: dict[str, Callable[[], object]] = {
+            f"a time range of {PAGE}": answer,
+            "the list of channels": lambda: list(store.channels()),
+            "a message written": lambda: store.text("own", "hello", sync=False),
+        }
+        drop(MAX_RECIPIENTS)
+        store.text("own", "hello")
+        before_s = {name: median(each, 50) for name, each in work.items()}
+        drop(DROPPED)
+        for name, each in work.items():
+            share = median(each, 50) / before_s[name]
+            tell(f"{name}, {DROPPED:,} more users dropped", f"{share:.2f} times", "at most 1.5 times", share <= 1.5)
+
+
 def main() -> None:
     """Build and measure."""
     number = size_given(100_000, tiny=500)
@@ -95,6 +127,8 @@ def main() -> None:
                 assert store.user(user).is_hidden
 
             tell("an act, written and counting", f"{1000 * median(hide_one_more, 5):.1f} ms", "")
+    with tempfile.TemporaryDirectory() as name:
+        bench_drops(Path(name))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,17 @@ class HeldHere(StoredActs):
         yield from (consent for consent in remembered_consents(self._rows, user) if consent.hash not in known)
 
 
+class HiddenUser(NamedTuple):
+    """A user, and the channels where it is hidden; None for all."""
+
+    public_key: bytes
+    channels: frozenset[str] | None
+
+    def is_hidden_in(self, channel: str) -> bool:
+        """Tell whether the user may be hidden in a channel."""
+        return self.channels is None or channel in self.channels
+
+
 @dataclass(frozen=True)  # without slots, so that it can keep what is asked of it for each channel and each write
 class Judgement:
     """Decisions, and what goes with them. It never changes."""
@@ -70,6 +81,15 @@ class Judgement:
     @cached_property
     def _is_removing(self) -> bool:
         return any(drop.place is not None for drop in self.drops.values())
+
+    @cached_property
+    def hidden_users(self) -> tuple[HiddenUser, ...]:
+        """The users some of whose texts are hidden or dropped, without those of whom no post is left here."""
+        return tuple(HiddenUser(*each) for each in self.decisions.hidden_users().items() if not self._is_gone(each[0]))
+
+    def _is_gone(self, user: bytes) -> bool:
+        drop = self.drops.get(user_key(user))
+        return drop is not None and drop.place is None and drop.until_ms is None and drop.spared != user
 
     def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return why a post is not stored, and the act that this follows from; None if it may be stored."""

@@ -23,17 +23,14 @@ from cablestore.errors import CorruptStoreError
 from cablestore.index.local import LATE, MENTION_IN, READ, local_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
-from cablestore.moderation.decisions import Decisions
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape, time_of
 from cablestore.protocol.post import Post
-from cablestore.store.judgement import Judgement
+from cablestore.store.judgement import HiddenUser, Judgement
 from cablestore.views import author as author_view
 from cablestore.views import channel_state, membership, messages
 
-_HiddenUser = tuple[bytes, frozenset[str] | None]
-"""Key of a user, and the channels where it is hidden, None for all."""
 _MOST_HELD: Final = 1_000
 """Texts of one hidden user that are held in memory to leave them out. Those of others are read for each channel."""
 
@@ -77,9 +74,9 @@ class Unread:
 
     def __init__(self, reader: Reader, judgement: Judgement | None, own_key: bytes | None) -> None:
         self._reader = reader
-        self._decisions: Decisions | None = None
+        self._judgement: Judgement | None = None
         if judgement is not None and judgement.decisions.has_actions:
-            self._decisions = judgement.decisions
+            self._judgement = judgement
         self._own_key = own_key
         self._marks = stored_marks(reader)
         self._has_late = next(reader.local_rows(LATE), None) is not None
@@ -134,45 +131,48 @@ class Unread:
 
     # --- what does not count -------------------------------------------------------------------
 
-    def _left_out(self, channel: str, after: bytes, hidden_users: list[_HiddenUser]) -> set[bytes]:
+    def _left_out(self, channel: str, after: bytes, hidden_users: list[HiddenUser]) -> set[bytes]:
         """Return the <mono-ts> of the texts after a place that are the user's own, or hidden: of users, and of posts."""
         found = set() if self._own_key is None else {place for place, _ in self._by(self._own_key, channel, after)}
-        if self._decisions is None:
-            return found
-        for user, channels in hidden_users:
-            if channels is None or channel in channels:
-                rows = self._by(user, channel, after)
-                found |= {place for place, digest in rows if self._is_hidden(digest, user, channel, place)}
-        posts = self._decisions.hidden_posts()
-        for digest in (*posts.get(channel, ()), *posts.get("", ())):
-            post = self._reader.post(digest)
-            if (
-                post is not None
-                and post.type == TEXT
-                and post.channel_key == escape(channel)
-                and post.sort_time > after
-            ):
-                found |= {post.sort_time} if self._is_hidden(digest, post.author, channel, post.sort_time) else set()
+        for user in hidden_users:
+            if user.is_hidden_in(channel):
+                rows = self._by(user.public_key, channel, after)
+                found |= {place for place, digest in rows if self._is_hidden(digest, user.public_key, channel, place)}
+        acted_on = self._acted_on.get(escape(channel), ())
+        found |= {at for at, digest, by in acted_on if at > after and self._is_hidden(digest, by, channel, at)}
         return found
 
     @cached_property
-    def _hidden_users(self) -> list[_HiddenUser]:
-        return [] if self._decisions is None else list(self._decisions.hidden_users().items())
+    def _acted_on(self) -> dict[bytes, list[tuple[bytes, bytes, bytes]]]:
+        """(<mono-ts>, hash, author) of the texts on which there are acts, by channel, as keys have it."""
+        found: dict[bytes, list[tuple[bytes, bytes, bytes]]] = {}
+        acted_on = self._judgement.decisions.hidden_posts().values() if self._judgement is not None else ()
+        for digest in frozenset().union(*acted_on):
+            post = self._reader.post(digest)
+            if post is not None and post.type == TEXT:
+                found.setdefault(post.channel_key, []).append((post.sort_time, digest, post.author))
+        return found
 
     @cached_property
-    def _hidden_since(self) -> tuple[dict[bytes, tuple[bytes, bytes]], list[_HiddenUser]]:
+    def _hidden_users(self) -> list[HiddenUser]:
+        """Hidden users with texts here. Each of them is looked up in each channel, so the others are left out."""
+        hidden = self._judgement.hidden_users if self._judgement is not None else ()
+        return [user for user in hidden if next(author_view.hashes(self._reader, user.public_key, TEXT), None)]
+
+    @cached_property
+    def _hidden_since(self) -> tuple[dict[bytes, tuple[bytes, bytes]], list[HiddenUser]]:
         """Texts of hidden users after the oldest mark, by <mono-ts>: hash and author. And the users with too many."""
         found: dict[bytes, tuple[bytes, bytes]] = {}
         often = []
         oldest = min((mark.place for mark in self._marks.values()), default=b"")
-        for user, channels in self._hidden_users:
-            prefix = b"%b%b!%d!" % (author_view.PREFIX, user.hex().encode(), TEXT)
+        for user in self._judgement.hidden_users if self._judgement is not None else ():
+            prefix = b"%b%b!%d!" % (author_view.PREFIX, user.public_key.hex().encode(), TEXT)
             rows = self._reader.scan(prefix + oldest, after_prefix(prefix))
-            texts = {key[len(prefix) :]: (digest, user) for key, digest in islice(rows, _MOST_HELD)}
+            texts = {key[len(prefix) :]: (digest, user.public_key) for key, digest in islice(rows, _MOST_HELD)}
             if len(texts) < _MOST_HELD:
                 found |= texts
             else:
-                often.append((user, channels))
+                often.append(user)
         return found, often
 
     @property
@@ -180,15 +180,17 @@ class Unread:
         return self._hidden_since[0]
 
     @property
-    def _hidden_often(self) -> list[_HiddenUser]:
+    def _hidden_often(self) -> list[HiddenUser]:
         return self._hidden_since[1]
 
     def _hides(self, channel: str, place: bytes) -> bool:
         return self._is_hidden(*self._hidden_texts[place], channel, place)
 
     def _is_hidden(self, digest: bytes, author: bytes, channel: str, place: bytes) -> bool:
-        decisions = self._decisions
-        return decisions is not None and decisions.text_hidden_by(digest, author, channel, time_of(place)) is not None
+        judgement = self._judgement
+        if judgement is None:
+            return False
+        return judgement.decisions.text_hidden_by(digest, author, channel, time_of(place)) is not None
 
     def _by(self, author: bytes, channel: str, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (<mono-ts>, hash) of an author's texts in a channel after a place."""

@@ -18,13 +18,15 @@ from moderated import (
     texts,
     told,
 )
-from people import ANN, BOB, CYD, START_MS
+from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import Block, CableStore, Info, Moderation, Role, Unblock, Verdict, limits
 from cablestore.errors import InvalidPostError, ModerationError
+from cablestore.index.reader import Reader
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol.body import LOCAL_ONLY
 from cablestore.store import answers
+from cablestore.views import membership
 
 
 @pytest.fixture
@@ -141,6 +143,30 @@ def test_a_private_act_changes_no_answer(store: CableStore) -> None:
     assert said() == before
     assert texts(store.messages("c").messages) == ["y"]
     assert store.user(CYD.key).role is UserRole.MOD
+
+
+def test_a_list_of_channels_looks_up_the_hidden_users_who_wrote(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = ["c", "d", "e"]
+    told(store, *(person.text(channel, "x") for person in (BOB, CYD, DAN) for channel in channels))
+    strangers = [Person(f"stranger {number}").key for number in range(8)]
+    store.moderation.hide(users=[BOB.key, *strangers])
+    store.moderation.drop(users=[DAN.key, Person("another").key])
+    looked_up: list[bytes] = []
+    latest_ms = membership.latest_ms
+
+    def counted(reader: Reader, channel: str, author: bytes) -> int | None:
+        looked_up.append(author)
+        return latest_ms(reader, channel, author)
+
+    monkeypatch.setattr(membership, "latest_ms", counted)
+    assert [channel.unread for channel in store.channels()] == [1, 1, 1]
+    assert set(looked_up) == {ANN.key, BOB.key}
+    assert len(looked_up) == 2 * len(channels)
+    store.moderation.undrop(users=[DAN.key])
+    told(store, DAN.text("c", "x"), Person("stranger 0").text("c", "y"))
+    assert [channel.unread for channel in store.channels()] == [2, 1, 1]
 
 
 # --- blocks (moderation.md 4.6) -------------------------------------------------------------------
