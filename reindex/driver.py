@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from cablestore.errors import ReindexError
 from cablestore.reindex.java import find_java
-from cablestore.reindex.queries import in_thread, reason, spark_errors
+from cablestore.reindex.queries import awaited, in_thread, reason, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def driver(
                 with _environ(_environment(scratch, master)):
                     gateway = launch_gateway(conf, of_process)  # type: ignore[no-untyped-call]
                     # Not in the main thread: there it would replace the handler of Ctrl-C.
-                    spark = in_thread(lambda: SparkSession(SparkContext(conf=conf, gateway=gateway))).result()
+                    spark = awaited(in_thread(lambda: SparkSession(SparkContext(conf=conf, gateway=gateway))))
             except spark_errors() as error:
                 end = Path(said.name).read_bytes()[begin:].decode(errors="replace").strip().splitlines()
                 quoted = "\n".join([f"The end of {said.name}:", *end[-LOG_LINES_QUOTED:]])

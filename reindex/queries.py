@@ -57,7 +57,7 @@ def run_query(
     with _watching(spark, tag, progress):
         answer = in_thread(tagged)
         try:
-            return answer.result()
+            return awaited(answer)
         except BaseException:
             if not answer.done():
                 cancelled = in_thread(cancel)
@@ -79,6 +79,16 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
 
     Thread(target=run, name="cablestore-spark", daemon=True).start()
     return answer
+
+
+def awaited(answer: Future[T]) -> T:
+    """Return the result of `in_thread`, or raise its error. Ctrl-C ends the waiting at any time.
+
+    The system may give Ctrl-C to another thread of this process. Then Python raises it here only after a wait that ends.
+    """
+    while not answer.done():
+        wait([answer], _POLL_S)
+    return answer.result()
 
 
 def is_connect(spark: SparkSession) -> bool:

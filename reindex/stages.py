@@ -28,7 +28,7 @@ from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of, refusal
 from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_work, remove_work
 from cablestore.reindex.prepare import make_job, read_sources, take_sample
-from cablestore.reindex.queries import in_thread, run_query
+from cablestore.reindex.queries import awaited, in_thread, run_query
 from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.shuffle import to_partitions
 from cablestore.reindex.spark import session
@@ -135,7 +135,7 @@ def derive_rows(
     )
     with stages(derived, spark, progress) as run:
         whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt, catalog=catalog)
-        job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views, sample.result())
+        job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views, awaited(sample))
         begin(job)
         partitions = run.derive(job, tasks.derive(job), skip_corrupt=skip_corrupt)
         buckets = _build(run, job, partitions)

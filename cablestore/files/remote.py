@@ -34,6 +34,8 @@ _RETRY_S: Final = 0.5
 """How long the second attempt waits. The third waits twice as long, and so on."""
 _CONNECT_S: Final = 10
 """How long connecting to S3 may take."""
+_LOOK_S: Final = 0.5
+"""How often a wait for a request looks for Ctrl-C."""
 _PART_SIZE_BYTES: Final = 4_194_304
 """What one request reads of a stream."""
 _WINDOW_SIZE_BYTES: Final = 31_457_280
@@ -309,7 +311,8 @@ def _interruptible(work: Callable[[], T]) -> T:
     ended = threading.Event()  # not `join`, which Python 3.11 takes for the thread's end when it is interrupted
     threading.Thread(target=run, daemon=True).start()
     try:
-        ended.wait()
+        while not ended.wait(_LOOK_S):  # Python does not end a wait for a Ctrl-C that the system gave to another thread
+            pass
     except BaseException:
         _given_up.append(ended)
         raise
