@@ -137,11 +137,12 @@ def test_more_files_than_may_be_open(tmp_path: Path) -> None:
         laid(tmp_path / "logs", f"garden/2013-01-07_{number:03}.log", f"[09:00] <ann> {number}\n")
     script = f"""
 import resource, sys
+from pathlib import Path
 from cablestore import CableStore
 from cablestore.irc.importer import find_logs, import_logs
 with CableStore.in_memory() as store:
     resource.setrlimit(resource.RLIMIT_NOFILE, (120, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    print(import_logs(store, find_logs([sys.argv[1]]), seed_phrase={PHRASE!r}).posts["text"])
+    print(import_logs(store, find_logs([Path(sys.argv[1])]), seed_phrase={PHRASE!r}).posts["text"])
 """
     command = [sys.executable, "-c", script, str(tmp_path / "logs")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
