@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from cablestore.errors import ReindexError
+from cablestore.interruptible import awaited, in_thread
 from cablestore.reindex.java import find_java
-from cablestore.reindex.queries import awaited, in_thread, reason, spark_errors
+from cablestore.reindex.queries import reason, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

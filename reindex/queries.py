@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from cablestore.errors import ReindexError
+from cablestore.interruptible import awaited, in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,30 +66,6 @@ def run_query(
                     cancelled.result(CANCEL_TIMEOUT_S)
                     answer.exception(CANCEL_TIMEOUT_S)
             raise
-
-
-def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a thread that no end of the program waits for."""
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-            answer.set_exception(error)
-
-    Thread(target=run, name="cablestore-spark", daemon=True).start()
-    return answer
-
-
-def awaited(answer: Future[T]) -> T:
-    """Return the result of `in_thread`, or raise its error. Ctrl-C ends the waiting at any time.
-
-    The system may give Ctrl-C to another thread of this process. Then Python raises it here only after a wait that ends.
-    """
-    while not answer.done():
-        wait([answer], _POLL_S)
-    return answer.result()
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from cablestore.errors import ReindexError
 from cablestore.extras import naming_extras
+from cablestore.interruptible import in_thread
 from cablestore.reindex.driver import STOP_TIMEOUT_S, driver
-from cablestore.reindex.queries import explained, in_thread, spark_errors
+from cablestore.reindex.queries import explained, spark_errors
 from cablestore.reindex.shipping import send_package
 
 if TYPE_CHECKING:

@@ -23,12 +23,13 @@ from cablestore.files import Location, ObjectFolder, for_each, remove
 from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.parallel import partitions_for
 from cablestore.index.view import Catalog
+from cablestore.interruptible import awaited, in_thread
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of, refusal
 from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_work, remove_work
 from cablestore.reindex.prepare import make_job, read_sources, take_sample
-from cablestore.reindex.queries import awaited, in_thread, run_query
+from cablestore.reindex.queries import run_query
 from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.shuffle import to_partitions
 from cablestore.reindex.spark import session

@@ -12,9 +12,9 @@ import mmap
 import os
 import re
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -25,6 +25,7 @@ from cablestore.errors import LocationError, MissingFileError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.files.folder import ObjectFolder
 from cablestore.files.local import storage_errors, unique_suffix
+from cablestore.interruptible import awaited, in_thread
 
 T = TypeVar("T")
 
@@ -34,8 +35,6 @@ _RETRY_S: Final = 0.5
 """How long the second attempt waits. The third waits twice as long, and so on."""
 _CONNECT_S: Final = 10
 """How long connecting to S3 may take."""
-_LOOK_S: Final = 0.5
-"""How often a wait for a request looks for Ctrl-C."""
 _PART_SIZE_BYTES: Final = 4_194_304
 """What one request reads of a stream."""
 _WINDOW_SIZE_BYTES: Final = 31_457_280
@@ -296,37 +295,22 @@ def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
 
 
 def _interruptible(work: Callable[[], T]) -> T:
-    """Return what work returns, done in a thread: Ctrl-C ends the waiting, not the work, so what is sent stays whole."""
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised by the caller
-            failed.append(error)
-        finally:
-            ended.set()
-
-    ended = threading.Event()  # not `join`, which Python 3.11 takes for the thread's end when it is interrupted
-    threading.Thread(target=run, daemon=True).start()
+    """Return what work returns, done in a thread: Ctrl-C ends the wait, not the work, so what is sent stays whole."""
+    answer = in_thread(work)
     try:
-        while not ended.wait(_LOOK_S):  # Python does not end a wait for a Ctrl-C that the system gave to another thread
-            pass
+        return awaited(answer)
     except BaseException:
-        _given_up.append(ended)
+        if not answer.done():
+            _given_up.append(answer)
         raise
-    if failed:
-        raise failed[0]
-    return done[0]
 
 
-_given_up: Final[list[threading.Event]] = []
+_given_up: Final[list[Future[Any]]] = []
 
 
 def is_request_under_way() -> bool:
     """Tell whether a request that nobody waits for any more is under way. The end of Python would wait for it."""
-    return not all(ended.is_set() for ended in _given_up)
+    return not all(answer.done() for answer in _given_up)
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
