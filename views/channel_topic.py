@@ -5,6 +5,7 @@
 The latest post/topic by (timestamp, hash) wins. An empty topic is a topic that was cleared (wire.md 5.4.2).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
@@ -30,7 +31,16 @@ def topic_of(post: Post) -> bytes:
 
 def latest(reader: Reader, channel: str) -> tuple[str, bytes] | None:
     """Return a channel's topic and the hash of the post that set it, None if no topic was ever set."""
-    value = reader.get(PREFIX + escape(channel))
+    return _decode(channel, reader.get(PREFIX + escape(channel)))
+
+
+def latest_in_order(reader: Reader) -> Callable[[str], tuple[str, bytes] | None]:
+    """Return `latest` of one reader, for channels that are given in the order of their names' bytes."""
+    value = reader.in_order(PREFIX)
+    return lambda channel: _decode(channel, value(escape(channel)))
+
+
+def _decode(channel: str, value: bytes | None) -> tuple[str, bytes] | None:
     if value is None:
         return None
     digest, topic = split_latest(value)

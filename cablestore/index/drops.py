@@ -23,12 +23,12 @@ post/info says of roles is kept for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED
+from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED, local_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
@@ -144,9 +144,13 @@ def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
                 raise _damaged("drop", key)
 
 
-def is_dropped_channel(reader: Reader, channel: str) -> bool:
-    """Tell whether a channel is dropped, whether its posts are removed yet or not."""
-    return reader.local(DROP, channel_key(channel)) is not None
+def is_dropped_in_order(reader: Reader) -> Callable[[str], bool]:
+    """Return a function that tells whether a channel is dropped, whether its posts are removed yet or not.
+
+    The channels must be given in the order of their names' bytes.
+    """
+    value = reader.in_order(local_key(DROP, CHANNEL))
+    return lambda channel: value(escape(channel)) is not None
 
 
 def encode_drop(drop: Drop) -> bytes:

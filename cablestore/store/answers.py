@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from cablestore.index.drops import AppliedDrops, is_dropped_channel
+from cablestore.index.drops import AppliedDrops, is_dropped_in_order
 from cablestore.index.local import DROPPED, SWEPT
 from cablestore.index.reader import Reader, data_key
 from cablestore.protocol import cable_js
@@ -104,7 +104,8 @@ def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[st
     The first `offset` names are skipped, and at most `limit` follow; a `limit` of 0 means no limit. Dropped channels
     are left out (moderation.md 5.1.3.7).
     """
-    names = (name for name, _ in activity.channels(reader) if not is_dropped_channel(reader, name))
+    is_dropped = is_dropped_in_order(reader)
+    names = (name for name, _ in activity.channels(reader) if not is_dropped(name))
     offset = min(offset, _ENDLESS)
     return islice(names, offset, min(offset + limit, _ENDLESS) if limit > 0 else None)
 

@@ -10,11 +10,12 @@ from typing import Literal
 from cablestore import limits
 from cablestore.errors import CorruptStoreError
 from cablestore.index.reader import Reader
+from cablestore.moderation.decisions import Decisions
 from cablestore.protocol.acts import ModerationAct, UserRole
 from cablestore.protocol.body import Info, Text
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement
-from cablestore.views import channel_state, channel_topic, membership, messages, user_info
+from cablestore.views import activity, channel_state, channel_topic, membership, messages, user_info
 
 Hidden = Literal["omit", "mark", "show"]
 """What is done with messages that moderation hides: leave them out, show that they are there, show them."""
@@ -82,6 +83,7 @@ class Display:
     def __init__(self, reader: Reader, judgement: Judgement | None) -> None:
         self._reader = reader
         self._judgement = judgement
+        self._decisions = judgement.decisions if judgement is not None and judgement.decisions.has_actions else None
         self._names: dict[bytes, str] = {}
 
     # --- users ---------------------------------------------------------------------------------
@@ -117,12 +119,6 @@ class Display:
             if member.is_member and not self.is_gone(member.author, channel):
                 yield self.user(member.author, channel)
 
-    def member_count(self, channel: str) -> int:
-        """Return the number of members of a channel."""
-        if self._judgement is None or not self._judgement.is_sweeping:
-            return membership.count(self._reader, channel)
-        return sum(1 for _ in self.members(channel))
-
     def is_gone(self, public_key: bytes, channel: str | None = None) -> bool:
         """Tell whether all posts of a user are dropped, of all channels or of one."""
         judgement = self._judgement
@@ -138,12 +134,22 @@ class Display:
 
     def is_dropped(self, channel: str) -> bool:
         """Tell whether a channel is dropped."""
-        return self._judgement is not None and self._judgement.decisions.channel_dropped_by(channel) is not None
+        return self._decisions is not None and self._decisions.channel_dropped_by(channel) is not None
+
+    def channels(self) -> Iterator[tuple[str, str, int, list[int]]]:
+        """Yield (name, topic, number of members, counts by type) of each channel that is not dropped, by name."""
+        latest_topic, count = channel_topic.latest_in_order(self._reader), membership.count_in_order(self._reader)
+        for name, posts in activity.channels(self._reader):
+            if not self.is_dropped(name):
+                members = sum(1 for _ in self.members(name)) if self._is_sweeping else count(name)
+                yield name, self._kept_topic(name, latest_topic(name)), members, posts
 
     def topic(self, channel: str) -> str:
         """Return a channel's topic, "" if it has none."""
-        latest = channel_topic.latest(self._reader, channel)
-        if latest is None or self._judgement is None or not self._judgement.is_sweeping:
+        return self._kept_topic(channel, channel_topic.latest(self._reader, channel))
+
+    def _kept_topic(self, channel: str, latest: tuple[str, bytes] | None) -> str:
+        if latest is None or not self._is_sweeping:
             return latest[0] if latest else ""
         posts = (self._reader.post(digest) for digest in channel_state.topics(self._reader, channel))
         kept = (post for post in posts if post is not None and self.is_here(post))
@@ -153,8 +159,11 @@ class Display:
 
     def is_here(self, post: Post) -> bool:
         """Tell whether a stored post is not dropped. A dropped one is here until it is removed."""
-        judgement = self._judgement
-        return judgement is None or not judgement.is_sweeping or judgement.dropping(post) is None
+        return self._judgement is None or not self._is_sweeping or self._judgement.dropping(post) is None
+
+    @property
+    def _is_sweeping(self) -> bool:
+        return self._judgement is not None and self._judgement.is_sweeping
 
     def shown(self, post: Post, hidden: Hidden) -> Message | None:
         """Return a post/text as it is shown, None if it is left out."""
@@ -194,5 +203,9 @@ class Display:
             text=post.body.text,
             links=post.links,
             cursor=post.sort_time.decode(),
-            hidden_by=None if self._judgement is None else self._judgement.hiding(post),
+            hidden_by=None if self._decisions is None else _hiding(self._decisions, post),
         )
+
+
+def _hiding(decisions: Decisions, post: Post) -> ModerationAct | None:
+    return decisions.text_hidden_by(post.hash, post.author, post.channel or "", post.timestamp_ms)

@@ -107,10 +107,6 @@ class Judgement:
         act = self._dropped_by(post)
         return act if act is None or self.own_key != post.author or act.author == self.own_key else None
 
-    def hiding(self, post: Post) -> ModerationAct | None:
-        """Return the act for which a post/text is not displayed, None if it is."""
-        return self.decisions.text_hidden_by(post.hash, post.author, post.channel or "", post.timestamp_ms)
-
     def _dropped_by(self, post: Post) -> ModerationAct | None:
         decisions, channel = self.decisions, post.channel or ""
         if post.type in KEPT_TYPES:

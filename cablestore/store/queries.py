@@ -224,18 +224,13 @@ class Queries(ABC):
 
     def _channels(self, reader: Reader, display: Display, *, with_reserved: bool) -> Iterator[Channel]:
         unread = Unread(reader, self._judgement(), self._own_key())
-        for name, counts in activity.channels(reader):
-            if (name in RESERVED_CHANNELS and not with_reserved) or display.is_dropped(name):
+        for name, topic, members, counts in display.channels():
+            if name in RESERVED_CHANNELS and not with_reserved:
                 continue
-            channel = Channel(name, display.topic(name), display.member_count(name), _by_name(counts))
-            if counts[TEXT]:
-                channel = replace(
-                    channel,
-                    unread=unread.texts(name, counts[TEXT]),
-                    mentions=unread.mentions(name),
-                    _latest=self._last_message,
-                )
-            yield channel
+            texts, mentioning, latest = 0, 0, None
+            if held := counts[TEXT]:
+                texts, mentioning, latest = unread.texts(name, held), unread.mentions(name), self._last_message
+            yield Channel(name, topic, members, _by_name(counts), texts, mentioning, latest)
 
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
