@@ -45,7 +45,9 @@ from cablestore.store.store import CableStore
 from cablestore.views.data import VIEW as DATA
 
 _GONE: Final = frozenset({EventKind.DELETED, EventKind.DISCARDED})
+"""Events after which a post is not in the next backup."""
 _TOLD: Final = 1_000
+"""Posts after which progress is told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ _PAUSE_S: Final = 0.02
 _LOOK_S: Final = 0.5
 """How often the thread that waits for events sees that the cabal ends."""
 MAX_MEMBERS_SHOWN: Final = 500
+"""Members of a channel that the list shows."""
 MAX_MENTIONS: Final = 200
 """Messages that name the user and are marked on the screen: the latest of the channel."""
 MAX_FOUND: Final = 100

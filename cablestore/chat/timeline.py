@@ -19,7 +19,9 @@ MAX_HELD: Final = 1_000
 _SAME_SPEECH_MS: Final = 300_000
 """An author's messages that are no farther apart have the name once."""
 _TIME_WIDTH: Final = 6
+"""Columns of the time and the space after it."""
 _GAP: Final = 1
+"""Columns between name and text."""
 
 
 class Row(NamedTuple):

@@ -45,6 +45,7 @@ _LEVEL: Final = 1
 HASH_AT: Final = 8
 TYPE_AT: Final = 40
 POST_AT: Final = 41
+"""Where the parts of a record begin, in bytes. Its time is at 0."""
 _STONE_SIZE_BYTES: Final = 64
 """Target and author, which every tombstone has beside its value."""
 

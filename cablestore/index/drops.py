@@ -5,7 +5,7 @@ All of it is local rows, so a drop leaves no tombstone, and no peer is told of o
     !local!drop!user!<pubkey>     -> msgpack [act, spared or nil, until_ms or nil, place or nil]
     !local!drop!channel!<channel> -> the same
     !local!drop!post!<hash>       -> the same
-    !local!swept!                 -> empty; there if there are drops and the posts of all of them are removed
+    !local!swept!                 -> empty; there if the posts of all drops are removed, or nothing is dropped
     !local!undrop!                -> place up to which the remembered posts were compared with the drops
     !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, whether it was held]
     !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts

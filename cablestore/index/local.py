@@ -24,7 +24,8 @@ DROP: Final = b"drop"
 """Drops that apply: what is dropped -> by which act, and how far its posts are removed (`cablestore.index.drops`)."""
 
 SWEPT: Final = b"swept"
-"""Present if there are drops and the posts of all of them are removed."""
+"""Present if the posts of all drops are removed, or nothing is dropped. Absent in a store that was not written since
+0.12.0: then the drops must be read."""
 
 UNDROP: Final = b"undrop"
 """Where the comparison of the remembered posts with the drops continues, if one is under way."""

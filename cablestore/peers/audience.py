@@ -3,7 +3,7 @@
 A peer is known by the static key of its handshake, which is that of a user's identity. On other connections nobody is
 known, so everybody gets everything. These rules hold for what the store gives and for what is passed on for others:
 
-* A post/block does not reach the users that it blocks, unless it says that they are to be notified (5.1.4).
+* A post/block does not reach the users that it blocks, unless it tells to notify them (5.1.4).
 * A peer that is blocked by others does not get their posts, and a peer that blocks others does not get theirs
   (4.6.1.1).
 * A peer that the local user blocks gets what tells it so, and nothing else.

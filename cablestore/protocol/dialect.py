@@ -22,15 +22,15 @@ people."""
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Dialect of the wire format."""
+    """Dialect of the wire format. What is not given is as in the specification, draft 8."""
 
     name: str
-    request_id_size_bytes: int
-    circuit_id_size_bytes: int
-    requests_have_ttl: bool
-    info_is_counted: bool
+    request_id_size_bytes: int = 8
+    circuit_id_size_bytes: int = 0
+    requests_have_ttl: bool = False
+    info_is_counted: bool = True
     """Whether post/info begins with the number of its pairs. Otherwise a key of length 0 ends them."""
-    folds_channel_case: bool
+    folds_channel_case: bool = True
     """Whether "cAbAL" is the same channel as "cabal" (wire.md 5.4.1, draft 8)."""
 
     def channel_id(self, name: str) -> str:
@@ -52,21 +52,14 @@ def _fold_codepoint(codepoint: str) -> str:
 
 
 LEGACY: Final = Dialect(
-    name="legacy",
+    "legacy",
     request_id_size_bytes=4,
     circuit_id_size_bytes=4,
     requests_have_ttl=True,
     info_is_counted=False,
     folds_channel_case=False,
 )
-DRAFT8: Final = Dialect(
-    name="draft8",
-    request_id_size_bytes=8,
-    circuit_id_size_bytes=0,
-    requests_have_ttl=False,
-    info_is_counted=True,
-    folds_channel_case=True,
-)
+DRAFT8: Final = Dialect("draft8")
 DIALECTS: Final = {dialect.name: dialect for dialect in (LEGACY, DRAFT8)}
 
 

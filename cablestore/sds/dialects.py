@@ -23,7 +23,10 @@ from cablestore.sds.hashes import javascript_hash, nim_hash, sha256_hash
 
 
 class FieldNumbers(NamedTuple):
-    """Numbers of a message's protobuf fields. Those of a history entry are 1, 2 and 3 in all dialects."""
+    """Numbers of a message's protobuf fields, in the order of the table above.
+
+    Those of a history entry are 1, 2 and 3 in all dialects.
+    """
 
     sender_id: int
     message_id: int
@@ -37,7 +40,7 @@ class FieldNumbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SdsDialect:
-    """Dialect of SDS.
+    """Dialect of SDS. What is not given is as in the specification.
 
     `filter_hash` decides the bits of ids in filters, `repair_hash` who repairs and when. Both may be negative. With
     `describes_filter` a filter is a document with its parameters and its words, low byte first; without, it is only the
@@ -50,47 +53,24 @@ class SdsDialect:
     fields: FieldNumbers
     filter_hash: Callable[[str], int]
     repair_hash: Callable[[str], int]
-    describes_filter: bool
-    needs_sender: bool
-    needs_lamport: bool
-    empty_is_unset: bool
-    logs_sync: bool
+    describes_filter: bool = False
+    needs_sender: bool = True
+    needs_lamport: bool = False
+    empty_is_unset: bool = False
+    logs_sync: bool = False
 
 
 SPEC: Final = SdsDialect(
     "spec",
-    FieldNumbers(
-        sender_id=1,
-        message_id=2,
-        channel_id=3,
-        lamport_ms=10,
-        causal_history=11,
-        bloom_filter=12,
-        repair_request=13,
-        content=20,
-    ),
+    FieldNumbers(1, 2, 3, 10, 11, 12, 13, 20),
     filter_hash=javascript_hash,
     repair_hash=sha256_hash,
-    describes_filter=False,
-    needs_sender=True,
-    needs_lamport=False,
-    empty_is_unset=False,
-    logs_sync=False,
 )
 """The dialect of the specification. It defines no hashes: these and the filter's bytes are those of @waku/sds."""
 
 NIM: Final = SdsDialect(
     "nim",
-    FieldNumbers(
-        sender_id=7,
-        message_id=1,
-        channel_id=4,
-        lamport_ms=2,
-        causal_history=3,
-        bloom_filter=6,
-        repair_request=13,
-        content=5,
-    ),
+    FieldNumbers(7, 1, 4, 2, 3, 6, 13, 5),
     filter_hash=nim_hash,
     repair_hash=nim_hash,
     describes_filter=True,

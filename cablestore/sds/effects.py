@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum, auto
 
 from cablestore.sds.message import HistoryEntry, SdsMessage
 
 
-class Reason(Enum):
+class Reason(StrEnum):
     """Reason for sending a message."""
 
-    __hash__ = object.__hash__
-
-    NEW = "new"
-    RESEND = "resend"
+    NEW = auto()
+    RESEND = auto()
     """Nobody acknowledged it."""
-    REPAIR = "repair"
+    REPAIR = auto()
     """Another member requested it; anybody may have written it."""
-    SYNC = "sync"
-    EPHEMERAL = "ephemeral"
+    SYNC = auto()
+    EPHEMERAL = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,9 @@ class Outgoing:
     """Own message that is not acknowledged. `doubt` is the probability that all filters which had it were wrong."""
 
     sent: int = 1
+    """How often it was sent."""
     due_ms: int = 0
+    """When it is sent again."""
     members: list[bytes] = field(default_factory=list)
     """Members whose filters had it: 8 bytes of a hash of each."""
     doubt: float = 1.0

@@ -25,6 +25,7 @@ _ENDLESS: Final = sys.maxsize
 """Python's limit for a count. No store holds as much, but a peer may send a greater number."""
 
 _ROWS_AT_ONCE: Final = 1000
+_NO_DROPS: Final = AppliedDrops()
 
 
 def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
@@ -44,7 +45,7 @@ def _staying(reader: Reader, hashes: Iterator[bytes]) -> Iterator[bytes]:
 
 def _going(reader: Reader) -> AppliedDrops:
     """Return the drops whose posts are not all removed yet. There may be many others, so those are not read."""
-    return AppliedDrops() if reader.local(SWEPT, b"") is not None else AppliedDrops.under_way(reader)
+    return _NO_DROPS if reader.local(SWEPT, b"") is not None else AppliedDrops.under_way(reader)
 
 
 def _is_going(reader: Reader, going: AppliedDrops, digest: bytes) -> bool:

@@ -22,6 +22,23 @@ class _MessageChange:
 
 
 @dataclass(frozen=True, slots=True)
+class _ChannelChange:
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class _MembershipChange:
+    channel: str
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class _UserChange:
+    user: User
+    channel: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class MessageAdded(_MessageChange):
     """Message that arrived and is displayed."""
 
@@ -63,39 +80,23 @@ class NameChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(_MembershipChange):
     """Member of a channel."""
 
-    channel: str
-    user: User
-
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(_MembershipChange):
     """User who is not a member of a channel."""
 
-    channel: str
-    user: User
-
 
 @dataclass(frozen=True, slots=True)
-class ChannelAdded:
+class ChannelAdded(_ChannelChange):
     """Channel that is there. A client that does not show it yet reads its page."""
 
-    channel: str
-
 
 @dataclass(frozen=True, slots=True)
-class ChannelRemoved:
+class ChannelRemoved(_ChannelChange):
     """Channel that is not there: its posts are all gone, or it is dropped."""
-
-    channel: str
-
-
-@dataclass(frozen=True, slots=True)
-class _UserChange:
-    user: User
-    channel: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +128,18 @@ class ModerationChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadChanged:
+class UnreadChanged(_ChannelChange):
     """Channel whose number of unread messages may have changed."""
 
-    channel: str
-
 
 @dataclass(frozen=True, slots=True)
-class DraftChanged:
+class DraftChanged(_ChannelChange):
     """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
 
-    channel: str
-
 
 @dataclass(frozen=True, slots=True)
-class MuteChanged:
+class MuteChanged(_ChannelChange):
     """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
-
-    channel: str
 
 
 @dataclass(frozen=True, slots=True)

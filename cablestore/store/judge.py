@@ -105,8 +105,11 @@ class Judge:
             self._write(transaction, self._finished(plan, replace(judgement, must_be_stored=False)), sync=False)
 
     def _note_swept(self, transaction: Transaction, judgement: Judgement) -> None:
-        """Make the row about finished removals true: versions up to 0.12.0 know no such row."""
-        if (transaction.reader.local(SWEPT, b"") is not None) is not judgement.is_swept:
+        """Make the row about finished removals true: versions up to 0.12.0 know no such row.
+
+        Without drops the next write does it.
+        """
+        if judgement.drops and (transaction.reader.local(SWEPT, b"") is not None) is not judgement.is_swept:
             self._write(transaction, self._finished(transaction.plan(), judgement), sync=False)
 
     # --- posts that come -----------------------------------------------------------------------

@@ -75,8 +75,8 @@ class Judgement:
 
     @property
     def is_swept(self) -> bool:
-        """Whether there are drops and the posts of all of them are removed."""
-        return bool(self.drops) and not self._is_removing
+        """Whether the posts of all drops are removed, or nothing is dropped."""
+        return not self._is_removing
 
     @cached_property
     def _is_removing(self) -> bool:

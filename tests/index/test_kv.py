@@ -18,6 +18,8 @@ from cablestore.index.database import Database
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
 from cablestore.index.overlay import Overlay
+from cablestore.index.reader import Reader
+from cablestore.protocol.dialect import LEGACY
 
 keys = st.text("abc!", min_size=1, max_size=3).map(str.encode)
 changes = st.dictionaries(keys, st.one_of(st.none(), st.binary(max_size=2)), max_size=8)
@@ -42,6 +44,15 @@ def test_rows_come_back(database: Database) -> None:
         assert list(state.scan(b"", b"\xff")) == sorted(ROWS.items())
         assert list(state.scan(b"b", b"c")) == [(b"b", b"2"), (b"b!x", b"")]
         assert list(state.scan(b"c", b"b")) == []
+
+
+@given(changes, st.lists(keys))
+def test_rows_in_order_are_those_of_look_ups(rows: dict[bytes, bytes | None], asked: list[bytes]) -> None:
+    database = MemoryDB()
+    database.write({b"a!" + key: value for key, value in rows.items()} | {b"Z": b"", b"b": b""}, sync=False)
+    with database.snapshot() as state:
+        value = Reader(state, LEGACY).in_order(b"a!")
+        assert [value(key) for key in sorted(asked)] == [state.get(b"a!" + key) for key in sorted(asked)]
 
 
 def test_a_scan_backwards_has_its_first_row(database: Database) -> None:

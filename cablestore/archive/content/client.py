@@ -44,6 +44,7 @@ from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, Unr
 _MAX_TEXT_SIZE_BYTES: Final = 2_048
 """Bytes that are read of an answer that is a content id or an error message."""
 _CONNECT_TIMEOUT_S: Final = 10.0
+"""How long connecting to a node may take."""
 _WINDOW_SIZE_BYTES: Final = 524_288
 """How far the network may be ahead of the disk. Up to twice this is held in memory."""
 

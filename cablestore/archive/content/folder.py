@@ -21,9 +21,13 @@ from cablestore.files import lock, sign_lock, sync_folder, write_whole
 FORMAT: Final = 1
 """Version of the folder."""
 DATA: Final = "data"
+"""Folder of whole datasets, each in a file."""
 LEAVES: Final = "leaves"
+"""Folder of their blocks' hashes."""
 MANIFESTS: Final = "manifests"
+"""Folder of their manifests."""
 INCOMING: Final = "incoming"
+"""Folder of what is not whole yet."""
 
 _HEADER: Final = "CONTENT"
 _LOCK: Final = "lock"

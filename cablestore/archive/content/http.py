@@ -61,7 +61,7 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
 
 
 def _log_client_fault_in_a_line(record: logging.LogRecord) -> bool:
-    """Replace the traceback of what a client did wrong by a line. Returns whether the record is to be logged as it is."""
+    """Replace the traceback of what a client did wrong by a line. Return whether the record is logged as it is."""
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, ConnectionError | HttpProcessingError):
         return True

@@ -30,6 +30,7 @@ _PURPOSE: Final = b"archive"
 _METADATA_FIELD: Final = 2
 _MESSAGES_FIELD: Final = 3
 _PADDING_FIELD: Final = 4
+"""Numbers of an archive's protobuf fields in both profiles."""
 _TOMBSTONES_FIELD: Final = 1000
 """A field of cablestore: other readers skip it."""
 

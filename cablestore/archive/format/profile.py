@@ -37,6 +37,7 @@ _MS_PER_S: Final = 1_000
 _TOPIC_SIZE_BYTES: Final = 4
 _MESSAGES_FIELD: Final = 3
 _TOPICS_REMEMBERED: Final = 4096
+"""Content topics whose hashes are remembered, so that each is hashed once and not for each message."""
 
 
 class Record(NamedTuple):

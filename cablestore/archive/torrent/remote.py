@@ -27,6 +27,7 @@ _NOT_WANTED: Final = 0
 _WANTED: Final = 4
 _WANTED_SOON: Final = 6
 _WANTED_NOW: Final = 7
+"""Priorities of pieces, as libtorrent has them."""
 
 _ATTEMPTS: Final = 3
 """How often pieces are fetched that cannot be read back from the disk."""
