@@ -190,9 +190,12 @@ def test_an_answer_reads_drops_while_posts_are_removed_only(store: CableStore, m
         assert list(answers.post_request(snapshot.reader, [post.hash for post in (kept, *others)])) == [kept.raw]
         assert not read
         assert len(list(stored(snapshot.reader))) == 2
-    store.moderation.undrop(users=[BOB.key, DAN.key])
+    monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)
+    told(store, *[CYD.text("c", "going") for _ in range(3)])
+    store.moderation.drop(users=[CYD.key])
+    assert is_sweeping(store)
     with store.snapshot() as snapshot:
-        assert list(answers.channel_time_range(snapshot.reader, "c", 0, 0)) == [kept.hash]
+        assert list(answers.channel_time_range(snapshot.reader, "c", 0, 0)) == []
     assert read
 
 
