@@ -142,6 +142,22 @@ def fetched(folder: Path, magnet: str, peers: tuple[Peer, ...], spans: list[Span
             return None
 
 
+def test_a_seed_that_leaves_who_wants_nothing_is_asked_again(tmp_path: Path) -> None:
+    """As seeds of other clients do. libtorrent regards them as useless from then on."""
+    spans = fill(tmp_path / "a", [2, 3])
+    metainfo = metainfo_of(tmp_path / "a")
+    with serving(metainfo.torrent(), tmp_path / "a") as port, engine(tmp_path / "b") as member:
+        remote = opened(member, str(metainfo.magnet()), port)
+
+        def is_left() -> bool:
+            status = remote.swarm.handle.status(0)
+            return bool(status.list_peers > status.num_peers == status.connect_candidates == 0)
+
+        wait_until(is_left)
+        assert remote.index() == index_of(tmp_path / "a")
+        assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
+
+
 def impatient(remote: TorrentRemote) -> TorrentRemote:
     """From here on let it give up soon: what must come has come."""
     remote._config = replace(remote._config, stall_timeout_s=2.0)

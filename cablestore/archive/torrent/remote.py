@@ -7,7 +7,7 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -29,6 +29,8 @@ _WANTED_SOON: Final = 6
 _WANTED_NOW: Final = 7
 """Priorities of pieces, as libtorrent has them."""
 
+_LOOK_S: Final = 1.0
+"""How often a wait looks whether libtorrent has given up all peers."""
 _ATTEMPTS: Final = 3
 """How often pieces are fetched that cannot be read back from the disk."""
 
@@ -115,8 +117,11 @@ class TorrentRemote(Closable):
         deadline_s = time.monotonic() + stall_s
         seen = swarm.news
         while not wanted.is_here(pieces):
-            self._session.await_news(swarm, seen, deadline_s - time.monotonic())
+            self._session.await_news(swarm, seen, min(_LOOK_S, deadline_s - time.monotonic()))
             seen = swarm.news
+            if not wanted.was_added_again and _has_given_up(swarm):
+                swarm = self._add_again(wanted, pieces)
+                arrived, kept_bytes, seen = len(swarm.arrivals), 0, swarm.news
             if len(swarm.arrivals) > arrived:
                 arrived, deadline_s = len(swarm.arrivals), time.monotonic() + stall_s
             elif time.monotonic() >= deadline_s:
@@ -124,6 +129,14 @@ class TorrentRemote(Closable):
                 if now_bytes <= kept_bytes:
                     raise ArchiveError(self._stalled(swarm.handle.status(0).num_peers))
                 kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # part of a piece came: wait again
+
+    def _add_again(self, wanted: _WantedPieces, pieces: range) -> Swarm:
+        """Add the torrent again, with its wanted pieces, so that no seed takes us for one that wants nothing."""
+        wanted.was_added_again = True
+        self._session.remove(self.swarm, "its peers are asked again")
+        self.swarm = self._start(wanted.missing)
+        wanted.want(pieces)
+        return self.swarm
 
     def _stalled(self, peers: int) -> str:
         refused = self.swarm.pieces_refused
@@ -187,15 +200,15 @@ class TorrentRemote(Closable):
 
     # --- the torrent in its session --------------------------------------------------------------
 
-    def _start(self) -> Swarm:
-        """Add the torrent with the pieces in the folder and without wanted pieces."""
+    def _start(self, wanted: Collection[int] = ()) -> Swarm:
+        """Add the torrent with the pieces in the folder and the wanted pieces."""
         try:
             have = held_pieces(self._folder, self.metainfo)
         except OSError as error:
             raise ArchiveError(f"{self._folder} cannot be read: {error.strerror}") from None
         self._raise_if_cancelled()
         params = torrent_params(self._config, self.metainfo.torrent())
-        params.piece_priorities = [_NOT_WANTED] * self.metainfo.pieces
+        params.piece_priorities = [_WANTED if piece in wanted else _NOT_WANTED for piece in range(self.metainfo.pieces)]
         params.peers = [*self._peers, *self._config.peers]
         if have:
             params.have_pieces = [piece in have for piece in range(self.metainfo.pieces)]
@@ -219,6 +232,17 @@ def _kept_bytes(swarm: Swarm) -> int:
     return int(status.total_payload_download - status.total_failed_bytes)
 
 
+def _has_given_up(swarm: Swarm) -> bool:
+    """Tell whether libtorrent knows peers and will ask none of them, though none was banned.
+
+    A seed closes the connection to a peer that wants nothing, as we do between two fetches. libtorrent then regards the
+    seed as useless, and does not look again when something is wanted.
+    """
+    status = swarm.handle.status(0)
+    is_alone = status.num_peers == 0 and status.connect_candidates == 0
+    return bool(is_alone and status.list_peers > 0 and swarm.pieces_refused == 0)
+
+
 class _WantedPieces:
     """The pieces that one call wants, with those still missing, and their priorities in libtorrent."""
 
@@ -228,13 +252,15 @@ class _WantedPieces:
         self._pieces = frozenset(pieces)
         self._total_bytes = self._size_bytes(self._pieces)
         self._swarm: Swarm | None = None
+        self.was_added_again = False
+        """Whether the torrent was added again because libtorrent gave up its peers."""
         self._take_stock()
 
     def _take_stock(self) -> None:
         swarm = self._remote.swarm
         self._arrivals_seen = len(swarm.arrivals)
-        self._missing = set(self._pieces - swarm.have)
-        self._missing_bytes = self._size_bytes(self._missing)
+        self.missing = set(self._pieces - swarm.have)
+        self._missing_bytes = self._size_bytes(self.missing)
         self._remote.check_space(self._missing_bytes)
 
     def want(self, pieces: range) -> None:
@@ -244,28 +270,28 @@ class _WantedPieces:
             return
         self._swarm = self._remote.swarm  # it was just added: nothing is wanted yet
         self._take_stock()
-        now = self._missing.intersection(pieces)
-        self._prioritize({piece: _WANTED_NOW if piece in now else _WANTED for piece in self._missing})
+        now = self.missing.intersection(pieces)
+        self._prioritize({piece: _WANTED_NOW if piece in now else _WANTED for piece in self.missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
         """Give these pieces a priority over the others."""
-        self._prioritize(dict.fromkeys(self._missing.intersection(pieces), priority))
+        self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
         """Count the pieces that came. Return whether all of these are here."""
         arrivals = self._remote.swarm.arrivals
-        new = self._missing.intersection(arrivals[self._arrivals_seen :])
+        new = self.missing.intersection(arrivals[self._arrivals_seen :])
         self._arrivals_seen = len(arrivals)
-        self._missing -= new
+        self.missing -= new
         self._missing_bytes -= self._size_bytes(new)
         if self._progress:
             self._progress(self._total_bytes - self._missing_bytes, self._total_bytes)
-        return self._missing.isdisjoint(pieces)
+        return self.missing.isdisjoint(pieces)
 
     def deselect(self) -> None:
         """Stop fetching the missing pieces."""
         with suppress(RuntimeError):  # the torrent may be gone
-            self._prioritize(dict.fromkeys(self._missing, _NOT_WANTED))
+            self._prioritize(dict.fromkeys(self.missing, _NOT_WANTED))
 
     def _prioritize(self, priorities: dict[int, int]) -> None:
         if priorities:
