@@ -55,11 +55,13 @@ def test_little_is_installed(plain: Installed) -> None:
     assert sum(file.stat().st_size for file in files) < MAX_SIZE_BYTES
 
 
-def test_a_client_loads_nothing_of_the_command_line(plain: Installed, tmp_path: Path) -> None:
+def test_a_client_loads_nothing_of_the_command_line_and_of_rare_work(plain: Installed, tmp_path: Path) -> None:
     code = """
 import sys
 from cablestore import CableStore
 assert not {"asyncio", "click", "structlog", "ssl"} & set(sys.modules), set(sys.modules)
+later = ("loky", "cablestore.export", "cablestore.index.parallel", "cablestore.store.closed", "cablestore.store.touched")
+assert not {*later} & set(sys.modules), set(sys.modules)
 from cablestore.peers import Node
 assert not {"click", "structlog", "rich"} & set(sys.modules), set(sys.modules)
 """

@@ -17,7 +17,6 @@ from cablestore.index.database import Database, SnapshotSource, Source
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
-from cablestore.index.parallel import rebuild_into
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, rebuild
@@ -228,6 +227,8 @@ class Engine:
 
     def rebuild(self, progress: Progress) -> RebuildReport:
         """Build a new database from the posts beside this one and swap them. Snapshots of the old one end."""
+        from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - opening a store does without it
+
         self.require_views()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:

@@ -1,6 +1,7 @@
 """Changes: what a chat client draws again. Each says what is, so applying one twice does no harm.
 
-Changes of two types are never equal, which tuples would be.
+Changes of two types are never equal, which tuples would be. A type that has the fields of its base needs no decorator:
+each takes as long to import as a small module.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cablestore.index.local import DRAFT, JUDGED, MUTED, READ, SEED, VALUE
+from cablestore.protocol.keys import unescape
 from cablestore.store.display import Message, User
 
 
@@ -38,7 +41,6 @@ class _UserChange:
     channel: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class MessageAdded(_MessageChange):
     """Message that arrived and is displayed."""
 
@@ -54,12 +56,10 @@ class MessageDeleted:
     channel: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class MessageHidden(_MessageChange):
     """Message that is here and must not be displayed. It has no text; `message.hidden_by` says why."""
 
 
-@dataclass(frozen=True, slots=True)
 class MessageShown(_MessageChange):
     """Message on which an act of moderation is, and which is displayed."""
 
@@ -79,32 +79,26 @@ class NameChanged:
     user: User
 
 
-@dataclass(frozen=True, slots=True)
 class Joined(_MembershipChange):
     """Member of a channel."""
 
 
-@dataclass(frozen=True, slots=True)
 class Left(_MembershipChange):
     """User who is not a member of a channel."""
 
 
-@dataclass(frozen=True, slots=True)
 class ChannelAdded(_ChannelChange):
     """Channel that is there. A client that does not show it yet reads its page."""
 
 
-@dataclass(frozen=True, slots=True)
 class ChannelRemoved(_ChannelChange):
     """Channel that is not there: its posts are all gone, or it is dropped."""
 
 
-@dataclass(frozen=True, slots=True)
 class RoleChanged(_UserChange):
     """User to whom a role was given or from whom it was taken, as it is in a channel, or with None in the cabal."""
 
 
-@dataclass(frozen=True, slots=True)
 class UserHidden(_UserChange):
     """User on whom an act of moderation is and who is hidden or dropped, in a channel or with None in the cabal.
 
@@ -112,7 +106,6 @@ class UserHidden(_UserChange):
     """
 
 
-@dataclass(frozen=True, slots=True)
 class UserShown(_UserChange):
     """User on whom an act of moderation is and who is neither hidden nor dropped. `user.blocked_by` may be set.
 
@@ -127,17 +120,14 @@ class ModerationChanged:
     channel: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class UnreadChanged(_ChannelChange):
     """Channel whose number of unread messages may have changed."""
 
 
-@dataclass(frozen=True, slots=True)
 class DraftChanged(_ChannelChange):
     """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
 
 
-@dataclass(frozen=True, slots=True)
 class MuteChanged(_ChannelChange):
     """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
 
@@ -182,3 +172,22 @@ class Changes(NamedTuple):
 def is_of(change: Change, channel: str) -> bool:
     """Tell whether a change concerns a channel, or the whole cabal."""
     return getattr(change, "channel", None) in (None, channel)
+
+
+def change_of_local_row(name: bytes, key: bytes) -> Change | None:
+    """Return what a client is told when a local row changes, given its name and the rest of its key; None for nothing.
+
+    Only rows that were put with `Plan.set_local(..., noted=True)` come here.
+    """
+    if name in (SEED, JUDGED):
+        return ModerationChanged(None)
+    if name == READ:
+        return UnreadChanged(unescape(key))
+    if name == DRAFT:
+        return DraftChanged(unescape(key))
+    if name == MUTED:
+        return MuteChanged(unescape(key))
+    if name == VALUE:
+        value_name, _, value_key = key.partition(b"!")
+        return LocalChanged(unescape(value_name), unescape(value_key))
+    return None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from cablestore.errors import StoreClosedError
 from cablestore.index.engine import Engine
-from cablestore.store.changes import Change, Changes, is_of
 from cablestore.store.cursor import cursor_at, cursor_of, sequence_of
 from cablestore.store.queries import Event, Queries
-from cablestore.store.touched import read_changes
+
+if TYPE_CHECKING:
+    from cablestore.store.changes import Change, Changes
 
 
 class Following(Queries):
@@ -71,6 +73,9 @@ class Following(Queries):
         at an older cursor. There are no changes when time is up. Raises ChangesCursorError for a cursor that does not
         fit the database, StoreClosedError when the store is closed.
         """
+        from cablestore.store.changes import Changes, is_of  # noqa: PLC0415 - opening a store does without it
+        from cablestore.store.touched import read_changes  # noqa: PLC0415 - the same
+
         deadline = _deadline(timeout_s)
         context = None if channel is None else self._engine.dialect.channel_id(channel)
         while True:

@@ -30,6 +30,7 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
 from cablestore.store.attention import Attention
+from cablestore.store.discarded import note_discarded
 from cablestore.store.judgement import (
     HeldHere,
     Judgement,
@@ -38,7 +39,6 @@ from cablestore.store.judgement import (
     seed_value,
 )
 from cablestore.store.key_file import StoreIdentity
-from cablestore.store.local_rows import note_discarded
 from cablestore.store.mentions import Naming
 
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)

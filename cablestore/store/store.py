@@ -10,14 +10,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from cablestore import limits
 from cablestore.closable import Closable
 from cablestore.errors import MissingViewError, OutdatedViewError
-from cablestore.export.exporter import export_store
-from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
-from cablestore.export.manifest import Filters, Manifest
 from cablestore.files import Location
 from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.check import CheckReport, check
@@ -38,7 +35,6 @@ from cablestore.store import answers, retention
 from cablestore.store.attending import Attending
 from cablestore.store.attention import Attention
 from cablestore.store.authoring import Composer, require_deletable
-from cablestore.store.closed import ClosedStore
 from cablestore.store.following import Following
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake, IntakeBatch
@@ -51,6 +47,11 @@ from cablestore.store.queries import Snapshot, Stats, stats_of
 from cablestore.store.searching import Searching
 from cablestore.store.writing import Writing
 from cablestore.views import CATALOG, user_info
+
+if TYPE_CHECKING:
+    from cablestore.export.importer import ImportSummary
+    from cablestore.export.manifest import Filters, Manifest
+    from cablestore.store.closed import ClosedStore
 
 
 def system_clock_ms() -> int:
@@ -146,7 +147,7 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         except OutdatedViewError:
             if not (upgrade or rebuild_outdated):
                 raise
-            ClosedStore(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
+            _closed(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
             engine = open_engine(create=False)
         try:
             return cls(engine, store_identity, clock, verify_threads, moderated=moderated)
@@ -182,7 +183,7 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         progress: Progress = no_progress,
     ) -> RebuildReport:
         """Rebuild a store that is not open: see `ClosedStore.rebuild`."""
-        closed = ClosedStore(path, identity=identity, catalog=catalog)
+        closed = _closed(path, identity=identity, catalog=catalog)
         return closed.rebuild(drop_views=drop_views, processes=processes, progress=progress)
 
     @classmethod
@@ -197,7 +198,7 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         progress: Progress = no_progress,
     ) -> CheckReport:
         """Check a store that is not open: see `ClosedStore.check`."""
-        closed = ClosedStore(path, identity=identity, catalog=catalog)
+        closed = _closed(path, identity=identity, catalog=catalog)
         return closed.check(signatures=signatures, processes=processes, progress=progress)
 
     def close(self) -> None:
@@ -412,6 +413,8 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         `progress` counts each post twice: once when read, once when written. Raises ExportError for a folder that holds
         anything else, StorageError if writing fails.
         """
+        from cablestore.export.exporter import export_store  # noqa: PLC0415 - opening a store does without it
+
         return export_store(
             self._engine,
             out,
@@ -433,7 +436,7 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         progress: Progress = no_progress,
     ) -> Manifest:
         """Export a store that is not open: see `ClosedStore.export`."""
-        return ClosedStore(path, catalog=catalog).export(out, filters=filters, progress=progress)
+        return _closed(path, catalog=catalog).export(out, filters=filters, progress=progress)
 
     def import_exports(self, folders: Iterable[Location], *, progress: Progress = no_progress) -> ImportSummary:
         """Store the posts of exports, verified like posts from peers, and what the exports know of deleted posts.
@@ -443,12 +446,14 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         interrupted, it can be run again. Raises ExportError for a folder that is not an export, is damaged, or has
         another dialect.
         """
-        manifests = manifests_of(folders, self.dialect)
-        summary = ImportSummary(len(manifests))
-        for outcomes in self.ingest_batches(posts_of(manifests), batch_posts=limits.MAX_BATCH_POSTS):
+        from cablestore.export import importer  # noqa: PLC0415 - opening a store does without it
+
+        manifests = importer.manifests_of(folders, self.dialect)
+        summary = importer.ImportSummary(len(manifests))
+        for outcomes in self.ingest_batches(importer.posts_of(manifests), batch_posts=limits.MAX_BATCH_POSTS):
             summary.count(outcomes)
             progress(len(outcomes))
-        for stones in chain(effective_tombstones(manifests), [[]]):
+        for stones in chain(importer.effective_tombstones(manifests), [[]]):
             # The last write, which may be empty, also brings all writes before it to the disk.
             laid, refused = self.lay_skeletons(stones, sync=not stones)
             summary.skeletons += laid
@@ -460,6 +465,8 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
 
         Returns how many were new and how many were refused.
         """
+        from cablestore.export.importer import lay_skeletons  # noqa: PLC0415 - opening a store does without it
+
         with self._engine.transaction() as transaction:
             plan = self._judge.plan(transaction)
             found = lay_skeletons(plan, transaction.reader, stones)
@@ -504,3 +511,9 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         """Return the numbers of the store. They are kept in rows: no post is read."""
         with self._reading() as reader:
             return stats_of(self._engine, reader)
+
+
+def _closed(path: Path | str, **options: Any) -> ClosedStore:
+    from cablestore.store.closed import ClosedStore  # noqa: PLC0415 - opening a store does without it
+
+    return ClosedStore(path, **options)

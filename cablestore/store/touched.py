@@ -55,10 +55,10 @@ from cablestore.store.changes import (
     UnreadChanged,
     UserHidden,
     UserShown,
+    change_of_local_row,
 )
 from cablestore.store.display import Display
 from cablestore.store.judgement import Judgement
-from cablestore.store.local_rows import change_of_local_row
 from cablestore.views import activity, channel_state, channel_topic, membership, user_info
 
 _Subject = tuple[bytes, str | None]

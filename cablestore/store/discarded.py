@@ -1,0 +1,22 @@
+"""What discarded posts were about: the rows that clients hear of although nothing else tells of these posts."""
+
+from __future__ import annotations
+
+from cablestore.index.local import JUDGED, local_key
+from cablestore.index.plan import Plan
+from cablestore.protocol.body import INFO, LINKABLE_TYPES, MODERATION_TYPES, TOPIC
+from cablestore.views import activity, channel_topic, membership, user_info
+
+
+def note_discarded(plan: Plan) -> None:
+    """Remember which rows the posts changed that a plan discards: nothing says it when they are gone."""
+    for post in plan.discarded:
+        if post.type in LINKABLE_TYPES:
+            plan.touch(activity.channel_key(post))
+            plan.touch(membership.PREFIX + post.channel_key + b"!" + post.author_hex)
+        if post.type == TOPIC:
+            plan.touch(channel_topic.PREFIX + post.channel_key)
+        elif post.type == INFO:
+            plan.touch(user_info.LATEST_PREFIX + post.author_hex)
+        elif post.type in MODERATION_TYPES:
+            plan.touch(local_key(JUDGED))
