@@ -13,6 +13,8 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from cablestore.lazy import loader
+
 __version__: Final = "0.12.1"
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
@@ -67,9 +69,9 @@ _MODULES: Final = {
     "store.queries": "Channel Event Page Snapshot Stats",
     "store.store": "CableStore",
 }
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
+_load: Final = loader(__name__, _MODULES)
 
-__all__ = list(_MODULE_OF)
+__all__ = [name for names in _MODULES.values() for name in names.split()]
 __all__ += ["__version__"]
 
 _MOVED: Final = {
@@ -86,15 +88,11 @@ _MOVED_TO: Final = {name: f"{__name__}.{module}" for module, names in _MOVED.ite
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULE_OF:
-        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-        globals()[name] = value
-        return value
     if name == "Kind":
         return _moved(name, __name__, "EventKind")
     if name in _MOVED_TO:
         return _moved(name, _MOVED_TO[name], name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _load(name)
 
 
 def _moved(old: str, module: str, name: str) -> Any:

@@ -3,7 +3,9 @@
 if __name__ != "cablestore.reindex":
     raise ImportError(f"this package is cablestore.reindex and cannot be imported as {__name__!r}")
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cablestore.lazy import loader
 
 if TYPE_CHECKING:
     from cablestore.reindex.settled import Tables, tables
@@ -11,10 +13,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Tables", "register", "tables"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from cablestore.reindex import settled, source  # noqa: PLC0415 - they need PySpark, which other modules do without
-
-    return getattr(source if name == "register" else settled, name)
+__getattr__ = loader(__name__, {"settled": "Tables tables", "source": "register"})
+"""They need PySpark, which other modules of the package do without."""

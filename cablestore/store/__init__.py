@@ -1,10 +1,11 @@
 """Store of the views: write, read, follow; check and rebuild it, and go back to an earlier database."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cablestore.index.check import CheckReport, Problem
 from cablestore.index.leveldb import Tuning
 from cablestore.index.rebuild import RebuildReport
+from cablestore.lazy import loader
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
@@ -20,10 +21,4 @@ __all__ = [
     "Tuning",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from cablestore.store import closed  # noqa: PLC0415 - opening a store does without it
-
-    return getattr(closed, name)
+__getattr__ = loader(__name__, {"closed": "ClosedStore Generation"})

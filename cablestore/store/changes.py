@@ -24,25 +24,16 @@ class _MessageChange:
         return self.message.channel
 
 
-@dataclass(frozen=True, slots=True)
-class _ChannelChange:
-    channel: str
-
-
-@dataclass(frozen=True, slots=True)
-class _MembershipChange:
-    channel: str
-    user: User
-
-
-@dataclass(frozen=True, slots=True)
-class _UserChange:
-    user: User
-    channel: str | None
-
-
 class MessageAdded(_MessageChange):
     """Message that arrived and is displayed."""
+
+
+class MessageHidden(_MessageChange):
+    """Message that is here and must not be displayed. It has no text; `message.hidden_by` says why."""
+
+
+class MessageShown(_MessageChange):
+    """Message on which an act of moderation is, and which is displayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +47,41 @@ class MessageDeleted:
     channel: str | None
 
 
-class MessageHidden(_MessageChange):
-    """Message that is here and must not be displayed. It has no text; `message.hidden_by` says why."""
+@dataclass(frozen=True, slots=True)
+class _ChannelChange:
+    channel: str
 
 
-class MessageShown(_MessageChange):
-    """Message on which an act of moderation is, and which is displayed."""
+class ChannelAdded(_ChannelChange):
+    """Channel that is there. A client that does not show it yet reads its page."""
+
+
+class ChannelRemoved(_ChannelChange):
+    """Channel that is not there: its posts are all gone, or it is dropped."""
+
+
+class UnreadChanged(_ChannelChange):
+    """Channel whose number of unread messages may have changed."""
+
+
+class DraftChanged(_ChannelChange):
+    """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
+
+
+class MuteChanged(_ChannelChange):
+    """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicChanged:
+class TopicChanged(_ChannelChange):
     """Topic of a channel, "" if it has none."""
 
-    channel: str
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
-class NameChanged:
-    """User who said something of itself. Its name is also that of its earlier messages."""
-
+class _MembershipChange:
+    channel: str
     user: User
 
 
@@ -87,12 +93,10 @@ class Left(_MembershipChange):
     """User who is not a member of a channel."""
 
 
-class ChannelAdded(_ChannelChange):
-    """Channel that is there. A client that does not show it yet reads its page."""
-
-
-class ChannelRemoved(_ChannelChange):
-    """Channel that is not there: its posts are all gone, or it is dropped."""
+@dataclass(frozen=True, slots=True)
+class _UserChange:
+    user: User
+    channel: str | None
 
 
 class RoleChanged(_UserChange):
@@ -114,22 +118,17 @@ class UserShown(_UserChange):
 
 
 @dataclass(frozen=True, slots=True)
+class NameChanged:
+    """User who said something of itself. Its name is also that of its earlier messages."""
+
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
 class ModerationChanged:
     """Who may moderate may have changed, and with it all roles and what is hidden: read again what is on the screen."""
 
     channel: str | None
-
-
-class UnreadChanged(_ChannelChange):
-    """Channel whose number of unread messages may have changed."""
-
-
-class DraftChanged(_ChannelChange):
-    """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
-
-
-class MuteChanged(_ChannelChange):
-    """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
 
 
 @dataclass(frozen=True, slots=True)
