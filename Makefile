@@ -4,19 +4,30 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test test-all lint bench soak coverage docs pictures site proto dist clean
+CLASSES := .cache/spark-classes.jsa
+
+.PHONY: demo compiled test test-all lint bench soak coverage docs pictures site proto dist clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
 	$(BIN)/cablestore demo $(if $(LOGS),--logs "$(LOGS)")
 
+# Python's bytecode, where the environment lets Python write none: the tests start a thousand processes.
+compiled: $(READY)
+	$(BIN)/python -m compileall -q cablestore views reindex tests/support
+
+# Java's classes of Spark, half of the work of a small job.
+$(CLASSES): $(READY)
+	$(BIN)/python tests/support/class_archive.py $@
+
 # Every promise once: some minutes.
-test: $(READY)
+test: compiled
 	$(BIN)/pytest -n 2 --dist worksteal --tier short
 
 # Four at a time, whatever the cores: many wait for a clock, a peer or a torrent. A file is run by one process, so that
 # what its tests share, as Spark, starts once.
-test-all: $(READY)
+test-all: export SPARK_SUBMIT_OPTS := "-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)" -Xlog:disable
+test-all: compiled $(CLASSES)
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
@@ -29,7 +40,7 @@ bench: $(READY)
 	$(BIN)/python bench/run.py
 
 # Thousands of histories, 200 kills, ten million fuzzed inputs: hours.
-soak: $(READY)
+soak: compiled
 	CABLESTORE_SOAK=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 7200
 
 # How much of the product the short tier runs: a table, and build/coverage/index.html. Tests of processes of another user

@@ -176,6 +176,10 @@ def test_a_client_that_ends_after_serve_loses_no_draft(
             assert store.local.draft("default") == "half a sentence"
 
 
+KILLED = 4
+"""Clients. One thread or file that remained of each would be more than the node makes when it is first used."""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_nothing_remains_in_serve_of_a_client_that_is_killed(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
@@ -185,21 +189,27 @@ def test_nothing_remains_in_serve_of_a_client_that_is_killed(start_chat: Start, 
         process = Path("/proc", str(server.process.pid))
         return len(list((process / "task").iterdir())), len(list((process / "fd").iterdir()))
 
-    killed, killed_sees = open_client(start_chat, "-s", "store")
+    threads, files = held()
+    clients = [open_client(start_chat, "-s", "store") for _ in range(KILLED)]
+    words = [f"my last words {number}" for number in range(KILLED)]
+    for (client, _), text in zip(clients, words, strict=True):
+        client.type(text)
+        for _, sees in clients:
+            sees.shows(text)
+    # One thread of each talks, one reads, one writes, one follows; a connection has two ends and its loop three files.
+    assert held()[0] >= threads + 4 * KILLED
+    assert held()[1] >= files + 5 * KILLED
+    for client, _ in clients:
+        client.kill()
+    wait_until(
+        lambda: held()[0] < threads + KILLED and held()[1] < files + KILLED, lambda: f"{held()}, {threads}, {files}"
+    )
     other, other_sees = open_client(start_chat, "-s", "store")
-    other.type("hello")
-    killed_sees.shows("hello")
-    killed.type("my last words")
-    other_sees.shows("my last words")
-    threads, files = held()  # both have read and written
-    killed.kill()
-    # One that talks, one that reads, one that writes, one that follows; two ends of the connection, three of a loop.
-    wait_until(lambda: held()[0] <= threads - 4 and held()[1] <= files - 5, lambda: f"{held()}, {threads}, {files}")
     other.type("who was that?")
     other_sees.shows("who was that?")
     assert other.end(CTRL_Q) == 0
     assert server.stop() == 0
-    assert texts_in(tmp_path / "store") == ["hello", "my last words", "who was that?"]
+    assert texts_in(tmp_path / "store") == [*words, "who was that?"]
 
 
 def test_own_and_served_stores_side_by_side(start_chat: Start, serving: Serve, tmp_path: Path) -> None:

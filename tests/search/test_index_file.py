@@ -325,26 +325,25 @@ def test_killed_while_it_is_built_it_goes_on(tmp_path: Path, rng: random.Random)
     with CableStore.open(path) as store:
         store.ingest(raws(*posts), verify=False)
     killed = reads = 0
-    while True:
-        command = [sys.executable, str(SUPPORT / "search_child.py"), str(path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    command = [sys.executable, str(SUPPORT / "search_child.py"), str(path)]
+    is_done = False
+    while not is_done:
+        end = rng.randrange(1, 5)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdin is not None
             assert child.stdout is not None
-            steps = 0
-            for line in child.stdout:
-                steps += 1
-                if line == "done\n":
-                    break
-                if steps > rng.randrange(1, 6):
-                    child.send_signal(signal.SIGKILL)
+            for steps, line in enumerate(child.stdout, 1):
+                is_done = line == "done\n"
+                reads += not is_done
+                child.stdin.write("\n")
+                child.stdin.flush()
+                if steps == end and not is_done:  # in the middle of the next step
+                    child.kill()
                     killed += 1
                     break
-            child.stdout.read()
-            reads += steps
             status = child.wait(LIMIT_S)
-        if status == 0:
-            break
-        assert killed < 40
+        assert status == (0 if is_done else -signal.SIGKILL)
     assert killed > 1
-    assert reads <= 600 // 50 + 3 * killed + 2  # it did not begin again
+    assert reads <= 600 // 50 + killed + 1  # it did not begin again
     with CableStore.open(path) as store:
         assert holds(store) == {post.hash for post in posts}

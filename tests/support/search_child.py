@@ -1,6 +1,6 @@
 """A process that makes the search index of a store in small steps, and says aloud when each is done.
 
-`search_child.py STORE`: prints `step` after each step and `done` at the end.
+`search_child.py STORE`: prints `step` after each step, and goes on when it is told to by a line. Prints `done` at the end.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from cablestore import CableStore
 from cablestore.search import index
 
 
+def told(_: int) -> None:
+    print("step", flush=True)
+    sys.stdin.readline()
+
+
 def main() -> None:
     index._POSTS_READ = 50  # type: ignore[misc]
     with CableStore.open(sys.argv[1]) as store:
-        store.update_search_index(progress=lambda _: print("step", flush=True))
+        store.update_search_index(progress=told)
         print("done", flush=True)
 
 
