@@ -13,7 +13,7 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from cablestore.lazy import loader
+from cablestore import lazy
 
 __version__: Final = "0.12.1"
 
@@ -69,7 +69,7 @@ _MODULES: Final = {
     "store.queries": "Channel Event Page Snapshot Stats",
     "store.store": "CableStore",
 }
-_load: Final = loader(__name__, _MODULES)
+_load: Final = lazy.loader(__name__, _MODULES)
 
 __all__ = [name for names in _MODULES.values() for name in names.split()]
 __all__ += ["__version__"]

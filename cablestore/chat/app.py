@@ -20,6 +20,7 @@ from textual.css.query import NoMatches
 from textual.widgets import Static
 
 from cablestore.chat import commands
+from cablestore.chat.amounts import PAGE_MESSAGES
 from cablestore.chat.cabal import Cabal, ChannelEntry, Member
 from cablestore.chat.command_runner import CommandRunner
 from cablestore.chat.line_list import Line, LineList
@@ -29,7 +30,7 @@ from cablestore.chat.message_list import MessageList
 from cablestore.chat.message_pages import MessagePages
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen, QuestionScreen
-from cablestore.chat.timeline import PAGE_MESSAGES, short_name
+from cablestore.chat.timeline import short_name
 from cablestore.chat.typing_box import TypingBox
 from cablestore.errors import CableStoreError, OwnerGoneError
 from cablestore.store.display import Message

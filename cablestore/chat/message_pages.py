@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from cablestore.chat.amounts import MAX_HELD, PAGE_MESSAGES
 from cablestore.chat.cabal import CabalNews, ShownChannel
 from cablestore.chat.message_list import MessageList
-from cablestore.chat.timeline import MAX_HELD, PAGE_MESSAGES
 from cablestore.errors import CableStoreError
 from cablestore.store.display import Message
 

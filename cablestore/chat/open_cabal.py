@@ -16,6 +16,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Final, TypeVar
 
+from cablestore.chat.amounts import MAX_EVENTS, MAX_FOUND, MAX_MEMBERS_SHOWN, MAX_MENTIONS
 from cablestore.chat.cabal import CabalNews, ChannelEntry, Member, PendingNews, PrivateAct
 from cablestore.chat.hosting import HostedNode, WatchedNode
 from cablestore.errors import CableStoreError, ChangesCursorError, InvitationError, StoreClosedError
@@ -29,20 +30,12 @@ from cablestore.store.store import CableStore
 
 T = TypeVar("T")
 
-MAX_EVENTS: Final = 100
-"""Events that are looked at one by one. After more than these, everything that is shown is read again."""
 _GATHER_S: Final = 0.05
 """How long events are gathered before they are looked at, so that a flood costs few reads."""
 _PAUSE_S: Final = 0.02
 """Pause of long work after each part, in which others use the store."""
 _LOOK_S: Final = 0.5
 """How often the thread that waits for events sees that the cabal ends."""
-MAX_MEMBERS_SHOWN: Final = 500
-"""Members of a channel that the list shows."""
-MAX_MENTIONS: Final = 200
-"""Messages that name the user and are marked on the screen: the latest of the channel."""
-MAX_FOUND: Final = 100
-"""Messages that one search shows."""
 
 
 def _names_a_host(address: Address) -> bool:

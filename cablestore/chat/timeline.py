@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
+from cablestore.chat.amounts import MAX_HELD
 from cablestore.chat.safe_text import clean, fit, wrap
 from cablestore.store.display import Message
 
-PAGE_MESSAGES: Final = 200
-"""Messages that are read at once: some screens of them."""
-MAX_HELD: Final = 1_000
-"""Messages that are held. Those farthest from the view are dropped first, and read again when the view gets there."""
 _SAME_SPEECH_MS: Final = 300_000
 """An author's messages that are no farther apart have the name once."""
 _TIME_WIDTH: Final = 6

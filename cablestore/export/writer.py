@@ -42,9 +42,7 @@ T = TypeVar("T")
 _LEVEL: Final = 1
 """Level of zstd. Keys, signatures and hashes do not compress; level 3 saves a tenth more and takes twice as long."""
 
-HASH_AT: Final = 8
-TYPE_AT: Final = 40
-POST_AT: Final = 41
+HASH_AT, TYPE_AT, POST_AT = 8, 40, 41
 """Where the parts of a record begin, in bytes. Its time is at 0."""
 _STONE_SIZE_BYTES: Final = 64
 """Target and author, which every tombstone has beside its value."""

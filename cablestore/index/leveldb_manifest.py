@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError, DecodeError, StorageError
 from cablestore.index.leveldb_files import link_table
@@ -43,8 +42,7 @@ _LAST_LEVEL: Final = 6
 """Level 1 may have 10 MiB, each further one ten times as much; the last one has no limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class LevelTable:
+class LevelTable(NamedTuple):
     """A table: its file, and its first and last key as a manifest has them."""
 
     file: Path
@@ -53,8 +51,7 @@ class LevelTable:
     last: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TableList:
+class TableList(NamedTuple):
     """The tables of a closed database, and the last number of a write to it."""
 
     tables: Sequence[LevelTable]

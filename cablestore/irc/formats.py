@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from cablestore.errors import LogFormatError
 from cablestore.irc.dates import LONG_DATE, SHORT_STAMP, STAMP, Stamp, read_stamp, stamp_of
@@ -38,8 +38,7 @@ class LineKind(Enum):
     DAY = "date"
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One parsed line. `channel` is without its `#`, and "" if the line names none."""
 
     kind: LineKind

@@ -13,6 +13,7 @@
     reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable
 """
 
+from cablestore.peers.address import Address
 from cablestore.peers.invitation import Invitation
 from cablestore.peers.node import Node
 from cablestore.peers.peer_events import (
@@ -25,7 +26,7 @@ from cablestore.peers.peer_events import (
     PeerLost,
 )
 from cablestore.peers.report import ReconcileReport, SyncReport
-from cablestore.peers.settings import Address, NodeSettings
+from cablestore.peers.settings import NodeSettings
 
 __all__ = [
     "Address",

@@ -15,10 +15,10 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from cablestore import limits
+from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer, AnswerQueue
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import BLOCKED, PeerLink
-from cablestore.peers.settings import Address
 from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
 from cablestore.protocol.body import INFO
@@ -28,8 +28,7 @@ from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequ
 from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 
-_REQUEST_SIZE_BYTES: Final = 500
-_HASH_SIZE_BYTES: Final = 80
+_REQUEST_SIZE_BYTES, _HASH_SIZE_BYTES = 500, 80
 """About how much memory a request takes, and each hash or name of it."""
 _GREETINGS: Final = 2
 """How often a greeting is tried again."""

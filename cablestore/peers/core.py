@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cablestore import limits
 from cablestore.errors import NodeError, StoreClosedError
+from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
@@ -26,7 +27,7 @@ from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.relay import Loops, Route
 from cablestore.peers.restrictions import RestrictionKeeper
-from cablestore.peers.settings import Address, NodeSettings
+from cablestore.peers.settings import NodeSettings
 from cablestore.peers.sweeper import Sweeper
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, quote
 from cablestore import limits
 from cablestore.errors import InvitationError, ModerationError, NodeError
 from cablestore.moderation import Seed
-from cablestore.peers.settings import Address
+from cablestore.peers.address import Address
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 
 _LOG: Final = logging.getLogger("cablestore.node")

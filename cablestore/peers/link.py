@@ -10,10 +10,10 @@ from typing import Any, Final, cast
 
 from cablestore import limits
 from cablestore.errors import DecodeError, HandshakeError, ReconcileError
+from cablestore.peers.address import Address
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
 from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost
-from cablestore.peers.settings import Address
 from cablestore.protocol.secure_channel import SecureChannel
 from cablestore.store.store import system_clock_ms
 

@@ -10,9 +10,9 @@ from typing import Final, Generic, TypeVar
 
 from cablestore import limits
 from cablestore.errors import NodeError
+from cablestore.peers.address import Address
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import ITSELF, PeerLink
-from cablestore.peers.settings import Address
 
 _BACKLOG: Final = 1024
 _STOP_TIMEOUT_S: Final = 5.0

@@ -25,9 +25,9 @@ from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_w
 from prometheus_client.registry import Collector
 
 from cablestore.errors import CableStoreError, NodeError
+from cablestore.peers.address import Address
 from cablestore.peers.core import NodeCore
 from cablestore.peers.node import Node
-from cablestore.peers.settings import Address
 
 _LOG: Final = logging.getLogger("cablestore.node")
 STUCK_S: Final = 10.0

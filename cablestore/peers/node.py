@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from cablestore import limits
+from cablestore.peers.address import Address
 from cablestore.peers.connection import Connection
 from cablestore.peers.core import NodeCore
 from cablestore.peers.metrics import NodeLoad
 from cablestore.peers.peer_events import Peer, PeerEvents
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.report import ReconcileReport, SyncReport
-from cablestore.peers.settings import Address, NodeSettings
+from cablestore.peers.settings import NodeSettings
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from cablestore import limits
-from cablestore.peers.settings import Address
+from cablestore.peers.address import Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Final
 
 from cablestore import limits
+from cablestore.peers.address import Address
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.reconciler import Reconciler
-from cablestore.peers.settings import Address
 from cablestore.protocol.fields import sized
 from cablestore.reconcile.messages import ReconcileFrameReader
 

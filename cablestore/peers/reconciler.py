@@ -21,6 +21,7 @@ from cablestore.errors import (
     ReconcileLimitError,
     StorageError,
 )
+from cablestore.peers.address import Address
 from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
@@ -28,7 +29,6 @@ from cablestore.peers.metrics import ReconcileMetrics
 from cablestore.peers.places import gives_way
 from cablestore.peers.reconciliation import LostError, Reconciliation, SilentError
 from cablestore.peers.report import ReconcileReport
-from cablestore.peers.settings import Address
 from cablestore.peers.stretches import Stretches
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncMark

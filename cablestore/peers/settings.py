@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.secure_channel import PROLOGUE
 
-DEFAULT_PORT: Final = 13333
-"""The default port of cable-client.js."""
-
 SYNC_OVERLAP_MS: Final = 3_600_000
 FULL_PASS_EVERY_MS: Final = 86_400_000
 PAGE_HASHES: Final = 4_096
 """The most that existing clients give in one answer."""
-
-
-class Address(NamedTuple):
-    """Host and port where a peer listens."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str, default_port: int = DEFAULT_PORT) -> Address:
-        """Read `host`, `host:port` or `[v6]:port`. Raises NodeError."""
-        host, port = text, str(default_port)
-        if text.startswith("["):
-            host, bracket, rest = text[1:].partition("]")
-            port = (rest.removeprefix(":") or port) if bracket else ""
-        elif text.count(":") == 1:
-            host, port = text.split(":")
-        if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
-            raise NodeError(f"{text!r} is no address: expected host:port, as in 127.0.0.1:{default_port}")
-        return cls(host, int(port))
-
-    def __str__(self) -> str:
-        """Return the form that `parse` reads."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def _option(default: Any, meaning: str, *, name: str = "", unit: str = "", least: int = 1) -> Any:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from cablestore import limits
 from cablestore.errors import NodeError, StoreClosedError
 from cablestore.index.reader import Reader
+from cablestore.peers.address import Address
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetch, Fetches
@@ -27,7 +28,7 @@ from cablestore.peers.link import PeerLink
 from cablestore.peers.news import News, Subject
 from cablestore.peers.paging import Paging
 from cablestore.peers.report import SyncReport
-from cablestore.peers.settings import FULL_PASS_EVERY_MS, SYNC_OVERLAP_MS, Address
+from cablestore.peers.settings import FULL_PASS_EVERY_MS, SYNC_OVERLAP_MS
 from cablestore.peers.sync_state import SyncMark
 from cablestore.protocol import cable_js
 from cablestore.protocol.exchange import Concluded, Exchange, Hashes, Names, ResponseEvent, Step

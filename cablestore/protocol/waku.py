@@ -28,7 +28,8 @@ EVERYONE_TOPIC: Final = "/cable/1/everyone/cable"
 
 _CHANNEL_PREFIX: Final = "/cable/1/channel-"
 _SUFFIX: Final = "/cable"
-_TOPICS_REMEMBERED: Final = 4096
+TOPICS_REMEMBERED: Final = 4_096
+"""Content topics that are remembered, and hashes of them: each is made once and not for each message."""
 
 _PAYLOAD_FIELD: Final = 1
 _CONTENT_TOPIC_FIELD: Final = 2
@@ -80,7 +81,7 @@ def message_of(post: Post) -> WakuMessage:
     return WakuMessage(post.raw, content_topic(post.channel or None), post.timestamp_ms * NS_PER_MS, post.hash)
 
 
-@lru_cache(_TOPICS_REMEMBERED)
+@lru_cache(TOPICS_REMEMBERED)
 def content_topic(channel: str | None) -> str:
     """Return the content topic of a channel, or with None that of posts without a channel.
 

@@ -14,8 +14,8 @@ from people import ANN, BOB, START_MS, raws
 from textual.events import MouseScrollUp
 
 from cablestore import CableStore
+from cablestore.chat.amounts import MAX_HELD
 from cablestore.chat.app import ChatApp
-from cablestore.chat.timeline import MAX_HELD
 
 Pilot = Any
 until = PICTURES.until

@@ -17,9 +17,10 @@ from waiting import wait_until
 
 from cablestore import CableStore
 from cablestore.chat import commands
+from cablestore.chat.amounts import MAX_HELD
 from cablestore.chat.commands import SentTexts, UnknownCommandError, completions
 from cablestore.chat.safe_text import clean, fit, wrap
-from cablestore.chat.timeline import MAX_HELD, Timeline, local, short_name
+from cablestore.chat.timeline import Timeline, local, short_name
 from cablestore.store import searching
 
 WORD = b"zweiundvierzigstes"

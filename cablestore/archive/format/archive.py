@@ -27,9 +27,7 @@ from cablestore.protocol.protobuf import fields, sized_field
 from cablestore.protocol.waku import WakuMessage, message_of
 
 _PURPOSE: Final = b"archive"
-_METADATA_FIELD: Final = 2
-_MESSAGES_FIELD: Final = 3
-_PADDING_FIELD: Final = 4
+_METADATA_FIELD, _MESSAGES_FIELD, _PADDING_FIELD = 2, 3, 4
 """Numbers of an archive's protobuf fields in both profiles."""
 _TOMBSTONES_FIELD: Final = 1000
 """A field of cablestore: other readers skip it."""

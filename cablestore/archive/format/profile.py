@@ -28,7 +28,7 @@ from cablestore.limits import MAX_ARCHIVE_TOPICS, PIECE_SIZE_BYTES
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.protobuf import repeated
 from cablestore.protocol.varint import encode_varint
-from cablestore.protocol.waku import WakuMessage
+from cablestore.protocol.waku import TOPICS_REMEMBERED, WakuMessage
 
 Topic = str | bytes
 """A content topic in a profile: str in rfc61, 4 bytes in status-go."""
@@ -36,8 +36,6 @@ Topic = str | bytes
 _MS_PER_S: Final = 1_000
 _TOPIC_SIZE_BYTES: Final = 4
 _MESSAGES_FIELD: Final = 3
-_TOPICS_REMEMBERED: Final = 4096
-"""Content topics whose hashes are remembered, so that each is hashed once and not for each message."""
 
 
 class Record(NamedTuple):
@@ -309,7 +307,7 @@ def with_id(profile: Profile, entry: Entry) -> Entry:
     return entry._replace(archive_id=archive_id(profile.write_index_metadata(entry)))
 
 
-@lru_cache(_TOPICS_REMEMBERED)
+@lru_cache(TOPICS_REMEMBERED)
 def _topic_id(content_topic: str) -> bytes:
     return keccak256(content_topic.encode())[:_TOPIC_SIZE_BYTES]
 

@@ -23,11 +23,7 @@ from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError
 
-_NOT_WANTED: Final = 0
-_WANTED: Final = 4
-_WANTED_SOON: Final = 6
-_WANTED_NOW: Final = 7
-"""Priorities of pieces, as libtorrent has them."""
+_NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces, as libtorrent has them
 
 _LOOK_S: Final = 1.0
 """How often a wait looks whether libtorrent has given up all peers."""
@@ -101,7 +97,7 @@ class TorrentRemote(Closable):
             self._raise_if_cancelled()
             wanted.want(pieces)
             if soon:
-                wanted.hurry(soon, _WANTED_SOON)
+                wanted.hurry(soon, _SOON)
             self._wait(pieces, wanted)
             content = self._read(pieces)
             if content is not None:
@@ -266,12 +262,12 @@ class _WantedPieces:
     def want(self, pieces: range) -> None:
         """Fetch these pieces first, and all others after them."""
         if self._swarm is self._remote.swarm:
-            self.hurry(pieces, _WANTED_NOW)
+            self.hurry(pieces, _NOW)
             return
         self._swarm = self._remote.swarm  # it was just added: nothing is wanted yet
         self._take_stock()
         now = self.missing.intersection(pieces)
-        self._prioritize({piece: _WANTED_NOW if piece in now else _WANTED for piece in self.missing})
+        self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
         """Give these pieces a priority over the others."""

@@ -1,0 +1,23 @@
+"""How much the client reads, holds and shows at once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PAGE_MESSAGES: Final = 200
+"""Messages that are read at once: some screens of them."""
+
+MAX_HELD: Final = 1_000
+"""Messages that are held. Those farthest from the view are dropped first, and read again when the view gets there."""
+
+MAX_EVENTS: Final = 100
+"""Events that are looked at one by one. After more than these, everything that is shown is read again."""
+
+MAX_MEMBERS_SHOWN: Final = 500
+"""Members of a channel that the list shows."""
+
+MAX_MENTIONS: Final = 200
+"""Messages that name the user and are marked on the screen: the latest of the channel."""
+
+MAX_FOUND: Final = 100
+"""Messages that one search shows."""

@@ -1,0 +1,34 @@
+"""Addresses of peers: `host:port`."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from cablestore.errors import NodeError
+
+DEFAULT_PORT: Final = 13333
+"""The default port of cable-client.js."""
+
+
+class Address(NamedTuple):
+    """Host and port where a peer listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, default_port: int = DEFAULT_PORT) -> Address:
+        """Read `host`, `host:port` or `[v6]:port`. Raises NodeError."""
+        host, port = text, str(default_port)
+        if text.startswith("["):
+            host, bracket, rest = text[1:].partition("]")
+            port = (rest.removeprefix(":") or port) if bracket else ""
+        elif text.count(":") == 1:
+            host, port = text.split(":")
+        if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
+            raise NodeError(f"{text!r} is no address: expected host:port, as in 127.0.0.1:{default_port}")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        """Return the form that `parse` reads."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
