@@ -14,7 +14,8 @@ from cablestore import CableStore, Channel, Event, Identity, Page, Post, Snapsho
 from cablestore.aio import AsyncCableStore, AsyncLocalValues, AsyncModerator, AsyncSnapshot
 from cablestore.aio.calls import Opening
 from cablestore.aio.items import Feed, Items
-from cablestore.store.changes import Change
+from cablestore.export import Filters, ImportSummary, Manifest
+from cablestore.store.changes import Change, Changes
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 
@@ -28,6 +29,8 @@ OPENING = {"open", "in_memory", "snapshot"}
 """What they return is awaited, or used in an `async with`."""
 NO_WAIT = {"watch"}
 """They neither read nor wait."""
+LATE = {"Change": Change} | {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manifest)}
+"""Types whose modules a store imports when it uses them."""
 AWAITED_PROPERTIES = {"identity", "known_identity", "cursor"}
 
 
@@ -71,7 +74,7 @@ def compare(blocking: type, twin: type, name: str) -> None:
     assert ours.__name__ == name
     wrapped = getattr(ours, "__wrapped__", None)
     assert (name, parameters(ours)) == (name, parameters(method))
-    hints, our_hints = get_type_hints(method), get_type_hints(inspect.unwrap(ours))
+    hints, our_hints = get_type_hints(method, None, LATE), get_type_hints(inspect.unwrap(ours), None, LATE)
     result, our_result = hints.pop("return"), our_hints.pop("return")
     assert our_hints == hints
     if wrapped is not None:
