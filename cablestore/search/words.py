@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 TOKENIZER: Final = ("unicode61", "remove_diacritics", "2", "categories", "L* M* N* Co")
 """FTS5's tokenizer and its arguments. Without marks (M*) it would cut the words of Indic scripts."""
 
-# Patterns are text, so that `re` compiles them when they are first used: a store that is only opened needs none.
 _ALONE: Final = (
     "["
     "\u1100-\u11ff"  # Hangul Jamo
@@ -32,12 +31,15 @@ _ALONE: Final = (
     "\U00020000-\U0003ffff"  # further Han
     "]"
 )
-_ACCENTS: Final = "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670]"  # also Hebrew, Arabic
-_FOREIGN: Final = "[^\x00-\x7f]+"
+"""Characters that are words of their own. Compiling the pattern takes as long as importing ten modules."""
+_ACCENTS: Final = re.compile(
+    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670]"  # also Hebrew, Arabic
+)
+_FOREIGN: Final = re.compile("[^\x00-\x7f]+")
 """Characters that are changed. The tokenizer folds the case of all others, which make no new form with those after them
 but with accents."""
 _REMEMBERED_CHARACTERS: Final = 16
-_SINGLE: Final = "(?s:.)[\u1160-\u11ff\uff9e\uff9f]*"
+_SINGLE: Final = re.compile("(?s:.)[\u1160-\u11ff\uff9e\uff9f]*")
 """A character, and those after it that NFKC joins to it although they are no marks."""
 
 
@@ -55,7 +57,7 @@ Tokenize = Callable[[bytes], list[tuple[int, int, str]]]
 
 def prepared(text: str) -> str:
     """Return a text as FTS5's tokenizer gets it."""
-    return text if text.isascii() else re.sub(_FOREIGN, _fold, text)
+    return text if text.isascii() else _FOREIGN.sub(_fold, text)
 
 
 def _fold(match: re.Match[str]) -> str:
@@ -63,10 +65,15 @@ def _fold(match: re.Match[str]) -> str:
     return _folded(characters) if len(characters) < _REMEMBERED_CHARACTERS else _folded.__wrapped__(characters)
 
 
+@cache
+def _alone() -> re.Pattern[str]:
+    return re.compile(_ALONE)
+
+
 @lru_cache(maxsize=4096)
 def _folded(characters: str) -> str:
     folded = unicodedata.normalize("NFKD", characters).casefold()
-    return re.sub(_ALONE, r" \g<0> ", unicodedata.normalize("NFKC", re.sub(_ACCENTS, "", folded)))
+    return _alone().sub(r" \g<0> ", unicodedata.normalize("NFKC", _ACCENTS.sub("", folded)))
 
 
 def words_of(text: str, tokenize: Tokenize) -> list[Word]:
@@ -86,7 +93,7 @@ def words_of(text: str, tokenize: Tokenize) -> list[Word]:
 def _clusters(text: str) -> list[tuple[int, int]]:
     """Return begin and end of each character with its marks: normal forms never reach beyond."""
     found: list[tuple[int, int]] = []
-    for match in re.finditer(_SINGLE, text):
+    for match in _SINGLE.finditer(text):
         if found and unicodedata.combining(match[0][0]):
             found[-1] = found[-1][0], match.end()
         else:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from cablestore import limits
 from cablestore.closable import Closable
@@ -513,7 +513,7 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
             return stats_of(self._engine, reader)
 
 
-def _closed(path: Path | str, **options: Any) -> ClosedStore:
+def _closed(path: Path | str, *, identity: Identity | None = None, catalog: Catalog) -> ClosedStore:
     from cablestore.store.closed import ClosedStore  # noqa: PLC0415 - opening a store does without it
 
-    return ClosedStore(path, **options)
+    return ClosedStore(path, identity=identity, catalog=catalog)

@@ -25,12 +25,14 @@ main(sys.argv[1:])
 
 def main(archive: Path) -> None:
     archive.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:  # of the same file system
         export, made = Path(folder, "export"), Path(folder, "made.jsa")
         export_of(conversation(100), export)
         job = [sys.executable, "-c", JOB, "reindex", str(export), "--out", str(Path(folder, "store")), "--cores", "2"]
         options = {"SPARK_SUBMIT_OPTS": f'"-XX:ArchiveClassesAtExit={made}" -Xlog:disable'}
-        subprocess.run(job, env=os.environ | options, check=True, capture_output=True)
+        done = subprocess.run(job, env=os.environ | options, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
         made.replace(archive) if made.exists() else archive.touch()
 
 
