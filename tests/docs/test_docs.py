@@ -145,6 +145,21 @@ def test_moved_names_say_where_they_are_now() -> None:
         assert found is getattr(importlib.import_module(package), name)
 
 
+@pytest.mark.parametrize(
+    ("old", "now", "names"),
+    [
+        ("node", "peers", "Address Node NodeSettings ReconcileReport SyncReport"),
+        ("answers", "store.answers", "channel_list channel_state channel_time_range moderation_state post_request"),
+    ],
+)
+def test_moved_modules_can_be_imported_and_say_where_they_are_now(old: str, now: str, names: str) -> None:
+    sys.modules.pop(f"cablestore.{old}", None)
+    with pytest.warns(DeprecationWarning, match=rf"^cablestore\.{old} is now cablestore\.{re.escape(now)}$"):
+        found = importlib.import_module(f"cablestore.{old}")
+    moved = importlib.import_module(f"cablestore.{now}")
+    assert all(getattr(found, name) is getattr(moved, name) for name in names.split())
+
+
 @pytest.mark.skipif(not TRACKED, reason="no git checkout")
 def test_nothing_speaks_of_machines_or_unfinished_work() -> None:
     # A class of one letter keeps each word from finding itself here.
