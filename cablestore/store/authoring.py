@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from cablestore import limits
 from cablestore.errors import InvalidPostError
 from cablestore.index.engine import Transaction
 from cablestore.index.reader import Reader
-from cablestore.protocol.body import DELETE, Body, Join, Leave, Text, Topic
+from cablestore.protocol.body import DELETE, Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.post import Post, encode_post
 from cablestore.store.key_file import StoreIdentity
 from cablestore.views import author, links, membership
@@ -67,6 +67,13 @@ class Composer:
             self._last_ms = author.latest_time(reader, self._identity.identity.public_key)
         lag_ms = self._last_ms - now_ms
         return self._last_ms + 1 if 0 <= lag_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
+
+
+def changed_info(info: Info, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None]) -> Info:
+    """Return an info of which a part is changed. The name "" and None as a value of `others` remove a pair."""
+    given = dict(Info.of(name=name or None, accept_role=accept_role).pairs)
+    pairs = dict(info.pairs) | given | dict(others) | ({"name": None} if name == "" else {})
+    return Info(tuple((key, value) for key, value in pairs.items() if value is not None))
 
 
 def require_deletable(post: Post, public_key: bytes) -> None:

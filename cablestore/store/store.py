@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
-from cablestore.protocol.body import Body, Delete, Info
+from cablestore.protocol.body import Body, Delete, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
@@ -34,7 +34,7 @@ from cablestore.search.index import SearchIndex
 from cablestore.store import answers, retention
 from cablestore.store.attending import Attending
 from cablestore.store.attention import Attention
-from cablestore.store.authoring import Composer, require_deletable
+from cablestore.store.authoring import Composer, changed_info, require_deletable
 from cablestore.store.following import Following
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake, IntakeBatch
@@ -45,7 +45,6 @@ from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Snapshot, Stats, stats_of
 from cablestore.store.searching import Searching
-from cablestore.store.writing import Writing
 from cablestore.views import CATALOG, user_info
 
 if TYPE_CHECKING:
@@ -59,12 +58,12 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Attending, Following, Searching, Writing, Closable):
+class CableStore(Attending, Following, Searching, Closable):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
     returns one that does not change. `Following` adds those that wait for events, `Attending` what the user has read,
-    `Searching` full-text search, `Writing` a method for each common post.
+    `Searching` full-text search.
     """
 
     def __init__(
@@ -314,6 +313,79 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
 
     # --- own posts -----------------------------------------------------------------------------
 
+    def write(self, body: Body, *, sync: bool = True) -> Post:
+        """Sign and store a post, linked to the heads of its channel, dated now or just after the last own post.
+
+        If the author of a text or a topic is not a member of the channel, a post/join comes first, in the same write
+        (wire.md 5.4.3). With `sync` the post is on the disk on return.
+        """
+        with self._engine.transaction() as transaction:
+            plan = self._judge.plan(transaction)
+            posts = self._composer.compose(transaction, body)
+            self._judge.require_welcome(posts)
+            for post in posts:
+                plan.add(post)
+            self._judge.commit(transaction, plan, sync=sync)
+            self._composer.written(posts[-1])
+        return posts[-1]
+
+    def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
+        """Write a message of at most 4096 bytes to a channel."""
+        return self.write(Text(channel, text), sync=sync)
+
+    def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
+        """Set a channel's topic; "" clears it."""
+        return self.write(Topic(channel, topic), sync=sync)
+
+    def join(self, channel: str, *, sync: bool = True) -> Post:
+        """Become a member of a channel."""
+        return self.write(Join(channel), sync=sync)
+
+    def leave(self, channel: str, *, sync: bool = True) -> Post:
+        """Leave a channel."""
+        return self.write(Leave(channel), sync=sync)
+
+    def info(
+        self,
+        *,
+        name: str | None = None,
+        accept_role: bool | None = None,
+        others: Mapping[str, bytes] | None = None,
+        sync: bool = True,
+    ) -> Post:
+        """Publish all information on oneself: what is left out returns to its default (wire.md 6.2.4).
+
+        `set_name` and `update_info` change a part and keep the rest.
+        """
+        known = Info.of(name=name, accept_role=accept_role)
+        return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
+
+    def set_name(self, name: str, *, sync: bool = True) -> Post | None:
+        """Change the own name, and keep all else that one tells about oneself; "" removes the name.
+
+        Returns the post, None if one has this name already: then nothing is written.
+        """
+        return self.update_info(name=name, sync=sync)
+
+    def update_info(
+        self,
+        *,
+        name: str | None = None,
+        accept_role: bool | None = None,
+        others: Mapping[str, bytes | None] | None = None,
+        sync: bool = True,
+    ) -> Post | None:
+        """Change a part of the information on oneself. What is left out, or is None, stays as it is.
+
+        The name "" removes the name, and None as the value of a key in `others` removes the key. Threads that change
+        different parts at the same time lose none. Returns the post, None if nothing changes: then nothing is written.
+        """
+        with self._engine.transaction() as transaction:
+            known = user_info.latest(transaction.reader, self.identity.public_key)
+            before = known[0] if known else Info(())
+            after = changed_info(before, name=name, accept_role=accept_role, others=others or {})
+            return None if after == before else self.write(after, sync=sync)
+
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True) -> list[Post]:
         """Delete own posts, here and on peers that get the deletion. Returns the post/delete, several for many hashes.
 
@@ -335,29 +407,6 @@ class CableStore(Attending, Following, Searching, Writing, Closable):
         if post.is_local_only:
             self.discard([digest])
         return post.is_local_only
-
-    def write(self, body: Body, *, sync: bool = True) -> Post:
-        """Sign and store a post, linked to the heads of its channel, dated now or just after the last own post.
-
-        If the author of a text or a topic is not a member of the channel, a post/join comes first, in the same write
-        (wire.md 5.4.3). With `sync` the post is on the disk on return.
-        """
-        with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
-            posts = self._composer.compose(transaction, body)
-            self._judge.require_welcome(posts)
-            for post in posts:
-                plan.add(post)
-            self._judge.commit(transaction, plan, sync=sync)
-            self._composer.written(posts[-1])
-        return posts[-1]
-
-    def _edit_info(self, edit: Callable[[Info], Info], *, sync: bool) -> Post | None:
-        with self._engine.transaction() as transaction:
-            known = user_info.latest(transaction.reader, self.identity.public_key)
-            before = known[0] if known else Info(())
-            edited = edit(before)
-            return None if edited == before else self.write(edited, sync=sync)
 
     # --- removing without a trace --------------------------------------------------------------
 
