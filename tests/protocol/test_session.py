@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 
 import pytest
@@ -314,3 +315,20 @@ def test_as_many_names_as_fit_in_one_response(names: list[str], most: int) -> No
     assert theirs.is_over
     events = a.receive(data, 0)
     assert events == [Names(mine, response.channels), Concluded(mine, Step.FINISHED)]
+
+
+def test_a_session_returns_events_and_calls_nobody_back() -> None:
+    given = {
+        name: str(parameter.annotation)
+        for _, method in inspect.getmembers(Session, inspect.isfunction)
+        for name, parameter in inspect.signature(method).parameters.items()
+    }
+    assert given["request"] == "Request"
+    assert [name for name, type_name in given.items() if "Callable" in type_name] == ["new_id"]
+    kept = {
+        (kind.__name__, name): str(type_name)
+        for kind in (Exchange, Concluded, Dropped, Hashes, Names)
+        for name, type_name in kind.__annotations__.items()
+    }
+    assert kept["Exchange", "role"] == "RequestRole"
+    assert [place for place, type_name in kept.items() if "Callable" in type_name] == []
