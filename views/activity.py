@@ -3,8 +3,8 @@
     !activity!day!<day, 9 digits, 0 is 1970-01-01> -> msgpack list of ten counts, one for each post type
     !activity!channel!<channel>                    -> the same, for the types that are posted to a channel
 
-Not in the seed. The channel list is read from here: one row for each channel. The seed reads it from the membership
-rows: one row for each member. A channel exists as long as there is a join, leave, text or topic in it.
+Not in cable-core's INDEXES.md. The channel list is read from here: one row for each channel. cable-core reads it from
+the membership rows: one row for each member. A channel exists as long as there is a join, leave, text or topic in it.
 """
 
 from collections.abc import Iterator

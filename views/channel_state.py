@@ -3,7 +3,7 @@
     !state!member!<channel>!<pubkey>!<type>!<mono-ts> -> hash of the post/join, post/leave, post/text or post/topic
     !state!topic!<channel>!<mono-ts>                  -> hash of the post/topic
 
-The seed puts the time before the public key and reads one row, so it finds one member in all. Here the latest post of
+cable-core puts the time before the public key and reads one row, so it finds one member in all. Here the latest post of
 each member is the last row of a range. The type comes before the time, so that the latest join or leave is found in one
 step, however much its author wrote since. A text and a topic imply joining (wire.md 5.4.3).
 """

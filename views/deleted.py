@@ -4,7 +4,7 @@
                                              and, where there are more deletions, a list of their [time, hash]
     !chat!target!<target hash>           -> empty (fold): there are tombstones of it
 
-The seed has `!chat!deleted!<hash> -> 1`. That row has two faults. A deletion that arrives before its target would let
+cable-core has `!chat!deleted!<hash> -> 1`. That row has two faults. A deletion that arrives before its target would let
 anyone delete what others will write. And the row does not tell how the histories of other posts run through the deleted
 one.
 

@@ -7,7 +7,7 @@ A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater
 pair is the latest of the user's joins, leaves, texts and topics in the channel. Only a leave ends membership. The
 second pair is the latest join or leave, which a channel state answer gives, or zeros if there is none.
 
-The seed stores 1 or 0, and the last arrival wins. With the moment the newest post wins, whatever the order of arrival.
+cable-core stores 1 or 0, and the last arrival wins. With the moment the newest post wins, in any order of arrival.
 """
 
 from collections.abc import Callable, Iterator

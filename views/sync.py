@@ -10,11 +10,11 @@ Each post is in two sets: in the set of all posts, whose name is empty, and in i
 are in the set `"`; no channel has this name in keys. A channel's post/text have their rows in `!chat!text!`. Local-only
 posts are in no set.
 
-Not in the seed. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC). A node is a
-beginning of <mono-ts>, and its parts are one digit longer. There is a row for the whole set and for each node with more
-than 128 posts. So any range is a few rows and the posts near its ends. The newest posts, those of the last part without
-a row, are summed in the row of the set alone, so that one more of them changes one row. Which rows there are depends on
-the posts alone.
+Not in cable-core's INDEXES.md. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC).
+A node is a beginning of <mono-ts>, and its parts are one digit longer. There is a row for the whole set and for each
+node with more than 128 posts. So any range is a few rows and the posts near its ends. The newest posts, those of the
+last part without a row, are summed in the row of the set alone, so that one more of them changes one row. Which rows
+there are depends on the posts alone.
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,7 @@
     !user!latest!info!<pubkey>     -> moment (8 bytes of timestamp, 32 of hash) | msgpack list of [key, value] (fold)
 
 The latest post/info is the whole truth about its author (wire.md 6.2.4). A property that it leaves out is back at its
-default, whatever earlier ones said. So there is no row for each property, as there is in the seed.
+default, whatever earlier ones said. So there is no row for each property, as there is in cable-core.
 """
 
 from typing import Final

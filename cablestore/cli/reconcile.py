@@ -10,6 +10,7 @@ import click
 
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, size
+from cablestore.cli.serve import join_as_invited
 from cablestore.cli.serve_options import AddressType, invited, peer_options, settings_of
 from cablestore.cli.service import fast_loop, run_on_loop
 from cablestore.cli.stores import open_store
@@ -44,20 +45,22 @@ def reconcile(
     """Exchange once with a store what either lacks.
 
     The other store is a peer's. The cost depends on the difference of the stores, not on their sizes. Exit status 1 if
-    an audit finds a difference. Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so
-    on.
+    an audit finds a difference. Of an invitation, the peers are not used: HOST:PORT says which store to reconcile with.
+    Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
     """
-    invited(chosen)
+    invitation = invited(chosen)
     settings = replace(settings_of(chosen), reconciles=True)
-    with open_store(path, create=create) as store, out.progress("reconciling", None) as progress:
+    with open_store(path, create=create) as store:
+        join_as_invited(store, invitation, out)
+        with out.progress("reconciling", None) as progress:
 
-        async def work() -> ReconcileReport:
-            async with Node(store, settings) as node:
-                return await node.reconcile_once(
-                    address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
-                )
+            async def work() -> ReconcileReport:
+                async with Node(store, settings) as node:
+                    return await node.reconcile_once(
+                        address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
+                    )
 
-        report = run_on_loop(work, fast_loop)
+            report = run_on_loop(work, fast_loop)
     if is_audit:
         return _tell_audit(out, report)
     _tell(out, report)

@@ -317,6 +317,12 @@ def join_with_seed(store: CableStore, text: str) -> bool:
     return True
 
 
+def join_as_invited(store: CableStore, invitation: Invitation | None, out: Output) -> None:
+    """Give a store the moderation seed of an invitation, if there is one, and say so."""
+    if invitation is not None and invitation.seed and join_with_seed(store, invitation.seed.hex()):
+        out.note("the invitation has a moderation seed: `cablestore moderation` shows it, and revokes it")
+
+
 def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
     seed = store.moderation.seed
     return () if seed is None else seed.roles
@@ -340,8 +346,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
         )
     settings = settings_of(chosen)
     with open_store(path, create=create) as store:
-        if invitation is not None and invitation.seed and join_with_seed(store, invitation.seed.hex()):
-            out.note("the invitation has a moderation seed: `cablestore moderation` shows it, and revokes it")
+        join_as_invited(store, invitation, out)
         with out.progress("syncing", None) as progress:
             report = run_on_loop(lambda: _sync_once(store, settings, addresses, progress, out), fast_loop)
     _tell_sync(out, report)

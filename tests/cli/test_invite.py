@@ -58,9 +58,11 @@ def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
     synced = cablestore("sync", "--create", "--invitation", "-", store=tmp_path / "c", given=told["invitation"] + "\n")
     assert (synced.returncode, texts(tmp_path / "c")) == (0, ["welcome"]), synced.stderr
     assert "the invitation has a moderation seed" in synced.stderr
-    reconciled = cablestore("reconcile", one.address, "--cable", "--invitation", file, "--json", store=tmp_path / "c")
-    assert reconciled.returncode == 0, reconciled.stderr
-    for name in ("b", "c"):
+    invited = ("--cable", "--create", "--invitation", file)
+    reconciled = cablestore("reconcile", one.address, *invited, store=tmp_path / "d")
+    assert (reconciled.returncode, texts(tmp_path / "d")) == (0, ["welcome"]), reconciled.stderr
+    assert "the invitation has a moderation seed" in reconciled.stderr
+    for name in ("b", "c", "d"):
         found = cablestore("moderation", "--json", store=tmp_path / name)
         assert f'"{me}"' in found.stdout
         assert '"admin (seed)"' in found.stdout

@@ -84,6 +84,23 @@ def test_the_overview_of_commands_names_each() -> None:
         assert f"`{name}" in overview, name
 
 
+WORDS_OF_THE_SYSTEM = {"Permission denied", "AccessDenied"}
+"""Words of "you see" tables that libraries and the system print."""
+
+
+@pytest.mark.parametrize("document", ["archives.md", "reindex.md", "repair.md"])
+def test_the_product_prints_what_one_is_told_to_look_for(document: str) -> None:
+    """The longest part of each quoted message that no name or number interrupts is in the sources."""
+    modules = (path for folder in ("cablestore", "views", "reindex") for path in (ROOT / folder).rglob("*.py"))
+    printed = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in modules)
+    text = (ROOT / "docs" / "how-to" / document).read_text(encoding="utf-8")
+    rows = [row for table in text.split("| you see |")[1:] for row in table.partition("\n\n")[0].splitlines()[2:]]
+    quoted = {phrase for row in rows for phrase in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    assert len(quoted) > 5
+    parts = {max(re.split(r"\S*\.\.\.|\b[A-Z]+\b|\S*\d\S*|which", phrase), key=len).strip(" ,") for phrase in quoted}
+    assert {part for part in parts if part not in printed} <= WORDS_OF_THE_SYSTEM
+
+
 def test_the_changelog_begins_with_this_version() -> None:
     """Except the names that are marked as unreleased."""
     first = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
