@@ -23,7 +23,10 @@ from cablestore.views.installed import installed_catalog
 @click.command()
 @click.argument("folder", metavar="OUT", type=FolderValue())
 @click.option(
-    "--channel", "channels", multiple=True, help="Only posts of this channel, and posts about its users; repeatable."
+    "--channel",
+    "channels",
+    multiple=True,
+    help="Only posts of this channel, names of its users, and moderation of the whole cabal; repeatable.",
 )
 @click.option("--author", "authors", multiple=True, type=public_key, help="Only posts of this public key; repeatable.")
 @click.option("--after", "start_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")

@@ -3,8 +3,8 @@
 A post passes if it matches all given filters: channel, author, time. Under a channel filter, of posts without a
 channel,
 
-* post/info, post/block and post/unblock pass if their author has a row of membership in one of the channels;
-* post/role and post/moderation pass if they are for the whole cabal;
+* post/info passes if its author has a row of membership in one of the channels, or ever declined to take roles;
+* post/role and post/moderation pass if they are for the whole cabal, as all post/block and post/unblock are;
 * post/delete passes if one of its tombstones does. Without a channel filter it also passes if it matches itself.
 
 Messages that moderation hides in public are left out if that is chosen.
@@ -21,9 +21,9 @@ from functools import lru_cache
 from cablestore.export.manifest import Filters
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone, tombstones
-from cablestore.protocol.body import DELETE, LINKABLE_TYPES, MODERATION, ROLE
+from cablestore.protocol.body import BLOCK, DELETE, INFO, MODERATION, ROLE, UNBLOCK
 from cablestore.protocol.post import Post
-from cablestore.views import membership
+from cablestore.views import acts, membership
 
 _AUTHORS_REMEMBERED = 10_000
 
@@ -36,7 +36,7 @@ class Selection:
         self._reader = reader
         self._filters = filters
         self._is_hidden = is_hidden if filters.without_hidden else None
-        self._is_acquainted = lru_cache(_AUTHORS_REMEMBERED)(self._find_membership)
+        self._is_known_here = lru_cache(_AUTHORS_REMEMBERED)(self._find_author)
 
     def takes_post(self, post: Post) -> bool:
         """Tell whether a post passes."""
@@ -72,10 +72,12 @@ class Selection:
         channels = self._filters.channels
         if not channels or channel in channels:
             return True
-        if post_type in (ROLE, MODERATION):
-            return channel == ""
-        return post_type not in LINKABLE_TYPES and self._is_acquainted(author)
+        if post_type == INFO:
+            return self._is_known_here(author)
+        return post_type in (BLOCK, UNBLOCK) or (post_type in (ROLE, MODERATION) and channel == "")
 
-    def _find_membership(self, author: bytes) -> bool:
-        channels = self._filters.channels
-        return any(membership.of_user(self._reader, channel, author) is not None for channel in channels)
+    def _find_author(self, author: bytes) -> bool:
+        """Tell whether an author is in one of the channels, or ever declined: a role would come back without that."""
+        if any(membership.of_user(self._reader, channel, author) is not None for channel in self._filters.channels):
+            return True
+        return any(not consent.accepts for consent in acts.consents_of(self._reader, author))

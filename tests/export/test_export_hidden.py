@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from people import ANN, BOB, CYD, raws
+from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import CableStore, Post
+from cablestore import Block, CableStore, Identity, Info, Post
 from cablestore.export import Filters, read_manifest
+from cablestore.moderation import UserRole
 from cablestore.store.closed import ClosedStore
 
 WITHOUT_HIDDEN = Filters(without_hidden=True)
@@ -51,3 +52,20 @@ def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
         assert summary.verdicts["dropped"] == 1
         assert {message.author for message in store.messages("default").messages} == {BOB.key, CYD.key}
         assert store.check().is_clean
+
+
+def test_an_export_of_channels_decides_like_the_whole_store(tmp_path: Path) -> None:
+    """It has the block of an admin who is in none of the channels, and the word of one who declines a role."""
+    me, later_ms = Identity.generate(), START_MS + 1_000_000
+    with CableStore.open(tmp_path / "store", identity=me, clock=lambda: START_MS) as whole:
+        whole.text("garden", "hello")
+        whole.moderation.set_role(ANN.key, UserRole.ADMIN)
+        whole.moderation.set_role(BOB.key, UserRole.ADMIN)
+        blocks = ANN.post(Block("spam", 0, (CYD.key,), 0, 0), at=later_ms)
+        whole.ingest(raws(blocks, BOB.post(Info.of(accept_role=False), at=later_ms)))
+        whole.export(tmp_path / "garden", filters=Filters(channels=frozenset(["garden"])))
+        with CableStore.in_memory(identity=me) as part:
+            part.import_exports([tmp_path / "garden"])
+            for decisions in (whole.moderation.decisions, part.moderation.decisions):
+                assert decisions.blocked_by(CYD.key) is not None
+                assert decisions.role(BOB.key) is UserRole.USER

@@ -32,6 +32,7 @@ from cablestore.errors import ExportError
 from cablestore.export import Filters, read_manifest, verify_export
 from cablestore.export.manifest import filters_of
 from cablestore.export.writer import ExportWriter, post_record
+from cablestore.protocol.acts import consent_of
 from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
 
 # --- import ----------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ def test_an_interrupted_import_goes_on(tmp_path: Path, whole: Path) -> None:
 # --- filters ---------------------------------------------------------------------------------------
 
 
-def matches(post: Post, filters: Filters, acquainted: set[bytes]) -> bool:
+def matches(post: Post, filters: Filters, known_here: set[bytes]) -> bool:
     """Return what the rules say of a post that is no post/delete."""
     if filters.authors and post.author not in filters.authors:
         return False
@@ -173,9 +174,11 @@ def matches(post: Post, filters: Filters, acquainted: set[bytes]) -> bool:
         return False
     if not filters.channels or (post.type in LINKABLE_TYPES and post.channel in filters.channels):
         return True
-    if post.type in (INFO, BLOCK, UNBLOCK):
-        return post.author in acquainted
-    return post.type in (ROLE, MODERATION) and post.channel in {"", *filters.channels}
+    if post.type == INFO:
+        return post.author in known_here
+    return post.type in (BLOCK, UNBLOCK) or (
+        post.type in (ROLE, MODERATION) and post.channel in {"", *filters.channels}
+    )
 
 
 filters_drawn = st.builds(
@@ -194,18 +197,20 @@ def test_filters(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
     model = Model(posts)
     asked = replace(filters, channels=frozenset(map(dialect.channel_id, filters.channels)))
     live = list(model.live.values())
-    acquainted = {p.author for p in live if p.type in LINKABLE_TYPES and p.channel in asked.channels}
-    expected = {p.hash for p in live if p.type != DELETE and matches(p, asked, acquainted)}
+    consents = [consent for consent in map(consent_of, live) if consent is not None]
+    known_here = {p.author for p in live if p.type in LINKABLE_TYPES and p.channel in asked.channels}
+    known_here |= {consent.user for consent in consents if not consent.accepts}
+    expected = {p.hash for p in live if p.type != DELETE and matches(p, asked, known_here)}
     stones = {
         (target, post.author): (target, post.author) not in {(d.hash, d.author) for d in model.dead.values()}
-        or matches(model.dead[target], asked, acquainted)
+        or matches(model.dead[target], asked, known_here)
         for post in model.deletes
         if isinstance(post.body, Delete)
         for target in post.body.hashes
     }
     for post in model.deletes:
         assert isinstance(post.body, Delete)
-        alone = not asked.channels and matches(post, asked, acquainted)
+        alone = not asked.channels and matches(post, asked, known_here)
         if alone or any(stones[target, post.author] for target in post.body.hashes):
             expected.add(post.hash)
     with scratch_folder() as scratch:
