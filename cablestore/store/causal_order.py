@@ -15,6 +15,8 @@ after the post's own and can be reached only through posts that claim to be olde
 
 from __future__ import annotations
 
+from collections import deque
+
 from cablestore import limits
 from cablestore.index.drops import dropped_post
 from cablestore.index.reader import Reader
@@ -36,11 +38,11 @@ def causal_order(
 
 
 def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes, Skeleton]:
-    """Load the posts and what they reach, back to `oldest_ms`, deleted posts included."""
+    """Load the posts, then what they reach, back to `oldest_ms`, deleted posts included."""
     nodes: dict[bytes, Skeleton] = {}
-    upcoming = list(reversed(hashes))
+    upcoming = deque(hashes)
     while upcoming and len(nodes) < limits.MAX_CAUSAL_POSTS:
-        digest = upcoming.pop()
+        digest = upcoming.popleft()
         if digest not in nodes and (node := known_skeleton(reader, digest)) is not None:
             nodes[digest] = node
             if node.timestamp_ms >= oldest_ms:

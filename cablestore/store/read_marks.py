@@ -86,8 +86,9 @@ class Unread:
         """Return how many texts of a channel are unread. `held` is how many it has."""
         mark = self._marks.get(escape(channel))
         if mark is None:
-            left_out = self._left_out(channel, b"", self._hidden_users)
-            return max(0, min(held - len(left_out), limits.MAX_UNREAD_COUNTED))
+            left_out = len(self._hidden_in(channel, b"", self._hidden_users))
+            left_out += sum(1 for _ in self._own_texts(channel, b""))
+            return max(0, min(held - left_out, limits.MAX_UNREAD_COUNTED))
         late = sum(1 for _ in islice(self._late(channel), limits.MAX_UNREAD_COUNTED)) if self._has_late else 0
         return late + self._after(channel, mark.place, limits.MAX_UNREAD_COUNTED - late)
 
@@ -107,14 +108,14 @@ class Unread:
         """Count the unread texts after a place, up to `most`."""
         prefix = messages.PREFIX + escape(channel) + b"!"
         size = len(prefix) + SORT_TIME_SIZE_BYTES  # the row of a deletion has a longer key
-        left_out = self._left_out(channel, place, self._hidden_often)
+        hidden = self._hidden_in(channel, place, self._hidden_often)
         start = prefix + place + b"~" if place else prefix
-        rows = self._reader.scan(start, after_prefix(prefix), at_once=most + len(left_out))
+        rows = self._reader.scan(start, after_prefix(prefix), at_once=most + len(hidden))
         places = (row[0][-SORT_TIME_SIZE_BYTES:] for row in rows if len(row[0]) == size)
-        hidden = self._hidden_texts
-        if left_out or hidden:
-            places = (at for at in places if at not in left_out and not (at in hidden and self._hides(channel, at)))
-        return sum(1 for _ in islice(places, most))
+        texts = self._hidden_texts
+        if hidden or texts:
+            places = (at for at in places if at not in hidden and not (at in texts and self._hides(channel, at)))
+        return sum(1 for _ in islice(_without(places, self._own_texts(channel, place)), most))
 
     def _late(self, channel: str) -> Iterator[bytes]:
         for place, _, _ in self._shown(LATE, channel):
@@ -131,16 +132,20 @@ class Unread:
 
     # --- what does not count -------------------------------------------------------------------
 
-    def _left_out(self, channel: str, after: bytes, hidden_users: list[HiddenUser]) -> set[bytes]:
-        """Return the <mono-ts> of the texts after a place that are the user's own, or hidden: of users, and of posts."""
-        found = set() if self._own_key is None else {place for place, _ in self._by(self._own_key, channel, after)}
+    def _own_texts(self, channel: str, after: bytes) -> Iterator[bytes]:
+        """Yield the <mono-ts> of the user's own texts after a place, in order. Memory does not grow with them."""
+        return iter(()) if self._own_key is None else (place for place, _ in self._by(self._own_key, channel, after))
+
+    def _hidden_in(self, channel: str, after: bytes, hidden_users: list[HiddenUser]) -> set[bytes]:
+        """Return the <mono-ts> of the hidden texts of others after a place: of users, and of posts."""
+        found: set[bytes] = set()
         for user in hidden_users:
-            if user.is_hidden_in(channel):
+            if user.is_hidden_in(channel) and user.public_key != self._own_key:
                 rows = self._by(user.public_key, channel, after)
                 found |= {place for place, digest in rows if self._is_hidden(digest, user.public_key, channel, place)}
         acted_on = self._acted_on.get(escape(channel), ())
-        found |= {at for at, digest, by in acted_on if at > after and self._is_hidden(digest, by, channel, at)}
-        return found
+        texts = ((at, digest, by) for at, digest, by in acted_on if at > after and by != self._own_key)
+        return found | {at for at, digest, by in texts if self._is_hidden(digest, by, channel, at)}
 
     @cached_property
     def _acted_on(self) -> dict[bytes, list[tuple[bytes, bytes, bytes]]]:
@@ -202,3 +207,13 @@ class Unread:
         start = prefix + after + b"~" if after else prefix
         for key, digest in self._reader.scan(start, after_prefix(prefix)):
             yield key[len(prefix) :], digest
+
+
+def _without(places: Iterator[bytes], left_out: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the places that are not left out. Both are in order."""
+    other = next(left_out, None)
+    for place in places:
+        while other is not None and other < place:
+            other = next(left_out, None)
+        if place != other:
+            yield place

@@ -44,12 +44,13 @@ def sweep(plan: Plan, judgement: Judgement, reader: Reader) -> tuple[Judgement, 
     Returns the judgement after it, and how many posts were read.
     """
     drops = AppliedDrops.of_rows(judgement.drops)
-    left = limits.MAX_BATCH_POSTS
+    left, left_size_bytes = limits.MAX_BATCH_POSTS, limits.MAX_BATCH_SIZE_BYTES
     swept = dict(judgement.drops)
     for key, drop in judgement.drops.items():
-        if drop.place is not None and left > 0:
-            place, read = _remove_some(plan, drops, reader, key, drop.place, left)
+        if drop.place is not None and left > 0 and left_size_bytes > 0:
+            place, read, size_bytes = _remove_some(plan, drops, reader, key, drop.place, left, left_size_bytes)
             left -= max(read, 1)
+            left_size_bytes -= size_bytes
             swept[key] = replace(drop, place=place)
             plan.set_local(DROP, key, encode_drop(swept[key]))
     if left < limits.MAX_BATCH_POSTS:
@@ -67,11 +68,12 @@ def sweep(plan: Plan, judgement: Judgement, reader: Reader) -> tuple[Judgement, 
 
 
 def _remove_some(
-    plan: Plan, drops: AppliedDrops, reader: Reader, key: bytes, place: bytes, most: int
-) -> tuple[bytes | None, int]:
-    """Remove posts of one drop from a place on. Returns the next place, None at the end, and how many were read.
+    plan: Plan, drops: AppliedDrops, reader: Reader, key: bytes, place: bytes, most: int, most_size_bytes: int
+) -> tuple[bytes | None, int, int]:
+    """Remove posts of one drop from a place on: `most`, or until their size in bytes is reached.
 
-    A post that an earlier drop of the plan removed is not removed again.
+    Returns the next place, None at the end, how many were read, and their size in bytes. A post that an earlier drop
+    of the plan removed is not removed again.
     """
     read = size_bytes = 0
     for row_key, digest in _rows_of(reader, key, place):
@@ -82,9 +84,9 @@ def _remove_some(
             size_bytes += len(post.raw)
             if drop is not None:
                 plan.drop(post, _remains(reader, post, drop))
-        if read >= most or size_bytes >= limits.MAX_BATCH_SIZE_BYTES:
-            return row_key, read
-    return None, read
+        if read >= most or size_bytes >= most_size_bytes:
+            return row_key, read, size_bytes
+    return None, read, size_bytes
 
 
 def _rows_of(reader: Reader, key: bytes, place: bytes) -> Iterator[Row]:

@@ -67,5 +67,6 @@ def test_an_export_of_channels_decides_like_the_whole_store(tmp_path: Path) -> N
         with CableStore.in_memory(identity=me) as part:
             part.import_exports([tmp_path / "garden"])
             for decisions in (whole.moderation.decisions, part.moderation.decisions):
+                assert decisions is not None
                 assert decisions.blocked_by(CYD.key) is not None
                 assert decisions.role(BOB.key) is UserRole.USER

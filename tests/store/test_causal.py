@@ -78,3 +78,17 @@ def test_causal_order_holds_a_bounded_number_of_posts(store: CableStore, monkeyp
     chat = [ANN.text("default", str(i), at=START_MS + i) for i in range(9)]
     store.ingest(raws(*chat))
     assert [message.text for message in store.causal_messages("default", 0)] == list("45678")
+
+
+def test_at_the_limit_ancestors_are_left_out_and_no_message(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last message also links to a long history before the window."""
+    monkeypatch.setattr(limits, "MAX_CAUSAL_POSTS", 6)
+    history = [ANN.text("default", "old", at=START_MS - 9)]
+    for at in range(START_MS - 8, START_MS - 2):
+        history.append(ANN.text("default", "old", at=at, links=(history[-1].hash,)))
+    window = [BOB.text("default", "0", at=START_MS)]
+    for number in range(1, 6):
+        links = (window[-1].hash, *([history[-1].hash] if number == 5 else []))
+        window.append(BOB.text("default", str(number), at=START_MS + number, links=links))
+    store.ingest(raws(*history, *window))
+    assert [message.text for message in store.causal_messages("default", START_MS)] == list("012345")

@@ -167,6 +167,18 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     assert len(wanted(store, *posts)) == 25
 
 
+def test_many_single_drops_are_swept_in_batches_of_bytes(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    posts = chain(*[BOB] * 6)
+    told(store, *posts)
+    monkeypatch.setattr(limits, "MAX_BATCH_SIZE_BYTES", max(len(post.raw) for post in posts) + 1)
+    store.moderation.drop(posts=[post.hash for post in posts])
+    with store.snapshot() as snapshot:
+        assert sum(snapshot.reader.post(post.hash) is not None for post in posts) == 4
+    assert store.moderation.sweep() >= 4
+    assert not is_sweeping(store)
+    assert_clean(store)
+
+
 def test_an_answer_reads_drops_while_posts_are_removed_only(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, *others = [person.text("c", "hello") for person in (CYD, BOB, DAN)]
     told(store, kept, *others)

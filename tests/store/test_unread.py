@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ OWN, BOB, CYD = AUTHORS
 CHANNELS = ("default", "a!b")
 WORDS = ("x", "hi ann", "@Ann: hello", "annex", "for ANNA", OWN.public_key.hex()[:9], OWN.public_key.hex()[:7])
 NAMES = ("ann", "Anna", None)
+CYD_SAYS = Text("default", "hello")
 
 
 def written(body: Body, by: int, at: int) -> Post:
@@ -250,3 +252,18 @@ def test_a_name_that_comes_late_counts_for_the_texts_of_its_time(tmp_path: Path)
         assert [message.timestamp_ms - NOW_MS for message in store.mentions().messages] == [5]
         store.delete(next(store.posts_by(OWN.public_key)).hash)
         assert store.mentions().messages == []
+
+
+def test_memory_of_a_list_of_channels_does_not_grow_with_the_users_own_texts() -> None:
+    def peak(number: int) -> int:
+        with CableStore.in_memory(identity=OWN, clock=lambda: NOW_MS) as store:
+            store.ingest(raws(*(written(Text("default", "x"), 0, at) for at in range(number)), written(CYD_SAYS, 2, 0)))
+            tracemalloc.start()
+            try:
+                assert [channel.unread for channel in store.channels()] == [1]
+                return tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+
+    peak(10)
+    assert peak(2_000) < peak(200) + 20_000
