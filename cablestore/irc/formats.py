@@ -104,7 +104,7 @@ _MODE = "[ ~&@%+!]?"
 """Mark that clients put before the nick of an operator, and irssi before every nick."""
 _SAY = (LineKind.SAY, rf" ?<{_MODE}(?P<nick>[^>]+)>(?:[ \t](?P<text>.*))?$")
 _ACTION = (LineKind.ACTION, r" {0,2}\*[ \t](?P<nick>\S+)(?: (?P<text>.*))?$")
-_NOTICE = (LineKind.NOTICE, r" ?-(?P<nick>[^\s:-][^\s:]*?)(?:\(\S*\)|:#\S+)?-(?:[ \t]|$)")
+_NOTICE = (LineKind.NOTICE, r" ?-(?P<nick>[^\s:(-][^\s:(]*?)(?:\(\S*\)|:#\S+)?-(?:[ \t]|$)")
 _CHANNEL = r"(?P<channel>#\S*[^\s.])"
 _HOST = r"[(<\[]\S*[)>\]]"
 _NICK = r"(?P<nick>\S+)"
@@ -141,7 +141,7 @@ UBUNTU: Final = LogFormat(
         (LineKind.LEAVE, rf"=== {_NICK} \[.*\] +has left (?P<channel>#\S+)"),
         (LineKind.LEAVE, rf"=== {_NICK} was kicked off #"),
         (LineKind.RENAME, rf"=== {_NICK} is now known as (?P<text>\S+)$"),
-        (LineKind.TOPIC, r"=== \S*\[topic/#\S+?:(?P<nick>[^\]]+)\] : ?(?P<text>.*)$"),
+        (LineKind.TOPIC, r"=== [^\s\[]*\[topic/#[^\s:]+:(?P<nick>[^\]]+)\] : ?(?P<text>.*)$"),
         (LineKind.UNSIGNED_TOPIC, r"=== Topic (?:for #|\(#)"),
         (LineKind.MODE, r"=== mode/#"),
         (LineKind.ACTION, rf"=== {_NICK} (?P<text>.+)$"),
@@ -199,7 +199,10 @@ WEECHAT: Final = LogFormat(
         (LineKind.LEAVE, r"<--\t\S+ has kicked (?P<nick>\S+)"),
         (LineKind.LEAVE, rf"<--\t{_NICK} .*?has quit\b"),
         (LineKind.RENAME, rf"--\t{_NICK} is now known as (?P<text>\S+)$"),
-        (LineKind.TOPIC, rf'--\t{_NICK} has changed topic for (?P<channel>#\S+) (?:from ".*" )?to "(?P<text>.*)"$'),
+        (
+            LineKind.TOPIC,
+            rf'--\t(?=.*"$){_NICK} has changed topic for (?P<channel>#\S+) (?:from ".*" )?to "(?P<text>.*)"$',
+        ),
         (LineKind.TOPIC, rf"--\t{_NICK} has unset topic for (?P<channel>#\S+)"),
         (LineKind.UNSIGNED_TOPIC, r"--\tTopic (?:for|set by) "),
         (LineKind.MODE, r"--\tMode #"),

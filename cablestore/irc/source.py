@@ -45,11 +45,21 @@ class LogStream:
     size_bytes: int
 
 
+def _is_hidden(path: PurePath) -> bool:
+    """Tell whether a file, or a folder on its relative path, is hidden."""
+    return any(part.startswith(".") for part in path.parts)
+
+
 def files_below(path: Path) -> list[Path]:
-    """Return the files of a path; for a folder, all except hidden ones. Raises LogFormatError if there is none."""
+    """Return the files of a path; for a folder, all except hidden ones and those in hidden folders.
+
+    Raises LogFormatError if there is none.
+    """
     with storage_errors(path):
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+            found = sorted(
+                file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path))
+            )
             if not found:
                 raise LogFormatError(f"the folder {path} is empty: it has no log")
             return found
@@ -182,7 +192,15 @@ def _damage(name: PurePath) -> Iterator[None]:
             with storage_errors(Path(name)):
                 raise
         raise _damaged(name) from None
-    except (EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile):
+    except (
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        lzma.LZMAError,
+        zlib.error,
+        tarfile.TarError,
+        zipfile.BadZipFile,
+    ):
         raise _damaged(name) from None
 
 
@@ -325,7 +343,7 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
                 )
             path = _inside(name, entry.name)
             content = archive.extractfile(entry)
-            if content is not None and not path.name.startswith("."):
+            if content is not None and not _is_hidden(path.relative_to(name)):
                 forward.begin_content()
                 yield path, content, entry.size
             forward.begin_header()
@@ -401,9 +419,11 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
                 )
             if entry.flag_bits & 1:
                 raise LogFormatError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Unpack it")
-            if entry.is_dir() or path.name.startswith("."):
+            if entry.is_dir() or _is_hidden(path.relative_to(name)):
                 continue
             try:
+                if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may take any amount of memory
+                    raise NotImplementedError  # noqa: TRY301 - the same becomes of it as of what zipfile cannot read
                 content = archive.open(entry)
             except (NotImplementedError, RuntimeError):
                 raise LogFormatError(

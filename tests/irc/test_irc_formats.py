@@ -187,3 +187,23 @@ def test_channels_of_a_tree_stay_apart(store: CableStore, tmp_path: Path) -> Non
     assert [channel.name for channel in store.channels()] == ["a", "b", "c"]
     assert [m.text for m in store.messages("a", newest_first=False).messages] == ["a 7", "a 8", "a 9"]
     assert logs[1].start_ms - logs[0].start_ms == timedelta(days=1) // timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [
+        ("=== ", "[topic/#a:"),
+        ("=== a [", "] "),
+        ("12:34 -a", "("),
+        ("12:34 -!- a [", "] "),
+        ("12:34 -!- ", "#a."),
+        ('2013-01-07 12:34:56\t--\ta has changed topic for #a from "', '" to "x'),
+        ("2013-01-07 12:34:56\t-->\ta ", "has joined #"),
+        ("[12:34] *** a ", "<> "),
+    ],
+)
+def test_a_long_line_takes_no_longer_than_its_length_asks(begin: str, part: str) -> None:
+    """A pattern whose parts overlap would take from twenty minutes to months for a line of this length."""
+    line = begin + part * (1_000_000 // len(part))
+    for known in FORMATS:
+        known.parse(line)

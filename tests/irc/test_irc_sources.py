@@ -382,3 +382,60 @@ def test_a_reading_that_changed_meanwhile_says_so(tmp_path: Path) -> None:
     tar_of(archive, *many_days()[:3])
     with CableStore.in_memory() as store, pytest.raises(LogFormatError, match="changed while it was read"):
         import_logs(store, logs, seed_phrase=PHRASE)
+
+
+# --- hidden folders, and archives that no program of today writes -----------------------------------
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar", "zip"])
+def test_hidden_folders_are_left_out(store: CableStore, tmp_path: Path, kind: str) -> None:
+    """A folder of logs under git, and what is packed from it."""
+    root = tmp_path / "logs"
+    laid(root, NAME, LINE.decode())
+    laid(root, ".git/HEAD", "ref: refs/heads/main\n")
+    if kind == "tar":
+        root = tar_of(tmp_path / "logs.tar", (entry("./.git/HEAD"), b"ref: refs/heads/main\n"), (entry(NAME), LINE))
+    elif kind == "zip":
+        root = tmp_path / "logs.zip"
+        with zipfile.ZipFile(root, "w") as archive:
+            archive.writestr(".git/HEAD", "ref: refs/heads/main\n")
+            archive.writestr(NAME, LINE)
+    imported(store, root)
+    assert [message.text for message in store.messages("garden").messages] == ["hello"]
+
+
+def test_a_zip_that_says_impossible_things_is_refused(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "logs.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("gärden.log", LINE)
+    whole = path.read_bytes()
+    for old, new in (("gä".encode(), b"g\xff\xff"), (b"PK\x01\x02\x14\x03\x14\x00", b"PK\x01\x02\x14\x03\x63\x00")):
+        assert old in whole
+        path.write_bytes(whole.replace(old, new))
+        assert "damaged or cut off" in refused(run, tmp_path, path)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"GNU.sparse.map": "a,b"},
+        {"GNU.sparse.size": "abc"},
+        {"GNU.sparse.realsize": "abc"},
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
+    ],
+    ids=str,
+)
+def test_a_tar_that_says_impossible_things_is_refused(tmp_path: Path, run: Run, headers: dict[str, str]) -> None:
+    log = entry(NAME)
+    log.pax_headers = headers
+    with tarfile.open(tmp_path / "logs.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        log.size = len(LINE)
+        tar.addfile(log, io.BytesIO(LINE))
+    assert "logs.tar" in refused(run, tmp_path, tmp_path / "logs.tar")
+
+
+def test_a_zip_that_is_packed_by_lzma_is_refused(tmp_path: Path, run: Run) -> None:
+    """The dictionary that it asks for is not bounded."""
+    with zipfile.ZipFile(tmp_path / "logs.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr(NAME, LINE * 100)
+    assert "in a way that cannot be read" in refused(run, tmp_path, tmp_path / "logs.zip")
