@@ -119,8 +119,14 @@ class SearchIndex:
             try:
                 yield self._table
             except DamagedIndexError:
-                self._table.clear()
+                self._clear(self._table)
                 raise IndexThrownAwayError("the search index was damaged and is made again: search again") from None
+
+    def _clear(self, table: IndexTable) -> None:
+        """Begin with an empty index. If that fails, the next use opens the file again."""
+        self._table = None
+        table.clear()
+        self._table = table
 
     def close(self) -> None:
         """Wait for the running step, then close the file."""
@@ -160,7 +166,7 @@ class SearchIndex:
             if table.state() != known:
                 return False
             if known.source:
-                table.clear()
+                self._clear(table)
             position = arrival_log.next_sequence(reader) - 1
             begun = known._replace(
                 source=reader.generation, position=position, mark=_mark(reader, position), read_to=""

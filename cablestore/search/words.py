@@ -94,7 +94,7 @@ def _clusters(text: str) -> list[tuple[int, int]]:
     """Return begin and end of each character with its marks: normal forms never reach beyond."""
     found: list[tuple[int, int]] = []
     for match in _SINGLE.finditer(text):
-        if found and unicodedata.combining(match[0][0]):
+        if found and unicodedata.category(match[0][0])[0] == "M":  # vowel signs that join have the combining class 0
             found[-1] = found[-1][0], match.end()
         else:
             found.append(match.span())

@@ -347,3 +347,24 @@ def test_killed_while_it_is_built_it_goes_on(tmp_path: Path, rng: random.Random)
     assert reads <= 600 // 50 + killed + 1  # it did not begin again
     with CableStore.open(path) as store:
         assert holds(store) == {post.hash for post in posts}
+
+
+def test_a_damaged_index_that_cannot_be_made_again_at_once_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with CableStore.open(tmp_path) as store:
+        post = store.text("default", "word")
+        assert holds(store) == {post.hash}
+
+        def damaged(_: object) -> None:
+            raise search_table.DamagedIndexError("damaged")
+
+        def full(_: object) -> None:
+            raise StorageError("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(search_table.IndexTable, "state", damaged)
+            patch.setattr(search_table.IndexTable, "_open", full)
+            with pytest.raises(StorageError, match="disk is full"):
+                store.search("word")
+        assert holds(store) == {post.hash}

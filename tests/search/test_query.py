@@ -141,3 +141,11 @@ def test_a_long_text_is_cut_around_the_match() -> None:
 
 def test_the_tokenizer_is_the_one_of_the_table() -> None:
     assert isinstance(TABLE._tokenizer, apsw.FTS5Tokenizer)
+
+
+@pytest.mark.parametrize("word", ["কোলকাতা", "கொடி", "ಕೋಟೆ", "കോട്ടയം", "କୋଣାର୍କ", "කෝට්ටේ"])
+@pytest.mark.parametrize("written", ["NFC", "NFD"])
+@pytest.mark.parametrize("entered", ["NFC", "NFD"])
+def test_vowel_signs_that_are_written_in_parts_are_found(word: str, written: str, entered: str) -> None:
+    text = unicodedata.normalize(written, word)  # type: ignore[arg-type] # it is one of the forms
+    assert matched(unicodedata.normalize(entered, word), f"a {text} b") == [text]  # type: ignore[arg-type] # the same
