@@ -116,7 +116,7 @@ THREADS = {
 
 def threads_table() -> str:
     """One row a thread of the store for asyncio: the methods that run there, and why."""
-    found: dict[str, list[str]] = {thread: [] for thread in THREADS}
+    found: dict[str, set[str]] = {thread: set() for thread in THREADS}
     for path in sorted((DOCS.parent / "cablestore" / "aio").glob("*.py")):
         for kind in (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)):
             prefix = {"AsyncModerator": "moderation.", "AsyncLocalValues": "local."}.get(kind.name, "")
@@ -124,9 +124,9 @@ def threads_table() -> str:
                 made_by = getattr(getattr(getattr(node, "value", None), "func", None), "id", "")
                 thread = made_by.rpartition("on_")[2]
                 if thread in found and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                    found[thread].append(f"`{prefix}{node.targets[0].id}`")
-    found["reader"] += ["`cursor`", "`snapshot`"]
-    found["writer"] += ["`identity`", "`ingest`"]
+                    found[thread].add(f"`{prefix}{node.targets[0].id}`")
+    found["reader"] |= {"`cursor`", "`known_identity`", "`snapshot`"}
+    found["writer"] |= {"`identity`", "`ingest`"}
     lines = ["| thread | calls | why |", "|---|---|---|"]
     lines += [f"| {thread} | {', '.join(sorted(names))} | {THREADS[thread]} |" for thread, names in found.items()]
     return "\n".join(lines)

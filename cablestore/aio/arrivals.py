@@ -27,10 +27,12 @@ class Arrivals:
         """Wait until the arrival log is longer than `after`. Returns False when time is up or the store is closed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not self._store.is_closed:
-                    written = self._next()  # before the log is looked at, so that no write is missed between
-                    if self._store.wait(after, 0):
-                        return True
+                while True:
+                    written = (
+                        self._next()
+                    )  # before the store is looked at, so that neither a write nor its end is missed
+                    if self._store.wait(after, 0) or self._store.is_closed:
+                        break
                     await written.wait()
         return self._store.wait(after, 0)
 

@@ -61,8 +61,8 @@ def _close_unused(opened: Future[CableStore]) -> None:
 class AsyncCableStore(AsyncQueries):
     """Open store for programs of asyncio: the methods of `CableStore`, awaitable, with the same parameters and results.
 
-    What a method of `CableStore` yields is an async iterator here. Properties are the same, except for `identity`, which
-    is awaited. The calls run in threads, which `cablestore.aio.threads` describes. Several tasks, and several event
+    What a method of `CableStore` yields is an async iterator here. Properties are the same, but `identity`,
+    `known_identity` and `cursor` are awaited. The calls run in threads, which `cablestore.aio.threads` describes. Several tasks, and several event
     loops, may use a store.
 
     If a call is cancelled, the store is as if it had been made, or as if not: a write that has begun ends, one that

@@ -99,15 +99,23 @@ class Work(Generic[T]):
         self._reason: BaseException | None = None
         if "progress" in signature.parameters:
             given.arguments["progress"] = self._progress
-        self.future: Final = _submit(executor, partial(function, *given.args, **given.kwargs))
+        self._call: Final = partial(function, *given.args, **given.kwargs)
+        self.future: Final = _submit(executor, self._run)
 
     def stop(self, reason: BaseException) -> None:
         """Let the call raise this where it next tells its progress, or drop it if it has not begun."""
         self._reason = reason
 
-    def _progress(self, count: int) -> None:
+    def _run(self) -> T:
+        self._check()
+        return self._call()
+
+    def _check(self) -> None:
         if self._reason is not None:
             raise self._reason
+
+    def _progress(self, count: int) -> None:
+        self._check()
         if self._told is not no_progress:
             with suppress(RuntimeError):  # the loop was closed: nobody wants to know
                 self._loop.call_soon_threadsafe(self._told, count)

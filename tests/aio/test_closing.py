@@ -17,6 +17,8 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
 from cablestore.aio import AsyncCableStore
+from cablestore.aio.arrivals import Arrivals
+from cablestore.aio.threads import Threads
 from cablestore.errors import StoreClosedError
 from cablestore.moderation import UserRole
 
@@ -166,3 +168,43 @@ def test_a_process_ends_whatever_waits(tmp_path: Path, how: str) -> None:
     with CableStore.open(tmp_path / "store", create=False) as store:
         assert store.messages("c", 1000, newest_first=False).messages[0].text == "first"
         assert store.check().is_clean
+
+
+def test_a_store_that_is_closed_while_a_task_begins_to_wait_does_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> None:
+        blocking = CableStore.in_memory()
+        store = AsyncCableStore(blocking)
+        begin = Arrivals._next
+
+        def after_the_end(arrivals: Arrivals) -> asyncio.Event:
+            blocking.close()
+            return begin(arrivals)
+
+        monkeypatch.setattr(Arrivals, "_next", after_the_end)
+        async with asyncio.timeout(LIMIT_S):
+            assert not await store.wait(0)
+            await store.close()
+
+    asyncio.run(use())
+
+
+def test_long_work_that_waits_when_the_store_is_closed_does_not_begin() -> None:
+    async def use() -> None:
+        threads, begun, go, ran = Threads(), threading.Event(), threading.Event(), list[str]()
+
+        def first() -> None:
+            begun.set()
+            go.wait(LIMIT_S)
+
+        works = [asyncio.create_task(threads.work(first)), asyncio.create_task(threads.work(ran.append, "second"))]
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        closing = asyncio.create_task(threads.close(lambda: None))
+        await asyncio.sleep(0.1)
+        go.set()
+        await closing
+        assert await works[0] is None
+        with pytest.raises(StoreClosedError):
+            await works[1]
+        assert ran == []
+
+    asyncio.run(use())
