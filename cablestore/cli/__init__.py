@@ -1,7 +1,7 @@
 """The command line: `cablestore COMMAND`.
 
-Exit status: 0 on success; 1 if `check`, `verify-export` or `reconcile --audit` finds problems, `rebuild` lost posts, or
-an import of archives leaves some out; 2 for bad input and for stores that cannot be opened; 3 if the disk fails or is
+Exit status: 0 on success; 1 if a check of a store, an export, an archive or a backup, or `reconcile --audit`, finds
+problems, if `rebuild` lost posts, or if an import of archives leaves some out; 2 for bad input and for stores that cannot be opened; 3 if the disk fails or is
 damaged; 130 after Ctrl-C.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 import click
 
@@ -27,6 +28,9 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show must not end the command
     try:
         with naming_extras():
             status = cli.main(arguments, standalone_mode=False)

@@ -30,7 +30,7 @@ def key_of(cabal_key: str | None) -> bytes | None:
 def address(text: str) -> tuple[str, int]:
     """Return host and port of IP:PORT. Raises UsageError."""
     host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
+    if not host or not (port.isascii() and port.isdecimal() and len(port) <= 5) or int(port) > 65_535:
         raise click.UsageError(f"{text!r} is not an address: expected IP:PORT, as in 127.0.0.1:9025")
     return host.strip("[]"), int(port)
 

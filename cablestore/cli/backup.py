@@ -99,7 +99,8 @@ def restore_command(
 ) -> None:
     """Make a new store from a backup.
 
-    DIR is a path or a URI. The store is made where --store says; nothing must be there. Every view is built again.
+    DIR is a path or a URI. The store is made where --store says; that folder must be missing or empty. Every view is
+    built again.
     """
     with out.progress("restoring", None) as progress:
         report = restore(

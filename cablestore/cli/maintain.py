@@ -94,7 +94,7 @@ def _lost(report: RebuildReport) -> str:
 def dump(store: CableStore, out: Output, digest: bool) -> None:
     """Print every row, to compare stores.
 
-    The arrival log is left out. This is not an export: no command reads it back.
+    The arrival log and local rows are left out. This is not an export: no command reads it back.
     """
     if digest:
         found = store.dump_digest()

@@ -26,7 +26,7 @@ _KEY_DIGITS: Final = 8
 
 
 class UserNames:
-    """UserNames of users, read once."""
+    """Names of users, read once."""
 
     def __init__(self, store: CableStore) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class UserNames:
         self.own_key: Final = store.identity.public_key
 
     def of(self, user: bytes) -> str:
-        """Return the name of a user, "you" for the own one. UserNames can be forged: digits of the key go with them."""
+        """Return the name of a user, "you" for the own one. Names can be forged: digits of the key go with them."""
         if user == self.own_key:
             return "you"
         if user not in self._names:

@@ -118,7 +118,7 @@ class Output:
             TimeElapsedColumn(),
             *more,
             console=self.notes,
-            disable=self.as_json or not self.notes.is_terminal,
+            disable=self.as_json or self.notes.quiet or not self.notes.is_terminal,
             transient=True,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -99,7 +100,8 @@ def _show_log(
         return channel, after
     with store.snapshot() as state:  # posts that are stored meanwhile are neither lost nor shown twice
         if causal:
-            messages = state.causal_messages(channel, since or 0, until, hidden=hidden)[-number:]
+            messages = state.causal_messages(channel, since or 0, until, hidden=hidden)
+            messages = messages[:number] if oldest else messages[-number:]
         else:
             messages = _messages(
                 state, channel, number, oldest=oldest, start_ms=since or 0, end_ms=until, hidden=hidden
@@ -160,7 +162,11 @@ def _show_event(store: CableStore, printer: MessagePrinter, channel: str, event:
 
 def _changed_at(path: Path) -> float:
     """Return the time of the last write to the store's database."""
-    return max((file.stat().st_mtime for file in path.glob("generation-*/*")), default=0)
+    found = 0.0
+    for file in path.glob("generation-*/*"):
+        with suppress(FileNotFoundError):  # LevelDB of the writing process removes files meanwhile
+            found = max(found, file.stat().st_mtime)
+    return found
 
 
 @offered_command

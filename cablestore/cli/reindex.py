@@ -275,7 +275,7 @@ def generations(
 ) -> int:
     """List the databases of the store, or go back to one.
 
-    They are the live one and those that reindexing kept.
+    They are the live one, those that reindexing kept, and those that the file STORE does not name, or names in vain.
 
     If the file STORE is lost, damaged, or names a missing database, --recover makes any of the databases live.
     """

@@ -307,7 +307,7 @@ class _RemoteOutput(Output):
             color_system=cast(Literal["standard", "256", "truecolor"] | None, request.colours),
             no_color=request.no_colours,
         )
-        super().__init__(as_json=request.json, console=console, zone=zone_named(request.zone))
+        super().__init__(as_json=request.json, quiet=True, console=console, zone=zone_named(request.zone))
         self._reply = reply
 
     def note(self, text: str) -> None:

@@ -33,7 +33,16 @@ def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, 
     """Return the words, or the text on standard input. It is read here, even if another process has the store open."""
     if ctx.resilient_parsing:  # a shell completes the command, it does not run it
         return text
-    return text if " ".join(text) else (sys.stdin.read().rstrip("\n"),)
+    return text if " ".join(text) else (_standard_input().rstrip("\n"),)
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise click.UsageError("there is no standard input: give the text as an argument")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the text on standard input is not in {error.encoding}: convert it first") from None
 
 
 def _tell(out: Output, post: Post, text: str) -> None:

@@ -166,3 +166,46 @@ def test_the_demo_on_logs_of_nothing(tmp_path: Path, run: Run) -> None:
     assert "nothing to show" in said(run, "demo", "--logs", tmp_path / "2013")
     (tmp_path / "empty").mkdir()
     assert "is empty" in said(run, "demo", "--logs", tmp_path / "empty")
+
+
+@pytest.mark.parametrize(("encoding", "given"), [("utf-8:strict", b"a\xff"), ("ascii:strict", "ä".encode())])
+def test_a_text_on_standard_input_that_is_none(tmp_path: Path, encoding: str, given: bytes) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "cablestore", "post", "default", "-s", str(tmp_path / "store")],
+        input=given,
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+    )
+    assert found.returncode == 2
+    assert not PYTHON.search(found.stderr.decode())
+    assert b"convert it" in found.stderr
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_output_that_cannot_show_a_character_shows_its_number(tmp_path: Path, options: list[str]) -> None:
+    with CableStore.open(tmp_path / "store") as store:
+        store.text("default", "done \N{BALLOT X}")
+    found = subprocess.run(
+        [sys.executable, "-m", "cablestore", "log", "default", "-s", str(tmp_path / "store"), *options],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+    )
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert rb"done \u2717" in found.stdout
+
+
+def test_a_key_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "cablestore", "keygen", os.fsencode(tmp_path) + b"/\xff"],
+        capture_output=True,
+        check=False,
+    )
+    assert found.returncode == 0
+    assert b"Traceback" not in found.stderr
+
+
+def test_a_port_of_thousands_of_digits(tmp_path: Path, run: Run) -> None:
+    said(run, "archive", "seed", tmp_path, "--community", "ab" * 33, "--listen", "127.0.0.1:" + "9" * 5000)

@@ -141,6 +141,7 @@ def test_log_can_be_cut_ordered_and_limited(run: Run, tmp_path: Path) -> None:
     assert texts("-n", "1000", "--since", "2024-05-04T00:00Z", "--until", "2024-05-05T00:00+00:00") == everything[-26:]
     assert texts("--since", "1h") == []
     assert texts("-n", "2", "--causal") == everything[-2:]
+    assert texts("-n", "2", "--causal", "--oldest") == everything[:2]
     assert "no messages" in run("log", "nowhere").stderr
 
 

@@ -205,6 +205,15 @@ def test_a_follower_sees_what_other_clients_and_peers_store(folder: Path) -> Non
             assert follower.stderr.read().strip() == "interrupted; what was stored stays stored"
 
 
+def test_a_follower_goes_on_when_a_file_is_gone_before_it_is_looked_at(folder: Path) -> None:
+    """LevelDB of the process that writes removes files at any time. A link to nowhere is such a file at each look."""
+    (folder / "generation-000001" / "gone").symlink_to(folder / "nowhere")
+    with following(folder, "-n", "1") as follower:
+        assert texts(follower, 1) == ["mine"]
+        assert cablestore("post", "default", "more", store=folder).returncode == 0
+        assert texts(follower, 1) == ["more"]
+
+
 def test_a_follower_goes_on_when_a_server_takes_the_store(folder: Path) -> None:
     with following(folder, "-n", "1") as follower:
         assert texts(follower, 1) == ["mine"]
@@ -298,3 +307,24 @@ def test_a_program_that_embeds_a_store_can_forward_too(folder: Path, capsys: pyt
             CableStore.open(folder)
         assert forward(folder, "channels", {}, Output(as_json=True)) == 0
     assert [json.loads(found)["channel"] for found in capsys.readouterr().out.splitlines()] == ["default", "other"]
+
+
+def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(folder: Path, tmp_path: Path) -> None:
+    """Its terminal, and its log, belong to others."""
+    with (tmp_path / "log").open("w") as log:
+        command = [sys.executable, str(CHILD), str(folder)]
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=os.environ | {"FORCE_COLOR": "1"},
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "open\n"
+            for arguments in ([], ["--check"]):
+                done = cablestore("backup", str(tmp_path / "backup"), *arguments, store=folder)
+                assert done.returncode == 0, done.stderr
+            child.communicate(timeout=LIMIT_S)
+    assert (tmp_path / "log").read_text() == ""
