@@ -28,7 +28,7 @@ from cablestore.backup.manifest import (
 )
 from cablestore.backup.pieces import PieceWriter, as_posts
 from cablestore.errors import BackupError, IdentityError
-from cablestore.files import Location, ObjectFolder, folder_of, storage_errors, sync_folder, unique_suffix
+from cablestore.files import Location, ObjectFolder, folder_of, storage_errors, sync_folder
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
@@ -40,7 +40,7 @@ from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFI
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.keys import after_prefix
 from cablestore.store.closed import locked_folder, open_reader
-from cablestore.store.key_file import StoreIdentity, load_identity, save_identity
+from cablestore.store.key_file import StoreIdentity, draft_identity, load_identity
 from cablestore.store.store import CableStore
 from cablestore.views.data import VIEW as DATA
 
@@ -283,8 +283,7 @@ def _put_key(source: _Source, place: ObjectFolder, known: str | None) -> str | N
         raise IdentityError(f"the store at {source.path} has no key yet: back up without the key")
     file = place.path / KEY_FILE
     if not (file.exists() and known is not None and load_identity(file) == identity):
-        draft = file.with_name(KEY_FILE + unique_suffix())
-        save_identity(identity, draft)
+        draft = draft_identity(identity, file)
         with storage_errors(file):
             draft.replace(file)
             sync_folder(place.path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from cablestore.errors import DecodeError, IdentityError
+from cablestore.files import storage_errors, sync_folder, unique_suffix
 from cablestore.index.folder import IDENTITY_FILE
 from cablestore.protocol.crypto import SEED_SIZE_BYTES, Identity
 from cablestore.protocol.keys import parse_hex
@@ -92,18 +93,48 @@ def _no_identity(_: bytes) -> NoReturn:
 
 
 def save_identity(identity: Identity, path: Path) -> None:
-    """Write a new key file, mode 0600. It is on the disk when this returns."""
+    """Write a new key file, mode 0600. It is on the disk when this returns.
+
+    It has its name only when it is whole. Raises IdentityError if there is a file of this name, StorageError if writing
+    fails.
+    """
+    draft = draft_identity(identity, path)
+    with storage_errors(f"the identity cannot be written to {path}"):
+        try:
+            _name(draft, path)
+        except FileExistsError:
+            raise IdentityError(f"{path} exists already and is not overwritten: move it away first") from None
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def draft_identity(identity: Identity, path: Path) -> Path:
+    """Write a key file beside `path`, under a name for an unfinished one, and return that. It is on the disk then."""
+    draft = path.with_name(path.name + unique_suffix())
+    with storage_errors(f"the identity cannot be written to {path}"):
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                os.fchmod(descriptor, MODE)  # regardless of the umask
+                file.write(identity.seed.hex() + "\n")
+                file.flush()
+                os.fsync(descriptor)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    return draft
+
+
+def _name(draft: Path, path: Path) -> None:
+    """Give a file a name. Raises FileExistsError if another file has it, also if both come at the same time."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+        os.link(draft, path)
     except FileExistsError:
-        raise IdentityError(f"{path} exists already and is not overwritten: move it away first") from None
-    except OSError as error:
-        raise IdentityError(f"the identity cannot be written to {path}: {error.strerror}") from None
-    with os.fdopen(descriptor, "w") as file:
-        os.fchmod(descriptor, MODE)  # regardless of the umask
-        file.write(identity.seed.hex() + "\n")
-        file.flush()
-        os.fsync(descriptor)
+        raise
+    except OSError:  # a file system without hard links: an empty file takes the name first
+        path.touch(MODE, exist_ok=False)
+        draft.replace(path)
 
 
 def load_identity(path: Path) -> Identity:
@@ -116,6 +147,11 @@ def load_identity(path: Path) -> Identity:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise IdentityError(f"the identity cannot be read from {path}: {error}") from None
+    if not text:
+        raise IdentityError(
+            f"{path} is empty: it has no key. If there is a copy of the key, put it there; otherwise remove the file, and "
+            "the store makes a new key"
+        )
     if mode & 0o077:
         raise IdentityError(f"{path} has mode {mode:04o}: others could read the key. Run: chmod 600 {path}")
     return parse_identity(text)

@@ -124,7 +124,8 @@ class CableStore(Attending, Following, Searching, Closable):
 
         Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an upgrade
         that would lose a post changes nothing and raises CorruptStoreError, and MissingDatabaseError if the header or
-        the database that it names is lost: nothing is made in its place.
+        the database that it names is lost: nothing is made in its place. Raises IdentityError for a key file that
+        cannot be read, is malformed, empty or readable by others, and if local-only posts need a key that is missing.
         """
         path = Path(path)
         store_identity = StoreIdentity(identity, path)

@@ -1,0 +1,118 @@
+"""The key file: whole or not there, whatever ends its writing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import LIMIT_S
+
+from cablestore import CableStore, Identity
+from cablestore.backup.manifest import KEY_FILE, own_names
+from cablestore.errors import IdentityError
+from cablestore.files import folder_of
+from cablestore.store.key_file import load_identity, save_identity
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from cablestore import CableStore
+from cablestore.cli import main
+from cablestore.errors import StorageError
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with CableStore.open(sys.argv[1]) as store:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as on a full disk, no file grows
+    try:
+        store.identity
+    except StorageError as error:
+        print(error, flush=True)
+    main(["keygen", sys.argv[2]])
+"""
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from cablestore import Identity
+from cablestore.store.key_file import save_identity
+
+os.fchmod = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # when the file is made and has nothing in it
+save_identity(Identity.generate(), Path(sys.argv[1]))
+"""
+
+
+def run(code: str, *args: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+
+
+def test_a_full_disk_leaves_no_key_file_and_the_store_can_be_opened_again(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    found = run(FULL, tmp_path / "store", tmp_path / "keys" / "key")
+    assert (found.returncode, found.stderr.count("\n")) == (3, 1), found.stderr
+    for said in (found.stdout, found.stderr):
+        assert "the identity cannot be written to" in said
+        assert "Check that it is there, free space and permissions" in said
+    assert list((tmp_path / "keys").iterdir()) == []
+    assert not list((tmp_path / "store").glob("identity*"))
+    with CableStore.open(tmp_path / "store") as store:
+        assert store.text("default", "there is space again").author == store.identity.public_key
+
+
+def test_a_kill_while_the_key_is_written_leaves_no_key_file(tmp_path: Path) -> None:
+    CableStore.open(tmp_path).close()
+    assert run(KILLED, tmp_path / "identity").returncode == -signal.SIGKILL
+    with CableStore.open(tmp_path) as store:
+        assert store.known_identity is None
+        assert store.identity == load_identity(tmp_path / "identity")
+
+
+def test_a_kill_while_a_backup_writes_the_key_leaves_a_folder_that_is_still_one_of_a_backup(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store") as store:
+        store.text("default", "x")
+    code = "import os, signal, sys; from cablestore.backup import backup\n"
+    code += "os.fchmod = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    code += "backup(sys.argv[1], sys.argv[2], with_key=True)"
+    assert run(code, tmp_path / "store", tmp_path / "out").returncode == -signal.SIGKILL
+    left = folder_of(tmp_path / "out")
+    assert [name for name in left.names() if name.startswith(KEY_FILE)]
+    assert own_names(left) == left.names()
+
+
+def test_an_empty_key_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    CableStore.open(tmp_path).close()
+    (tmp_path / "identity").touch(0o600)
+    with pytest.raises(IdentityError, match=r"identity is empty.*copy.*remove"):
+        CableStore.open(tmp_path)
+    (tmp_path / "identity").unlink()
+    with CableStore.open(tmp_path) as store:
+        store.text("default", "x")
+
+
+def test_a_file_system_without_hard_links_takes_a_key_and_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    made = Identity.generate()
+    save_identity(made, tmp_path / "key")
+    with pytest.raises(IdentityError, match="exists already"):
+        save_identity(Identity.generate(), tmp_path / "key")
+    assert load_identity(tmp_path / "key") == made
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["key"]
+
+
+def test_nothing_but_the_key_file_is_left(tmp_path: Path) -> None:
+    save_identity(Identity.generate(), tmp_path / "key")
+    with pytest.raises(IdentityError, match="exists already"):
+        save_identity(Identity.generate(), tmp_path / "key")
+    assert [file.name for file in tmp_path.iterdir()] == ["key"]
