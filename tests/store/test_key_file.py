@@ -8,16 +8,18 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from stores import scratch_folder
 from waiting import LIMIT_S
 
 from cablestore import CableStore, Identity
 from cablestore.backup.manifest import KEY_FILE, own_names
 from cablestore.errors import IdentityError
 from cablestore.files import folder_of
-from cablestore.store.key_file import load_identity, save_identity
+from cablestore.store.key_file import StoreIdentity, load_identity, save_identity
 
 FULL = """
 import resource, signal, sys
@@ -116,3 +118,30 @@ def test_nothing_but_the_key_file_is_left(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match="exists already"):
         save_identity(Identity.generate(), tmp_path / "key")
     assert [file.name for file in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_thread_that_looks_while_the_key_is_made_sees_it_whole_or_not_at_all() -> None:
+    wrong: list[BaseException] = []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with scratch_folder() as folder:
+            for number in range(500):
+                (folder / str(number)).mkdir()
+                identity = StoreIdentity(None, folder / str(number))
+
+                def look(identity: StoreIdentity = identity) -> None:
+                    try:
+                        while identity.known() is None:
+                            pass
+                    except IdentityError as error:
+                        wrong.append(error)
+
+                looking = threading.Thread(target=look)
+                looking.start()
+                made = identity.identity
+                looking.join()
+                assert identity.known() == made
+    finally:
+        sys.setswitchinterval(before)
+    assert wrong == []
