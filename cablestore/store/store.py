@@ -321,8 +321,8 @@ class CableStore(Attending, Following, Searching, Closable):
         (wire.md 5.4.3). With `sync` the post is on the disk on return.
         """
         with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
             posts = self._composer.compose(transaction, body)
+            plan = self._judge.plan(transaction)  # after the post: a store without an identity has made one
             self._judge.require_welcome(posts)
             for post in posts:
                 plan.add(post)

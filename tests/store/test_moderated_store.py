@@ -379,3 +379,12 @@ def test_a_store_that_gets_an_identity_decides_for_it(tmp_path: Path) -> None:
         assert texts(store.messages("c").messages) == ["x"]
         store.import_identity(ANN.identity)
         assert texts(store.messages("c").messages) == []
+
+
+def test_the_first_own_post_is_spared_by_acts_of_others_as_any_other(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path, clock=clock) as store:
+        store.moderation.join_with_seed(bytes([UserRole.ADMIN]) + BOB.key)
+        told(store, BOB.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)))
+        post = store.text("c", "the store gets its identity by this")
+        assert store.post(post.hash) == post
+        assert_clean(store)
