@@ -41,12 +41,13 @@ def between(reader: Reader, author: bytes, post_types: Iterable[int], from_ms: i
             yield digest
 
 
-def latest_time(reader: Reader, author: bytes) -> int:
-    """Return the latest timestamp of the author's posts, 0 if there are none."""
+def latest_time(reader: Reader, author: bytes, *, before_ms: int) -> int:
+    """Return the latest timestamp below `before_ms` of the author's posts, 0 if there are none."""
     prefix = PREFIX + author.hex().encode() + b"!"
     latest = 0
     for post_type in ALL_TYPES:
-        row = reader.last(prefix + b"%d!" % post_type)
+        start = prefix + b"%d!" % post_type
+        row = next(reader.scan(start, start + time_floor(before_ms), reverse=True), None)
         if row is not None:
             latest = max(latest, time_of(row[0].rsplit(b"!", 1)[1]))
     return latest

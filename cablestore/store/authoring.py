@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from cablestore import limits
 from cablestore.errors import InvalidPostError
 from cablestore.index.engine import Transaction
 from cablestore.index.reader import Reader
+from cablestore.index.verdict import Verdict
 from cablestore.protocol.body import DELETE, Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.post import Post, encode_post
 from cablestore.store.key_file import StoreIdentity
@@ -22,6 +23,7 @@ class Composer:
         self._identity = store_identity
         self._clock = clock
         self._last_ms: int | None = None
+        """Time of the last own post, None while it must be read. Ones far ahead of the clock do not count."""
 
     @property
     def own_key(self) -> bytes:
@@ -46,6 +48,15 @@ class Composer:
                 return [join, self._signed(reader, body, (join.hash,), join_ms + 1)]
         return [self._signed(reader, body, heads, self._time_ms(reader, self._clock()))]
 
+    def came(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
+        """Note what is stored of posts from elsewhere: the user may have written some of them on another device."""
+        own_key = self._identity.known_key
+        if any(
+            post.author == own_key and verdict is Verdict.ACCEPTED
+            for post, verdict in zip(posts, verdicts, strict=True)
+        ):
+            self._last_ms = None
+
     def written(self, post: Post) -> None:
         """Note that a post is stored: the next one is dated after it."""
         self._last_ms = post.timestamp_ms
@@ -64,7 +75,8 @@ class Composer:
     def _time_ms(self, reader: Reader, now_ms: int) -> int:
         """Return now, or one millisecond after the last own post if the clock has not advanced since."""
         if self._last_ms is None:
-            self._last_ms = author.latest_time(reader, self._identity.identity.public_key)
+            own_key, until_ms = self._identity.identity.public_key, now_ms + limits.MAX_OWN_CLOCK_STEP_MS
+            self._last_ms = author.latest_time(reader, own_key, before_ms=until_ms)
         lag_ms = self._last_ms - now_ms
         return self._last_ms + 1 if 0 <= lag_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
 

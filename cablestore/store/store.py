@@ -273,6 +273,7 @@ class CableStore(Attending, Following, Searching, Closable):
             self._intake.verify(following)
         with self._engine.transaction() as transaction:
             verdicts, finished = batch.planned(partial(self._judge.finish_all, transaction, batch.posts))
+            self._composer.came(batch.posts, verdicts)
             self._judge.write(transaction, finished, sync=sync)
         if Verdict.BAD_SIGNATURE in verdicts:
             self._intake.beware()
@@ -308,9 +309,10 @@ class CableStore(Attending, Following, Searching, Closable):
         with self._engine.transaction() as transaction:
             plan = self._judge.plan(transaction)
             discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
-            outcomes = admitted.settle(self._judge.add_all(plan, admitted.posts, signed))
+            verdicts = self._judge.add_all(plan, admitted.posts, signed)
+            self._composer.came(admitted.posts, verdicts)
             self._judge.commit(transaction, plan, sync=sync)
-        return outcomes, discarded
+        return admitted.settle(verdicts), discarded
 
     # --- own posts -----------------------------------------------------------------------------
 

@@ -118,6 +118,36 @@ def test_own_posts_keep_their_order_when_the_clock_stands_or_steps_back(tmp_path
         assert store.text("default", "5").timestamp_ms == now
 
 
+@pytest.mark.parametrize("way", ["ingest", "replace"])
+def test_own_posts_come_after_those_of_another_device(way: str) -> None:
+    """The clock of the other device is ahead by a few seconds, or by far too much: then it does not count."""
+    with CableStore.in_memory(identity=ANN.identity, clock=lambda: START_MS) as store:
+
+        def sync(*posts: Post) -> None:
+            if way == "ingest":
+                store.ingest(raws(*posts))
+            else:
+                store.replace(store.admit(posts), lambda _: [])
+
+        store.text("default", "the time of the last own post is known")
+        sync(ANN.named("theirs", at=START_MS + 5_000))
+        post = store.set_name("ours")
+        assert post is not None
+        assert post.timestamp_ms == START_MS + 5_001
+        assert store.user(ANN.key).name == "ours"
+        sync(ANN.text("default", "x", at=START_MS + limits.MAX_OWN_CLOCK_STEP_MS))
+        assert store.text("default", "y").timestamp_ms == START_MS + 5_002
+
+
+def test_a_forged_post_does_not_date_own_ones() -> None:
+    with CableStore.in_memory(identity=ANN.identity, clock=lambda: START_MS) as store:
+        first = store.text("default", "x")
+        raw = bytearray(ANN.text("default", "forged", at=START_MS + 5_000).raw)
+        raw[-1] ^= 1
+        store.ingest([bytes(raw)])
+        assert store.text("default", "y").timestamp_ms == first.timestamp_ms + 1
+
+
 def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableStore) -> None:
     before = store.dump_digest()
     refused: list[Callable[[], Post]] = [
