@@ -393,22 +393,23 @@ class CableStore(Attending, Following, Searching, Closable):
         """Delete own posts, here and on peers that get the deletion. Returns the post/delete, several for many hashes.
 
         The post of a hash may be missing: the deletion waits for it. Local-only posts are discarded instead, because a
-        post/delete would reveal their hash. Raises InvalidPostError for posts of others and for deletions.
+        post/delete would reveal their hash. Raises InvalidPostError for posts of others and for deletions; then nothing
+        is deleted.
         """
         targets = list(dict.fromkeys([hashes] if isinstance(hashes, bytes) else hashes))
         with self._engine.transaction() as transaction:
-            public = [digest for digest in targets if not self._discard_private(transaction.reader, digest)]
+            private = dict.fromkeys(digest for digest in targets if self._is_private(transaction.reader, digest))
+            public = [digest for digest in targets if digest not in private]
+            self.discard(private, sync=sync)
             parts = batches(public, len, limits.MAX_DELETIONS_WRITTEN)
             return [self.write(Delete(tuple(part)), sync=sync) for part in parts]
 
-    def _discard_private(self, reader: Reader, digest: bytes) -> bool:
-        """Check that a post may be deleted; discard it if it is local-only."""
+    def _is_private(self, reader: Reader, digest: bytes) -> bool:
+        """Check that a post may be deleted. Tell whether it is local-only."""
         post = reader.post(digest)
         if post is None:
             return False
         require_deletable(post, self.identity.public_key)
-        if post.is_local_only:
-            self.discard([digest])
         return post.is_local_only
 
     # --- removing without a trace --------------------------------------------------------------

@@ -313,6 +313,19 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         assert_clean(store)
 
 
+def test_a_deletion_that_is_refused_leaves_private_acts_as_they_are(store: CableStore) -> None:
+    told(store, foreign := CYD.text("c", "x"))
+    effect = store.moderation.hide(users=[CYD.key], private=True)
+    (private,) = [post.hash for post in effect.posts]
+    with pytest.raises(InvalidPostError, match="only its author can delete it"):
+        store.delete([private, foreign.hash])
+    assert store.post(private) == effect.posts[0]
+    assert store.user(CYD.key).is_hidden
+    assert store.delete([private]) == []
+    assert store.post(private) is None
+    assert not store.user(CYD.key).is_hidden
+
+
 # --- lists and events ------------------------------------------------------------------------------
 
 
