@@ -31,11 +31,11 @@ class UserNames:
     def __init__(self, store: CableStore) -> None:
         self._store = store
         self._names: dict[bytes, str] = {}
-        self.own_key: Final = store.identity.public_key
+        self._identity: Final = store.known_identity
 
     def of(self, user: bytes) -> str:
         """Return the name of a user, "you" for the own one. Names can be forged: digits of the key go with them."""
-        if user == self.own_key:
+        if self._identity is not None and user == self._identity.public_key:
             return "you"
         if user not in self._names:
             name = self._store.user(user).name

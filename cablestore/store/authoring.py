@@ -11,6 +11,7 @@ from cablestore.index.engine import Transaction
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.protocol.body import DELETE, Body, Info, Join, Leave, Text, Topic
+from cablestore.protocol.crypto import Identity
 from cablestore.protocol.post import Post, encode_post
 from cablestore.store.key_file import StoreIdentity
 from cablestore.views import author, links, membership
@@ -26,9 +27,14 @@ class Composer:
         """Time of the last own post, None while it must be read. Ones far ahead of the clock do not count."""
 
     @property
-    def own_key(self) -> bytes:
-        """The public key under which posts are written."""
-        return self._identity.identity.public_key
+    def own_key(self) -> bytes | None:
+        """The public key under which posts are written, None while there is no identity."""
+        identity = self._identity.known()
+        return None if identity is None else identity.public_key
+
+    def for_trial(self) -> Composer:
+        """Return a composer of posts that are not stored. Without an identity it writes under one that is not kept."""
+        return Composer(StoreIdentity(self._identity.known() or Identity.generate(), None), self._clock)
 
     def compose(self, transaction: Transaction, body: Body) -> list[Post]:
         """Return signed posts that belong into one write, in order. The last one has the given `body`.

@@ -78,9 +78,9 @@ class Judge:
 
     # --- reading -------------------------------------------------------------------------------
 
-    def _read(self, reader: Reader, seed: Seed | None = None) -> Judgement:
-        """Make the decisions from what a reader finds."""
-        own_key = self._identity.known_key or _NOBODY
+    def _read(self, reader: Reader, seed: Seed | None = None, own_key: bytes | None = None) -> Judgement:
+        """Make the decisions from what a reader finds, by default for the present identity."""
+        own_key = own_key or self._identity.known_key or _NOBODY
         seed = seed or seed_of(reader)
         decisions = Decisions.read(HeldHere(reader, own_key), own_key, seed)
         judgement = Judgement(
@@ -224,9 +224,14 @@ class Judge:
             self._write(transaction, self._finished(plan, judgement), sync=True)
         return judgement
 
-    def preview(self, plan: Plan) -> Judgement | None:
-        """Return what the judgement would be after a plan."""
-        return None if self.judgement is None else self._judged(plan, self.judgement)
+    def preview(self, plan: Plan, own_key: bytes) -> tuple[Judgement, Judgement] | None:
+        """Return the judgement for a user, and what it would be after a plan. None if the store is not moderated."""
+        before = self.judgement
+        if before is None:
+            return None
+        if before.own_key != own_key:  # a dry run of a store without an identity
+            before = self._read(self._engine.live_readers()[0], own_key=own_key)
+        return before, self._judged(plan, before)
 
     def _judged(self, plan: Plan, before: Judgement, unsaid: Sequence[Consent] = ()) -> Judgement:
         """Return the judgement after what a plan has so far. Local rows of drops are not in it.

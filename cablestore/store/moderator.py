@@ -142,9 +142,9 @@ class Moderator:
         how = _How(**options)
         _require_keys([user], "users")
         with self._engine.transaction() as transaction:
-            if user == self._own_key:
+            if user == self._composer.own_key:
                 raise ModerationError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
-            if not self._accepts_roles(transaction.reader, user):
+            if not _accepts_roles(transaction.reader, user):
                 raise ModerationError(f"the user {user.hex()} declines roles, so it can be given none")
             body = Role(how.reason, how.privacy, self._context(channel), user, role.in_post)
             return self._act(transaction, [body], how)
@@ -223,7 +223,7 @@ class Moderator:
         With `notify` the users are told.
         """
         how, people = _How(**options), self._users(users)
-        if self._own_key in people:
+        if self._composer.own_key in people:
             raise ModerationError("you cannot block yourself: name other users")
         if how.private and notify:
             raise ModerationError("a private block never leaves this store, so nobody can be notified of it")
@@ -348,14 +348,6 @@ class Moderator:
 
     # --- how -----------------------------------------------------------------------------------
 
-    @property
-    def _own_key(self) -> bytes:
-        return self._composer.own_key
-
-    def _accepts_roles(self, reader: Reader, user: bytes) -> bool:
-        said = list(HeldHere(reader, self._own_key).consents_of(user))
-        return not said or max(said, key=lambda consent: consent.moment).accepts
-
     def _context(self, channel: str | None) -> str:
         if channel == "":
             raise ModerationError("a channel has a name: leave it out for the whole cabal")
@@ -426,9 +418,12 @@ class Moderator:
         """Return the own private acts of some actions, or blocks, that are in force for one of the targets."""
         wanted = set(targets)
         latest: dict[bytes, ModerationAct] = {}
+        own_key = self._composer.own_key
+        if own_key is None:
+            return []
         state, reader = self._engine.snapshot()
         with state:
-            acts = list(map(act_in, StoredActs(reader, self._own_key).actions_of(self._own_key)))
+            acts = list(map(act_in, StoredActs(reader, own_key).actions_of(own_key)))
         for act in sorted(acts, key=lambda act: act.moment):
             number = act.what if act.type == MODERATION else act.type + _BLOCKS_FROM
             if act.is_private and number in types and act.channel == context:
@@ -437,16 +432,17 @@ class Moderator:
 
     def _act(self, transaction: Transaction, bodies: list[Body], how: _How) -> Effect:
         """Sign and store acts, in one write. In a dry run only tell the effect."""
+        composer = self._composer.for_trial() if how.dry_run else self._composer
         posts = []
         for body in bodies:
-            posts += self._composer.compose(transaction, body)
-            self._composer.written(posts[-1])
+            posts += composer.compose(transaction, body)
+            composer.written(posts[-1])
         plan = self._judge.plan(transaction)  # after the first act: a store without an identity has made one
         for post in posts:
             plan.add(post)
-        before, after = self._judge.judgement, self._judge.preview(plan)
         found: list[Difference] = []
-        if before is not None and after is not None:
+        if (judged := self._judge.preview(plan, posts[0].author)) is not None:
+            before, after = judged
             acts = [act for post in posts if (act := act_of(post)) is not None]
             found = list(differences(before, after, plan.reader, None if how.dry_run else acts))
         count = sum(_count(plan.reader, change) for change in found if change.what == "dropped" and change.after)
@@ -477,6 +473,11 @@ def _require_keys(values: Sequence[bytes], what: str) -> None:
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     if list(posts) or channel is not None:
         raise ModerationError("name either users, posts or a channel. Users are dropped in the whole cabal")
+
+
+def _accepts_roles(reader: Reader, user: bytes) -> bool:
+    said = list(HeldHere(reader, b"").consents_of(user))  # it is public: no own key is needed to read it
+    return not said or max(said, key=lambda consent: consent.moment).accepts
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:

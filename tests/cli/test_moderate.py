@@ -55,6 +55,16 @@ def texts(run: Run, *words: str) -> list[str]:
     return [line["text"] for line in told(run, "log", *words)]
 
 
+def test_a_dry_run_and_a_list_make_no_key(run: Run, folder: Path) -> None:
+    assert run("hide", "bob", "--dry-run") == (
+        0,
+        f"bob {BOB.key.hex()[:8]} is hidden\n",
+        "nothing was written: this is what would change\n",
+    )
+    assert run("moderation")[0] == 0
+    assert not (folder / "identity").exists()
+
+
 def test_hidden_messages_are_marked_and_say_by_whom_and_why(run: Run, posts: list[Post]) -> None:
     [dry] = told(run, "hide", "bob", "--reason", "spam", "--dry-run")
     assert (dry["posts"], dry["dry_run"]) == ([], True)

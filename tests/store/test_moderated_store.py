@@ -26,6 +26,7 @@ from cablestore.index.reader import Reader
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol.body import LOCAL_ONLY
 from cablestore.store import answers
+from cablestore.store.moderator import ActOptions
 from cablestore.views import membership
 
 
@@ -289,6 +290,36 @@ def test_a_dry_run_tells_and_changes_nothing(store: CableStore) -> None:
     assert roles == {BOB.key: UserRole.ADMIN, DAN.key: UserRole.MOD}
     assert (store.dump_digest(), store.last_sequence) == (digest, sequence)
     assert store.user(BOB.key).role is UserRole.USER
+
+
+def test_a_dry_run_makes_no_key_and_tells_what_it_tells_with_one(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path, clock=clock) as store:
+        told(store, *(posts := chain(BOB, CYD)))
+        told(store, BOB.post(Moderation("", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 1000))
+        digest = store.dump_digest()
+
+        def changes() -> list[list[tuple[object, ...]]]:
+            acts, dry = store.moderation, ActOptions(dry_run=True)
+            alone = ActOptions(dry_run=True, private=True)
+            effects = [
+                acts.hide(posts=[posts[0].hash], **dry),
+                acts.hide(users=[CYD.key], **alone),
+                acts.drop(users=[BOB.key], **dry),
+                acts.drop(channel="c", **dry),
+                acts.block([CYD.key], **dry),
+                acts.set_role(BOB.key, UserRole.ADMIN, **dry),
+                acts.set_role(BOB.key, UserRole.ADMIN, **alone),
+                acts.unblock([CYD.key], **dry),
+                acts.undrop(users=[BOB.key], **dry),
+            ]
+            return [[change[:5] for change in effect.changes] for effect in effects]
+
+        found = changes()
+        assert [len(each) for each in found] == [1, 1, 2, 1, 1, 2, 2, 0, 0]
+        assert (store.dump_digest(), store.known_identity) == (digest, None)
+        assert not (tmp_path / "identity").exists()
+        store.import_identity(ANN.identity)
+        assert changes() == found
 
 
 def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
