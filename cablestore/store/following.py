@@ -55,9 +55,9 @@ class Following(Queries):
         only its changes and those that concern all channels are told. Ends when nothing happens for `timeout_s`, or when
         the store is closed. Raises ChangesCursorError if the store is rebuilt: fetch a new page then.
         """
-        after = self.cursor if after is None else after
         while True:
             try:
+                after = self.cursor if after is None else after
                 found = self.next_changes(after, channel, timeout_s=timeout_s)
             except StoreClosedError:
                 return

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 from cablestore import limits
-from cablestore.errors import ModerationError
+from cablestore.errors import ModerationError, StoreClosedError
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.drops import KEPT_TYPES, dropped_post
 from cablestore.index.engine import Engine, Transaction
@@ -328,7 +328,10 @@ class Moderator:
         """
         place = self.place
         while place.judgement is not None and self._engine.wait(place.sequence, timeout_s):
-            found, place = self.since(place)
+            try:
+                found, place = self.since(place)
+            except StoreClosedError:
+                return
             yield from found
 
     @property

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from people import ANN, raws
 from waiting import LIMIT_S
 
@@ -86,6 +88,42 @@ def test_closing_the_store_ends_a_waiting_subscriber(tmp_path: Path) -> None:
     store.close()
     assert ended.wait(LIMIT_S)
     thread.join()
+
+
+FOLLOWERS = pytest.mark.parametrize(
+    "follow",
+    [
+        lambda store: store.subscribe(store.last_sequence, timeout_s=1),
+        lambda store: store.changes(timeout_s=1),
+        lambda store: store.moderation.follow(timeout_s=1),
+    ],
+    ids=["subscribe", "changes", "follow"],
+)
+
+
+@FOLLOWERS
+def test_a_close_between_a_wait_and_the_read_after_it_ends_a_follower(
+    follow: Callable[[CableStore], Iterator[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CableStore.in_memory()
+    wait = store._engine.wait
+
+    def wait_and_close(after: int, timeout_s: float | None) -> bool:
+        store.text("default", "another thread writes this")
+        found = wait(after, timeout_s)
+        store.close()
+        return found
+
+    monkeypatch.setattr(store._engine, "wait", wait_and_close)
+    assert list(follow(store)) == []
+    assert store.is_closed
+
+
+@FOLLOWERS
+def test_a_follower_of_a_closed_store_ends(follow: Callable[[CableStore], Iterator[object]]) -> None:
+    store = CableStore.in_memory()
+    store.close()
+    assert list(follow(store)) == []
 
 
 def test_a_subscriber_can_give_up(store: CableStore) -> None:
