@@ -153,8 +153,9 @@ class AsyncCableStore(AsyncQueries):
 
     async def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
         """Return the events after number `after`. If there is none, wait for the first: see `CableStore.next_events`."""
+        read = partial(self._threads.read, partial(self._blocking.next_events, after, 0))
         try:
-            return await self._first(partial(self.events, after), len, timeout_s)
+            return await self._first(read, len, timeout_s)
         except StoreClosedError:
             return []
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from cablestore.errors import StoreClosedError
 from cablestore.index.engine import Engine
@@ -13,6 +14,8 @@ from cablestore.store.queries import Event, Queries
 
 if TYPE_CHECKING:
     from cablestore.store.changes import Change, Changes
+
+T = TypeVar("T")
 
 
 class Following(Queries):
@@ -39,7 +42,7 @@ class Following(Queries):
         try:
             while True:
                 latest = self.last_sequence
-                found = self.events(after)
+                found = read_again(self._engine, partial(self.events, after))
                 # The log may have no event before the latest number: a part was lost, or is local.
                 if found or not self._engine.wait(max(after, latest), _left(deadline)):
                     return found
@@ -78,11 +81,15 @@ class Following(Queries):
 
         deadline = _deadline(timeout_s)
         context = None if channel is None else self._engine.dialect.channel_id(channel)
-        while True:
+
+        def read() -> tuple[list[Change], int, str, bool]:
             with self._reading() as reader:
                 found, last = read_changes(reader, self._judgement(), sequence_of(reader, after))
-                after = cursor_at(reader, last)
-                is_behind = after != cursor_of(reader)
+                reached = cursor_at(reader, last)
+                return found, last, reached, reached != cursor_of(reader)
+
+        while True:
+            found, last, after, is_behind = read_again(self._engine, read)
             told = [change for change in found if context is None or is_of(change, context)]
             if told:
                 return Changes(told, after)
@@ -110,6 +117,19 @@ class Following(Queries):
     def last_sequence(self) -> int:
         """The number of the latest event of the arrival log, 0 before the first."""
         return self._engine.next_sequence - 1
+
+
+def read_again(engine: Engine, read: Callable[[], T]) -> T:
+    """Return what a function reads. If a rebuild replaces the database meanwhile, the function is called again.
+
+    Raises StoreClosedError if the store is closed.
+    """
+    while True:
+        try:
+            return read()
+        except StoreClosedError:
+            if engine.is_closed:
+                raise
 
 
 def _deadline(timeout_s: float | None) -> float | None:

@@ -39,6 +39,7 @@ from cablestore.protocol.post import Post
 from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
 from cablestore.store.differences import Difference, differences
+from cablestore.store.following import read_again
 from cablestore.store.judge import Judge
 from cablestore.store.judgement import HeldHere, Place
 from cablestore.views import activity
@@ -341,6 +342,11 @@ class Moderator:
 
     def since(self, place: Place) -> tuple[list[Difference], Place]:
         """Return what `follow` yields for the writes since an earlier place, and the present one."""
+        return read_again(self._engine, partial(self._since, place))
+
+    # --- how -----------------------------------------------------------------------------------
+
+    def _since(self, place: Place) -> tuple[list[Difference], Place]:
         sequence = self._engine.next_sequence - 1
         state, reader = self._engine.snapshot()
         with state:
@@ -348,8 +354,6 @@ class Moderator:
             if before is None or after is None or after is before:
                 return [], Place(after, sequence)
             return list(differences(before, after, reader)), Place(after, sequence)
-
-    # --- how -----------------------------------------------------------------------------------
 
     def _context(self, channel: str | None) -> str:
         if channel == "":

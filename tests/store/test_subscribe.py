@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from people import ANN, raws
 from waiting import LIMIT_S
 
 from cablestore import CableStore, EventKind, limits
+from cablestore.aio import AsyncCableStore
+from cablestore.errors import ChangesCursorError
 
 
 def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -> None:
@@ -124,6 +127,50 @@ def test_a_follower_of_a_closed_store_ends(follow: Callable[[CableStore], Iterat
     store = CableStore.in_memory()
     store.close()
     assert list(follow(store)) == []
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
+def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a cursor of changes does not outlast it, and the error says so."""
+    store = CableStore.in_memory()
+    store.ingest(raws(text := ANN.text("default", "x")))
+    place, cursor = store.moderation.place, store.cursor
+    store.moderation.hide(posts=[text.hash])
+
+    def rebuilt_in_the_next_read() -> None:
+        snapshot = store._engine.snapshot
+
+        def taken() -> object:
+            state = snapshot()
+            monkeypatch.undo()
+            store.rebuild()
+            return state
+
+        monkeypatch.setattr(store._engine, "snapshot", taken)
+
+    def read() -> None:
+        rebuilt_in_the_next_read()
+        assert len(store.next_events(0, 0)) == 2
+        rebuilt_in_the_next_read()
+        assert [change.what for change in store.moderation.since(place)[0]] == ["hidden"]
+        rebuilt_in_the_next_read()
+        with pytest.raises(ChangesCursorError):
+            list(store.changes(after=cursor, timeout_s=0))
+
+    async def read_async() -> None:
+        async with AsyncCableStore(store) as later:
+            rebuilt_in_the_next_read()
+            assert len(await later.next_events(0, 0)) == 2
+            rebuilt_in_the_next_read()
+            assert [change.what for change in (await later.moderation.since(place))[0]] == ["hidden"]
+            rebuilt_in_the_next_read()
+            with pytest.raises(ChangesCursorError):
+                await later.next_changes(cursor, timeout_s=0)
+
+    if is_async:
+        asyncio.run(read_async())
+    else:
+        read()
 
 
 def test_a_subscriber_can_give_up(store: CableStore) -> None:
