@@ -75,6 +75,10 @@ MAX_TALK_QUEUE_FRAMES: Final = 64
 """Frames of a peer that wait to be handled. Honest peers send a payload, four batches and their acknowledgements
 ahead."""
 
+MAX_TALK_HELD_FRAMES: Final = 16
+"""Frames of a peer that a side holds while it has too many posts to send. Honest peers send at most six then: a
+payload, four batches, and the end."""
+
 MAX_TALK_QUESTIONS: Final = 8
 """Audits that a peer may request in one conversation: each costs a thousand fingerprints."""
 

@@ -34,6 +34,7 @@ from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitEr
 from cablestore.limits import (
     MAX_TALK_BATCHES,
     MAX_TALK_DIFFERENCES,
+    MAX_TALK_HELD_FRAMES,
     MAX_TALK_QUESTIONS,
     MAX_TALK_UNASKED,
     MAX_TALK_UNSENT,
@@ -164,7 +165,7 @@ class ReconcileConversation:
         self._peer_takes = False
         self._outgoing = OutgoingPosts(hooks.post)
         self._expected: set[SyncID] = set()
-        self._held: deque[ConversationMessage] = deque()
+        self._held: deque[bytes] = deque()  # decoded, posts of two bytes would take 14 times the memory
         self._unstored: set[int] = set()
         self._batches = 0
         self._out: list[bytes] = []
@@ -218,8 +219,13 @@ class ReconcileConversation:
         self.findings.received.add(message, len(frame))
         if isinstance(message, Stored):
             self._outgoing.stored(message.batch)
+        elif len(self._held) < MAX_TALK_HELD_FRAMES:
+            self._held.append(frame)
         else:
-            self._held.append(message)
+            raise ReconcileError(
+                f"more than {MAX_TALK_HELD_FRAMES} frames of the peer wait until it has confirmed posts: it must confirm "
+                "them first"
+            )
         return self._go_on(at_s)
 
     def stored(self, batch: int, *, at_s: float) -> list[ArrivedPosts]:
@@ -240,7 +246,8 @@ class ReconcileConversation:
         arrived: list[ArrivedPosts] = []
         self._give()
         while self._held and self._outgoing.unsent <= MAX_TALK_UNSENT:
-            self._take(self._held.popleft(), at_s, arrived)
+            _, message = decode_frame(self._held.popleft())
+            self._take(message, at_s, arrived)
             self._give()
         return arrived
 

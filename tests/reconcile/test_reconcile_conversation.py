@@ -25,7 +25,10 @@ from talking import (
 
 from cablestore import LEGACY, Dialect, Post, limits
 from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
+from cablestore.reconcile.codec import encode
 from cablestore.reconcile.conversation import DEFAULT_SPLITTING
+from cablestore.reconcile.dialects import SPEC
+from cablestore.reconcile.ids import EVERYTHING
 from cablestore.reconcile.messages import (
     Accepted,
     ConversationMessage,
@@ -42,6 +45,7 @@ from cablestore.reconcile.messages import (
     decode_frame,
     encode_frame,
 )
+from cablestore.reconcile.payload import ItemSet, Payload, PayloadPart, Shards
 from cablestore.reconcile.session import SessionLimits
 
 # --- what it brings ------------------------------------------------------------------------------
@@ -365,6 +369,23 @@ def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sizes) in (3, 4)
     assert min(sizes) > 300, "what is found is sent before more is compared"
     assert are_alike(one, other)
+
+
+def test_frames_that_are_held_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_TALK_HELD_FRAMES: a peer that confirms nothing does not fill our memory with what it says meanwhile."""
+    monkeypatch.setattr("cablestore.reconcile.conversation.MAX_TALK_UNSENT", 10)
+    monkeypatch.setattr("cablestore.reconcile.outgoing.TALK_BATCH_SIZE_BYTES", 1)
+    [store] = with_stores([ANN.text("default", f"{i}") for i in range(50)])
+    nothing = encode(Payload(Shards(), [PayloadPart(EVERYTHING, ItemSet([], False))]), SPEC)
+    with Side(store) as side:
+        side.take(hello())
+        side.take(encode_frame(7, PayloadFrame(nothing)))
+        side.output()
+        assert sum(isinstance(message, PostsFrame) for message in side.said) == 4
+        for _ in range(limits.MAX_TALK_HELD_FRAMES):
+            side.take(encode_frame(7, PayloadFrame(nothing)))
+        with pytest.raises(ReconcileError, match="more than 16 frames of the peer wait"):
+            side.take(encode_frame(7, PayloadFrame(nothing)))
 
 
 def test_audits_of_a_peer_have_a_limit() -> None:
