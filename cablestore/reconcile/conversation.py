@@ -14,9 +14,10 @@ these and calls `stored`. It sends what `output` returns. Both sides go on until
     posts             ->              <-     posts           deletions
     done              ->              <-     done            all is sent and stored; after both it is finished
 
-Payloads and posts overlap: what a payload found is sent while the next one is computed. Frames are processed in order,
-and no more of them while too many posts wait to be sent. Deletions come last, because a deletion removes a post that
-the other side might still have to send (`outgoing`).
+Payloads and posts overlap: what a payload found is sent while the next one is computed. Frames are processed in order.
+A payload, and what comes after it, is held while too many posts wait to be sent. Payloads go in turn, so at most one
+side holds one. Deletions come last, because a deletion removes a post that the other side might still have to send
+(`outgoing`).
 
 An audit moves no posts. When the comparison finds no more, the initiator requests sums over random ranges (`audit`),
 then over those that differ, three times at most. Each error ends the conversation. What was stored stays, and the next
@@ -242,11 +243,17 @@ class ReconcileConversation:
         self._out.append(frame)
 
     def _go_on(self, at_s: float) -> list[ArrivedPosts]:
-        """Process the messages that arrived, in order, unless too many posts wait to be sent."""
+        """Process the frames that arrived, in order, up to a payload while too many posts wait to be sent.
+
+        Posts do not wait for that: each of two sides with much to send would wait until the other one confirms.
+        """
         arrived: list[ArrivedPosts] = []
         self._give()
-        while self._held and self._outgoing.unsent <= MAX_TALK_UNSENT:
-            _, message = decode_frame(self._held.popleft())
+        while self._held:
+            _, message = decode_frame(self._held[0])
+            if isinstance(message, PayloadFrame) and self._outgoing.unsent > MAX_TALK_UNSENT:
+                break
+            self._held.popleft()
             self._take(message, at_s, arrived)
             self._give()
         return arrived

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from history import histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from people import ANN, START_MS, raws
+from people import ANN, BOB, START_MS, raws
 from stores import public
 from talking import (
     Side,
@@ -18,6 +19,7 @@ from talking import (
     live,
     reconciled,
     talk_between,
+    talk_with_slow_disks,
     two_halves,
     vanishing,
     with_stores,
@@ -386,6 +388,23 @@ def test_frames_that_are_held_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> N
             side.take(encode_frame(7, PayloadFrame(nothing)))
         with pytest.raises(ReconcileError, match="more than 16 frames of the peer wait"):
             side.take(encode_frame(7, PayloadFrame(nothing)))
+
+
+@pytest.mark.parametrize("unsent", [0, 30, 60])
+def test_two_sides_with_much_to_send_do_not_wait_for_each_other(unsent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_TALK_UNSENT: on both sides at once, with disks so slow that all four batches are under way."""
+    monkeypatch.setattr("cablestore.reconcile.conversation.MAX_TALK_UNSENT", unsent)
+    monkeypatch.setattr("cablestore.reconcile.conversation.MAX_TALK_HELD_FRAMES", 6)  # more than honest peers need
+    monkeypatch.setattr("cablestore.reconcile.outgoing.TALK_BATCH_SIZE_BYTES", 600)
+    splitting = type(DEFAULT_SPLITTING)(frame_size_bytes=2_000, skip_equal_sets=True)
+    for _ in range(5):
+        posts = [random.choice((ANN, BOB)).text("default", f"{i}", at=START_MS + i) for i in range(600)]
+        stores = with_stores(*([post for post in posts if post.author == each.key] for each in (ANN, BOB)))
+        with Side(stores[0], splitting=splitting) as one, Side(stores[1], splitting=splitting) as other:
+            talk_with_slow_disks(one, other)
+            assert one.talk.is_finished
+            assert other.talk.is_finished
+        assert are_alike(one, other)
 
 
 def test_audits_of_a_peer_have_a_limit() -> None:

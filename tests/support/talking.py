@@ -73,6 +73,25 @@ def talk_between(one: Side, other: Side, *, most: int | None = None) -> int:
     raise AssertionError
 
 
+def talk_with_slow_disks(one: Side, other: Side) -> None:
+    """Let one side begin, and carry frames and store posts in random order until nothing is left to do."""
+    sides = (one, other)
+    wires: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
+    unstored: tuple[deque[ArrivedPosts], deque[ArrivedPosts]] = (deque(), deque())
+    one.talk.begin()
+    wires[1].extend(one.output())
+    while any(wires) or any(unstored):
+        number = random.randrange(2)
+        side = sides[number]
+        if wires[number]:
+            unstored[number].extend(side.talk.receive(wires[number].popleft(), at_s=0.0))
+        elif unstored[number]:
+            batch, posts = unstored[number].popleft()
+            side.store.ingest(posts)
+            unstored[number].extend(side.talk.stored(batch, at_s=0.0))
+        wires[1 - number].extend(side.output())
+
+
 def reconciled(here: CableStore, there: CableStore, **options: Any) -> tuple[Side, Side]:
     with Side(here, **options) as one, Side(there) as other:
         talk_between(one, other)
