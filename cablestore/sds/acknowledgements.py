@@ -33,16 +33,20 @@ def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
 
 
 def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note which own messages a received one acknowledges."""
-    if not state.counters.outgoing:
-        return
-    for entry in message.causal_history:
-        _acknowledge(state, entry.message_id)
+    """Note which own messages the message of another member acknowledges."""
+    review_history(state, message)
     if message.bloom_filter and state.counters.outgoing:
         settings = state.settings
         foreign = ForeignFilter.read(message.bloom_filter, settings.filter, settings.dialect)
         if foreign is not None:
             _review_filter(state, foreign, message.sender_id, now_ms)
+
+
+def review_history(state: ChannelState, message: SdsMessage) -> None:
+    """Note that another member has all that a message names."""
+    if state.counters.outgoing:
+        for entry in message.causal_history:
+            _acknowledge(state, entry.message_id)
 
 
 def _acknowledge(state: ChannelState, message_id: str) -> None:

@@ -126,13 +126,17 @@ class ChannelTransaction:
         if reason is not None:
             return Received(ReceiveResult.REFUSED, message_id, reason)
         repair_answers.answered(state, message_id)
-        if message.sender_id == state.sender_id and not retrieved and missing.find(state, message_id) is None:
+        is_own = message.sender_id == state.sender_id
+        if is_own and not retrieved and missing.find(state, message_id) is None:
             return Received(ReceiveResult.OWN, message_id)
         if message.lamport_ms is None:
             tell_ephemeral(state, message)
             return Received(ReceiveResult.EPHEMERAL, message_id)
-        acknowledgements.review(state, message, now_ms)
-        if not retrieved:
+        if not is_own:
+            acknowledgements.review(state, message, now_ms)
+        elif delivery.is_named_by_another(state, message_id):
+            acknowledgements.review_history(state, message)  # that member has all that the message depends on
+        if not (retrieved or is_own):
             history.note_named(state, message, now_ms)
             repair_answers.note_requests(state, message, now_ms)
         if message.kind is MessageKind.SYNC:

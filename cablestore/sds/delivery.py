@@ -220,6 +220,17 @@ def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> 
         yield part[len(prefix) :]
 
 
+def is_named_by_another(state: ChannelState, message_id: str) -> bool:
+    """Tell whether a message of another member names this message, which is missing."""
+    gap = missing.find(state, message_id)
+    if gap is None:
+        return False
+    if gap.told_by is not None:
+        return gap.told_by != state.sender_id
+    senders = (state.kept_waiting(place).message.sender_id for place in _needs_of(state, message_id))
+    return any(sender_id != state.sender_id for sender_id in senders)
+
+
 def _released(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> list[bytes]:
     """Remove a dependency from those that wait for it, up to a Lamport time.
 

@@ -54,6 +54,46 @@ def test_a_history_acknowledges_what_stands_behind_it() -> None:
     assert len(ann.told(Acknowledged)) == 6
 
 
+def test_own_messages_that_come_back_acknowledge_nothing() -> None:
+    """A store answers with them: their histories and filters show what we had ourselves."""
+    settings = replace(PATIENT, filters_that_acknowledge=1)
+    ann = Member("ann", settings)
+    first, second = ann.says("1"), ann.says("2")
+    stored = ann.channel.encoded(opened(second).message_id)
+    assert stored is not None
+    for data in (stored, second, changed(content("another", opened(first).message_id, sender="ann"), content=None)):
+        ann.channel.retrieved(data, ann.now_ms)
+    assert ann.channel.counters().outgoing == 2
+    assert ann.effects() == []
+
+
+def test_an_own_message_that_another_member_named_acknowledges_what_is_before_it() -> None:
+    """The database was restored from an older copy, so the one that was named had to come back."""
+    ann = Member("ann", PATIENT)
+    first = opened(ann.says("1")).message_id
+    ann.hears(content("answer", "second", at=9, sender="bob"))
+    ann.effects()
+    ann.hears(content("second", first, at=5, sender="ann"))
+    assert ann.told(Acknowledged) == [Acknowledged(first)]
+
+
+def test_own_messages_that_name_each_other_acknowledge_nothing() -> None:
+    ann = Member("ann", PATIENT)
+    first = opened(ann.says("1")).message_id
+    ann.channel.retrieved(content("third", "second", at=9, sender="ann"), ann.now_ms)
+    ann.channel.retrieved(content("second", first, at=5, sender="ann"), ann.now_ms)
+    assert ann.texts() == ["1", "text", "text"]
+    assert ann.channel.counters().outgoing == 1
+
+
+def test_requests_of_own_messages_that_come_back_are_not_answered() -> None:
+    ann = Member("ann", REPAIRS)
+    ann.hears(content("a"), content("answer", "lost", at=9, sender="bob"))
+    asking = changed(content("lost", at=5, sender="ann"), repair_request=(HistoryEntry("a", None, "eve"),))
+    assert ann.hears(asking) == [ReceiveResult.DELIVERED]
+    assert ann.channel.counters().answers == 0
+
+
 def test_filters_acknowledge_possibly_once_for_each_member() -> None:
     ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
     first = opened(ann.says("1")).message_id
