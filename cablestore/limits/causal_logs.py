@@ -6,7 +6,7 @@ from typing import Final
 
 MAX_SDS_MESSAGE_SIZE_BYTES: Final = 1_310_720
 """One message: 1 MiB of content, as deployed nodes accept, and 256 KiB for filter, history and ids. Longer messages are
-not read."""
+not read. A new one must leave room for its filter and the most repairs that it may request."""
 
 MAX_SDS_ID_SIZE_BYTES: Final = 512
 """The id of a message, sender or channel in UTF-8: hashes have 64 bytes. Ids are in keys and in histories of other

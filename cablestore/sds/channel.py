@@ -31,12 +31,12 @@ from typing import Final
 from cablestore.errors import SdsError
 from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS
 from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
-from cablestore.sds.codec import decode, encode
+from cablestore.sds.codec import check_hint, check_id, decode, encode
 from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Effect, Reason
 from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
-from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
-from cablestore.sds.records import KeptMessage, gap_of
+from cablestore.sds.outbox import check_sendable, effect_of, tell_ephemeral, tell_send, tell_send_other
+from cablestore.sds.records import KeptMessage, fitting_hint, gap_of
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
 
@@ -59,7 +59,7 @@ class ChannelTransaction:
     ) -> SdsMessage:
         """Write a message into the log and send it. `retrieval_hint` goes with its id in later histories.
 
-        Raises SdsError if the content is empty or too large, or the id is in the log or waiting already.
+        Raises SdsError if the content is empty, it or the hint is too large, or the id is in the log or waiting already.
         """
         state = self.state
         if not content:
@@ -74,7 +74,9 @@ class ChannelTransaction:
             causal_history=history.history(state),
             content=content,
         )
-        encode(message, state.settings.dialect)  # raises before anything changes
+        check_sendable(state, message)  # raises before anything changes
+        if retrieval_hint is not None:
+            check_hint(retrieval_hint)
         if state.is_here(new_id):
             raise SdsError(f"message {new_id!r} is here already: send each message once")
         place = delivery.enter(state, KeptMessage(message, retrieval_hint), lamport_ms, is_own=True)
@@ -96,7 +98,8 @@ class ChannelTransaction:
     def receive(self, data: bytes, now_ms: int, hint: bytes | None = None, *, retrieved: bool = False) -> Received:
         """Take bytes from the transport. No content makes it raise. `hint` tells where to retrieve the message again.
 
-        Of bytes that were `retrieved` from a store, old requests are ignored, and own messages are taken too.
+        A hint that is too long is left out. Of bytes that were `retrieved` from a store, old requests are ignored, and
+        own messages are taken too.
         """
         try:
             message = decode(data, self.state.settings.dialect)
@@ -107,9 +110,12 @@ class ChannelTransaction:
     def met(self, message_ids: Iterable[str]) -> None:
         """Treat dependencies as met that are stored elsewhere or cannot be retrieved.
 
-        One that arrives is still delivered.
+        One that arrives is still delivered. Raises SdsError for an id that no message can have.
         """
-        for message_id in message_ids:
+        ids = list(message_ids)
+        for message_id in ids:
+            check_id(message_id, "message")
+        for message_id in ids:
             delivery.give_up(self.state, message_id)
 
     def tick(self, now_ms: int, random: Callable[[], float]) -> None:
@@ -144,7 +150,7 @@ class ChannelTransaction:
             return Received(ReceiveResult.SYNC, message_id)
         if state.is_here(message_id):
             return Received(ReceiveResult.DUPLICATE, message_id)
-        received = delivery.take(state, KeptMessage(message, hint), message.lamport_ms, now_ms)
+        received = delivery.take(state, KeptMessage(message, fitting_hint(hint)), message.lamport_ms, now_ms)
         if received.verdict is not ReceiveResult.REFUSED:
             state.filter.add(message_id)
         return received
@@ -181,7 +187,10 @@ class ChannelTransaction:
 
     def message(self, message_id: str) -> SdsMessage | None:
         """Return a message of the log without its filter, None if it is not in the log."""
-        place = self.state.logged_place(message_id)
+        try:
+            place = self.state.logged_place(message_id)
+        except UnicodeEncodeError:  # a member may request any text
+            return None
         return None if place is None else self.state.kept(place).message
 
     def log(self, after: SdsMessage | None = None, *, from_ms: int = 0, reverse: bool = False) -> Iterator[SdsMessage]:

@@ -35,10 +35,11 @@ _ENTRY_HINT: Final = 2
 _ENTRY_SENDER: Final = 3
 
 
-def encode(message: SdsMessage, dialect: SdsDialect) -> bytes:
+def encode(message: SdsMessage, dialect: SdsDialect, *, room_size_bytes: int = 0) -> bytes:
     """Return a message's bytes, its fields in the order of their numbers.
 
-    Raises SdsError for a message that breaks a limit or lacks what the dialect needs: `nim` has no ephemeral messages.
+    `room_size_bytes` must be left for the filter and the repairs that are added when it is sent. Raises SdsError for a
+    message that breaks a limit or lacks what the dialect needs: `nim` has no ephemeral messages.
     """
     _check(message, dialect)
     numbers = dialect.fields
@@ -57,8 +58,10 @@ def encode(message: SdsMessage, dialect: SdsDialect) -> bytes:
     if message.lamport_ms is not None:
         fields[numbers.lamport_ms] = number_field(numbers.lamport_ms, message.lamport_ms)
     data = b"".join([fields[number] for number in sorted(fields)])
-    if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
-        raise SdsError(f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: send less content")
+    most = MAX_SDS_MESSAGE_SIZE_BYTES - room_size_bytes
+    if len(data) > most:
+        why = " with room for its filter and repairs" if room_size_bytes else ""
+        raise SdsError(f"a message has {len(data)} bytes, {most} are allowed{why}: send less content")
     return data
 
 
@@ -117,6 +120,16 @@ def _text(text: str, what: str) -> bytes:
     return data
 
 
+def check_id(text: str, what: str) -> None:
+    """Raise SdsError if a text cannot be the id of a message, sender or channel, which `what` says."""
+    _text(text, what)
+
+
+def check_hint(hint: bytes) -> None:
+    """Raise SdsError if a retrieval hint is too long."""
+    _check_size(hint, MAX_SDS_HINT_SIZE_BYTES, "a retrieval hint")
+
+
 def _check_size(data: bytes, most: int, what: str) -> None:
     if len(data) > most:
         raise SdsError(f"{what} has {len(data)} bytes, {most} are allowed: choose a shorter one")
@@ -126,7 +139,7 @@ def _entry(entry: HistoryEntry, dialect: SdsDialect) -> bytes:
     data = sized_field(_ENTRY_ID, _text(entry.message_id, "message"))
     hint, sender_id = _said(entry.retrieval_hint, dialect), _said(entry.sender_id, dialect)
     if hint is not None:
-        _check_size(hint, MAX_SDS_HINT_SIZE_BYTES, "a retrieval hint")
+        check_hint(hint)
         data += sized_field(_ENTRY_HINT, hint)
     if sender_id is not None:
         data += sized_field(_ENTRY_SENDER, _text(sender_id, "sender"))
@@ -174,7 +187,7 @@ class _MessageReader:
         found = dict(self._fields(self._sized(data, "an entry of a history")))
         hint = self._bytes(found.get(_ENTRY_HINT), "retrieval hint")
         if hint is not None:
-            _check_size(hint, MAX_SDS_HINT_SIZE_BYTES, "a retrieval hint")
+            check_hint(hint)
         return HistoryEntry(
             self._text(found.get(_ENTRY_ID), "message") or "", hint, self._text(found.get(_ENTRY_SENDER), "sender")
         )

@@ -29,7 +29,7 @@ from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.keys import SEPARATOR, after_prefix
 from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.channel import ChannelTransaction
-from cablestore.sds.codec import encode
+from cablestore.sds.codec import check_id, encode
 from cablestore.sds.delivery import Received
 from cablestore.sds.effects import Effect
 from cablestore.sds.message import HistoryEntry, SdsMessage
@@ -103,10 +103,13 @@ class CausalLog(Closable):
     def channel(self, channel_id: str, sender_id: str, settings: Settings = _DEFAULT) -> LogChannel:
         """Return the channel in which we write as `sender_id`. It is made if there is none.
 
-        Raises SdsError if the log belongs to another sender, or the channel is open with other settings.
+        Raises SdsError if an id is too long, the log belongs to another sender, or the channel is open with other
+        settings.
         """
         if not channel_id or not sender_id:
             raise SdsError("the ids of a channel and of its sender must not be empty")
+        check_id(channel_id, "channel")
+        check_id(sender_id, "sender")
         with self._writing:
             known = self._channels.get(channel_id)
             if known is None:

@@ -9,14 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from cablestore.errors import CorruptStoreError
+from cablestore.errors import CorruptStoreError, SdsError
 from cablestore.index.packing import pack, unpack
+from cablestore.limits import MAX_SDS_HINT_SIZE_BYTES, MAX_SDS_ID_SIZE_BYTES
 from cablestore.sds import effects
 from cablestore.sds.codec import encode
 from cablestore.sds.effects import Deliver, DeliverEphemeral, Effect, Reason, Send, Told
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.records import entries_of
 from cablestore.sds.state import ChannelState
+
+_MOST_HEADS_SIZE_BYTES: Final = 64
+"""Tags, lengths and numbers around the words of a filter, or around an entry's two ids and hint."""
+_MOST_ENTRY_SIZE_BYTES: Final = 2 * MAX_SDS_ID_SIZE_BYTES + MAX_SDS_HINT_SIZE_BYTES + _MOST_HEADS_SIZE_BYTES
 
 _SEND_LOGGED: Final = 1
 _SEND_OTHER: Final = 2
@@ -56,6 +61,14 @@ def tell_delivered(state: ChannelState, place: bytes) -> None:
 def tell_ephemeral(state: ChannelState, message: SdsMessage) -> None:
     """Put the delivery of an ephemeral message into the outbox."""
     state.append_effect(pack([_DELIVER_EPHEMERAL, message.sender_id, message.message_id, message.content]))
+
+
+def check_sendable(state: ChannelState, message: SdsMessage) -> None:
+    """Raise SdsError if a message breaks a limit with the filter and the most repairs that may go with it."""
+    settings = state.settings
+    repairs = 0 if settings.repair is None else settings.repairs_per_message
+    room_size_bytes = settings.filter.size_bytes + _MOST_HEADS_SIZE_BYTES + repairs * _MOST_ENTRY_SIZE_BYTES
+    encode(message, settings.dialect, room_size_bytes=room_size_bytes)
 
 
 def tell_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
@@ -108,4 +121,18 @@ def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
     """
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())
-    return Send(message.message_id, reason, encode(message, state.settings.dialect))
+    return Send(message.message_id, reason, _encoded(state, message))
+
+
+def _encoded(state: ChannelState, message: SdsMessage) -> bytes:
+    """Return the bytes of a message, with no more than it needs if it is too long or has a hint that is.
+
+    Versions up to 0.12 took such messages, and the filter of the channel may have grown since. One that raised here
+    would block all effects after it.
+    """
+    try:
+        return encode(message, state.settings.dialect)
+    except SdsError:
+        history = tuple([entry._replace(retrieval_hint=None) for entry in message.causal_history])
+        bare = replace(message, causal_history=history, bloom_filter=None, repair_request=())
+        return encode(bare, state.settings.dialect)

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.packing import pack, unpack
+from cablestore.limits import MAX_SDS_HINT_SIZE_BYTES
 from cablestore.sds.message import HistoryEntry, SdsMessage
 
 _KNOWN: Final = struct.Struct(">cQIB")
@@ -71,6 +72,11 @@ def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
     return tuple([HistoryEntry(*part) for part in parts])
 
 
+def fitting_hint(hint: bytes | None) -> bytes | None:
+    """Return a retrieval hint, None if it is too long for a history."""
+    return hint if hint is None or len(hint) <= MAX_SDS_HINT_SIZE_BYTES else None
+
+
 class KeptMessage(NamedTuple):
     """Message in the log or waiting, with its retrieval hint, without its outdated filter and requests."""
 
@@ -84,8 +90,8 @@ class KeptMessage(NamedTuple):
 
     @property
     def entry(self) -> HistoryEntry:
-        """Entry that names it in a causal history."""
-        return HistoryEntry(self.message.message_id, self.retrieval_hint, self.message.sender_id)
+        """Entry that names it in a causal history. Versions up to 0.12 kept hints that are too long."""
+        return HistoryEntry(self.message.message_id, fitting_hint(self.retrieval_hint), self.message.sender_id)
 
 
 def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> KeptMessage:
