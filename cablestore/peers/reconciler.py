@@ -208,11 +208,12 @@ class Reconciler:
         Where connections break, it is done in parts, the newest first; what is done is not done again. Raises
         CableStoreError as `_talk` does.
         """
-        was_begun = True
-        while was_begun:  # what an earlier connection did may have changed since; it costs little to find out
-            was_begun = await self._all_that_is_left(job)
+        was_begun = await self._all_that_is_left(job)
+        if was_begun:  # what an earlier connection did may have changed since; it costs little to find out
+            await self._all_that_is_left(job)
 
     async def _all_that_is_left(self, job: ReconcileJob) -> bool:
+        """Reconcile what no earlier connection did. Tell whether there was an earlier one."""
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
         stretches = Stretches(
             self._context.marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms

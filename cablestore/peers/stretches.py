@@ -36,8 +36,9 @@ class Stretches:
         mark = marks.get(peer, self._name)
         self._began_ms = now_ms
         if mark is not None and 0 <= now_ms - mark.full_at_ms < keep_ms:
-            self._began_ms, self._length_ms = mark.full_at_ms, mark.stretch_ms
-            self._reached_ms = mark.from_ms if mark.from_ms < mark.until_ms else None
+            self._began_ms, self._length_ms = mark.full_at_ms, max(0, mark.stretch_ms)
+            # One that reached further back than these terms says nothing about what is new since.
+            self._reached_ms = mark.from_ms if terms.from_ms < mark.from_ms < mark.until_ms else None
         self.was_begun = self._reached_ms is not None
         """Whether an earlier connection did a part, which may have changed since."""
 

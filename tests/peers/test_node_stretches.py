@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from by_hand import CABAL_KEY, on_loop
+from hypothesis import given
+from hypothesis import strategies as st
 from peering import run, until
 from people import ANN, BOB, raws
 from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
@@ -17,7 +19,7 @@ from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 from cablestore import CableStore, Post
 from cablestore.peers import Address, Node
 from cablestore.peers.stretches import Stretches
-from cablestore.peers.sync_state import SyncState
+from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.reconcile.messages import Terms
 from cablestore.store.store import system_clock_ms
 
@@ -98,6 +100,27 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     assert stretches(SyncState(tmp_path)).next == Terms(until_ms=reached.until_ms)
 
 
+@given(
+    st.builds(SyncMark, *[st.integers(-DAY_MS, 2 * NOW_MS) | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS)] * 4),
+    st.integers(0, 2 * NOW_MS) | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
+)
+def test_a_mark_of_any_kind_leaves_stretches_that_come_to_the_end(mark: SyncMark, from_ms: int) -> None:
+    """Also one of terms that reached further back, and one of a damaged file."""
+    terms, marks = Terms(from_ms=from_ms), SyncState(None)
+    marks.put("peer", stretches(marks, terms)._name, mark)
+    left = stretches(marks, terms)
+    was_begun, times = left.was_begun, list[Terms]()
+    while (stretch := left.next) is not None:
+        assert stretch.until_ms is None or stretch.from_ms < stretch.until_ms
+        times.append(stretch)
+        left.done()
+        assert len(times) < 1_000
+    assert times
+    assert times[-1].from_ms == from_ms
+    assert was_begun == (times[0].until_ms is not None)
+    assert stretches(marks, terms).next == terms
+
+
 # --- over links that break ----------------------------------------------------------------------------
 
 EACH = 800
@@ -174,3 +197,23 @@ async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[Cab
     for store in halves:
         assert store.check().is_clean
         store.close()
+
+
+@on_loop
+async def test_a_later_beginning_than_an_unfinished_one_reached_is_reconciled(tmp_path: Path) -> None:
+    """As `cablestore reconcile HOST` that breaks part-way, and then `cablestore reconcile HOST --since 1h`."""
+    now_ms = system_clock_ms()
+    stores = CableStore.open(tmp_path / "one"), CableStore.open(tmp_path / "other")
+    recent, old = (ANN.text("default", text, at=now_ms - ago) for text, ago in (("recent", 1), ("old", 20 * DAY_MS)))
+    stores[0].ingest(raws(recent, old))
+    async with two_nodes(*stores) as (_, other, address):
+        left = Stretches(other._core.context.marks, str(address), ALL, now_ms=now_ms, keep_ms=DAY_MS)
+        for _ in range(8):
+            left.broke()
+        left.done()
+        left.broke()
+        report = await once(other, address, since_ms=now_ms - DAY_MS // 24)
+        assert report.posts_received == 1
+        assert other.store.post(recent.hash)
+        assert not other.store.post(old.hash)
+        assert (await once(other, address)).posts_received == 1
