@@ -194,6 +194,11 @@ class NodeCore:
             held -= sizes[slowest]
             slowest.close("it reads too slowly, and the memory for queues is used up")
 
+    @property
+    def feed_failure(self) -> str:
+        """Why peers cannot be told what is new, or were not told of everything. "" if all is well."""
+        return self._feed.failure
+
     def load(self) -> NodeLoad:
         """Return the load of the node at this moment. In any thread."""
         connections, context = list(self.connections), self.context

@@ -57,16 +57,20 @@ class News(NamedTuple):
 
 
 def news_of(
-    reader: Reader, after: int, state_channels: frozenset[str], own_key: bytes | None = None
+    reader: Reader,
+    after: int,
+    state_channels: frozenset[str],
+    own_key: bytes | None = None,
+    most: int = MAX_ENTRIES,
 ) -> tuple[list[News], int]:
     """Return the news after entry `after`, and the number of the last entry that was read.
 
     `state_channels` are those with live state requests: a new name is news in each of them that its owner is in.
-    `own_key` is the public key of the store's user.
+    `own_key` is the public key of the store's user. At `most` this many entries are read. Raises CorruptStoreError.
     """
     found: dict[tuple[Subject, str, bytes], News] = {}
     own: set[bytes] = set()
-    for entry in islice(arrival_log.entries(reader, after), MAX_ENTRIES):
+    for entry in islice(arrival_log.entries(reader, after), most):
         after = entry.sequence
         if entry.kind is EventKind.ACCEPTED:
             post = reader.post(entry.hash)

@@ -7,6 +7,7 @@ many at a time, because waking the loop costs more than most answers.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -15,19 +16,22 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from cablestore import limits
-from cablestore.errors import CableStoreError, StoreClosedError
+from cablestore.errors import CableStoreError, CorruptStoreError, StoreClosedError
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Outcome
-from cablestore.peers.news import News, news_of
+from cablestore.peers.news import MAX_ENTRIES, News, news_of
 from cablestore.store.queries import Snapshot
 from cablestore.store.store import CableStore
 
+_LOG: Final = logging.getLogger("cablestore.node")
 _MOST_JOBS: Final = 64
 """Jobs that share a snapshot, and are handed back to the loop at once."""
 _MOST_ROUNDS: Final = 8
 """Rounds of the loop after which jobs no longer wait for others."""
 _FEED_WAIT_S: Final = 0.1
 """How long a thread waits before it checks whether it must end."""
+_RETRY_S: Final = 1.0
+"""Pause after news could not be read for a reason that may pass, such as too many open files."""
 _SHORT_S: Final = 0.0005
 
 T = TypeVar("T")
@@ -277,7 +281,8 @@ class WriteThread:
 class FeedThread:
     """The thread that follows the arrival log and hands news for peers to the loop.
 
-    `wants` tells whether there are peers. Entries that come while there are none are skipped.
+    `wants` tells whether there are peers. Entries that come while there are none are skipped, and so are those that are
+    damaged.
     """
 
     has_skipped = False
@@ -299,6 +304,9 @@ class FeedThread:
         self._ends = threading.Event()
         self._after = self.reached = store.last_sequence
         """Last entry whose news were handed to the loop."""
+        self.failure = ""
+        """Why news cannot be told, or why some were not. Then peers that are connected have missed them for good."""
+        self._has_lost = False
         self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
         self._thread.start()
 
@@ -313,6 +321,9 @@ class FeedThread:
                 self._step()
             except StoreClosedError:
                 return
+            except CableStoreError as error:
+                self._note(error)
+                self._ends.wait(_RETRY_S)
 
     def _step(self) -> None:
         if not self._store.wait(self._after, _FEED_WAIT_S):
@@ -323,11 +334,36 @@ class FeedThread:
             self.has_skipped = True
             self._ends.wait(_FEED_WAIT_S / 2)
             return
+        try:
+            self._tell(MAX_ENTRIES)
+        except CorruptStoreError:
+            self._tell_singly(last)
+        if not self._has_lost:
+            self.failure = ""
+
+    def _tell(self, most: int) -> None:
         with self._store.snapshot() as snapshot:
-            found, self._after = news_of(snapshot.reader, self._after, self._state_channels(), _own_key(self._store))
+            reader, own_key = snapshot.reader, _own_key(self._store)
+            found, self._after = news_of(reader, self._after, self._state_channels(), own_key, most)
         if found:
             _on_loop(self._loop, self._deliver, found)
         self.reached = self._after
+
+    def _tell_singly(self, last: int) -> None:
+        """Tell what the entries up to `last` mean, without those that cannot be read."""
+        while self._after < last and not self._ends.is_set():
+            try:
+                self._tell(1)
+            except CorruptStoreError as error:
+                self._note(error)
+                self._has_lost = True
+                self._after = self.reached = self._after + 1
+
+    def _note(self, error: CableStoreError) -> None:
+        """Log an error, unless it is the same as before: each of a thousand entries may have it."""
+        if self.failure != str(error):
+            self.failure = str(error)
+            _LOG.error("cannot tell peers what is new", extra={"reason": self.failure})
 
 
 def _own_key(store: CableStore) -> bytes | None:

@@ -1,0 +1,109 @@
+"""A node whose store has rows that cannot be read: the other peers, and the other posts, do not miss anything for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+from by_hand import on_loop
+from peering import ANSWERS_ONLY, HOST, Log, Raw, memory, network, raw_peer, until
+from people import ANN, BOB, Person, raws
+from serving import fetch
+
+from cablestore import CableStore, Post
+from cablestore.errors import StorageError
+from cablestore.peers import Address, Node, news, threads
+from cablestore.peers.metrics_http import exporter
+from cablestore.protocol.message import StateRequest, TimeRangeRequest
+from cablestore.views import membership
+
+CHANNEL = "default"
+EVENT = "cannot tell peers what is new"
+
+
+class Followed(NamedTuple):
+    """A node, and a peer with live requests for a channel's texts and state."""
+
+    node: Node
+    store: CableStore
+    peer: Raw
+    texts: bytes
+    log: Log
+
+    async def hears(self, *posts: Post) -> None:
+        """Wait until the peer has heard of these posts last."""
+        hashes = [post.hash for post in posts]
+        await until(lambda: self.peer.hashes(self.texts)[-len(hashes) :] == hashes, lambda: self.peer.heard)
+
+    def reasons(self) -> list[str]:
+        return [vars(record)["reason"] for record in self.log.records if record.getMessage() == EVENT]
+
+    async def health(self) -> tuple[int, str]:
+        with exporter(self.node, Address(HOST, 0)) as address:
+            status, text = await asyncio.to_thread(fetch, f"http://{address}/healthz")
+        return status, json.loads(text).get("reason", "")
+
+
+@asynccontextmanager
+async def followed(*posts: Post) -> AsyncIterator[Followed]:
+    """Yield a node that has these posts. Its store is mended in the end."""
+    async with network(memory("a", posts=posts), settings=ANSWERS_ONLY, may_complain=True) as net:
+        [node] = net.nodes
+        peer: Raw = await raw_peer(net.addresses[node])
+        texts, state = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)), peer.ask(StateRequest(b"", CHANNEL, 1))
+        await until(lambda: node._core.live.count == 2 and peer.hashes(state))
+        yield Followed(node, node.store, peer, texts, net.log)
+        await peer.close()
+        node.store.rebuild()
+
+
+def damage_membership(store: CableStore, person: Person) -> None:
+    """Make unreadable what the store knows of a member of the channel."""
+    [key] = [key for key, _ in store.dump() if key.startswith(membership.PREFIX) and key.endswith(_hex(person))]
+    store._engine._database.write({key: b"no membership"}, sync=False)
+
+
+def _hex(person: Person) -> bytes:
+    return person.key.hex().encode()
+
+
+@on_loop
+async def test_an_entry_that_cannot_be_read_keeps_no_other_news_from_peers() -> None:
+    async with followed(ANN.join(CHANNEL), BOB.join(CHANNEL)) as here:
+        assert await here.health() == (200, "")
+        damage_membership(here.store, BOB)
+        before, after = ANN.text(CHANNEL, "before"), ANN.text(CHANNEL, "after")
+        here.store.ingest(raws(before, BOB.named("Bob"), BOB.named("Bobby"), after))
+        await here.hears(before, after)
+        later = ANN.text(CHANNEL, "later")
+        here.store.ingest(raws(later))
+        await here.hears(before, after, later)
+        [reason] = here.reasons()
+        assert "cablestore rebuild" in reason
+        assert await here.health() == (503, f"peers were not told of everything, until they connect again: {reason}")
+
+
+@on_loop
+async def test_news_that_could_not_be_read_for_a_while_are_told_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_RETRY_S", 0.02)
+    refusals = 3
+
+    def news_of(*arguments: Any) -> Any:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise StorageError("too many open files")
+        return news.news_of(*arguments)
+
+    async with followed(ANN.join(CHANNEL)) as here:
+        monkeypatch.setattr(threads, "news_of", news_of)
+        text = ANN.text(CHANNEL, "told late")
+        here.store.ingest(raws(text))
+        await here.hears(text)
+        assert here.reasons() == ["too many open files"]
+        await until(lambda: not here.node._core.feed_failure)
+        assert (await here.health())[0] == 200
