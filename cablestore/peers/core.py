@@ -81,8 +81,20 @@ class NodeCore:
     # --- life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the threads and tasks on the running loop."""
-        loop = asyncio.get_running_loop()
+        """Start the threads and tasks on the running loop. If that fails, nothing of them is left."""
+        self._make_parts(asyncio.get_running_loop())
+        try:
+            await self.context.restrictions.read()
+        except BaseException:
+            await self.stop()
+            raise
+        self._run(self._tick())
+        self._run(self._expire_forwards())
+        self._run(self.sync.look_at_channels())
+        self.has_started = True
+
+    def _make_parts(self, loop: asyncio.AbstractEventLoop) -> None:
+        marks = SyncState(self.store.path)  # before there are threads: it reads a file
         reads = ReadThread(self.store, loop)
         self.context = context = PeerContext(
             store=self.store,
@@ -94,7 +106,7 @@ class NodeCore:
             reads=reads,
             restrictions=RestrictionKeeper(self.store, reads, self._restricted),
             writes=WriteThread(self.store, loop),
-            marks=SyncState(self.store.path),
+            marks=marks,
             metrics=self.metrics,
             watchers=self.watchers,
             run=self._run,
@@ -109,11 +121,6 @@ class NodeCore:
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
         )
-        await context.restrictions.read()
-        self._run(self._tick())
-        self._run(self._expire_forwards())
-        self._run(self.sync.look_at_channels())
-        self.has_started = True
 
     async def stop(self) -> None:
         """Stop in good order: no new connections, what is written goes out, what arrived is stored."""
@@ -161,8 +168,9 @@ class NodeCore:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None and not self._is_stopping:
-            self.log.error("a task failed", exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._is_stopping and not _tells_of_closed_store(error):
+            self.log.error("a task failed", exc_info=error)
 
     async def _expire_forwards(self) -> None:
         while True:
@@ -420,6 +428,12 @@ class NodeCore:
             live.connection.flush()
             if live.exchange.is_over:
                 self.dropped(live.exchange)
+
+
+def _tells_of_closed_store(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_tells_of_closed_store, error.exceptions))
+    return isinstance(error, StoreClosedError)
 
 
 async def _until_closed(connection: Connection) -> None:

@@ -67,12 +67,21 @@ class Stopwatch:
 
 
 class SharedState:
-    """A snapshot that several answers read from; the last one to release it closes it. Used by one thread."""
+    """A snapshot that several answers read from; the last one to release it closes it. Used by one thread.
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.reader: Final = snapshot.reader
+    If the store gave an error instead of a snapshot, each of them gets it when it reads.
+    """
+
+    def __init__(self, snapshot: Snapshot | CableStoreError) -> None:
         self._snapshot = snapshot
         self._users = 1
+
+    @property
+    def reader(self) -> Reader:
+        """The reader of the snapshot. Raises the error that there is instead."""
+        if isinstance(self._snapshot, CableStoreError):
+            raise self._snapshot
+        return self._snapshot.reader
 
     def keep(self) -> SharedState:
         """Keep the state open after this job."""
@@ -82,7 +91,7 @@ class SharedState:
     def release(self) -> None:
         """Close the snapshot if nobody else uses it."""
         self._users -= 1
-        if self._users == 0:
+        if self._users == 0 and not isinstance(self._snapshot, CableStoreError):
             self._snapshot.close()
 
 
@@ -183,16 +192,19 @@ class ReadThread:
     def _work(self) -> None:
         watch = Stopwatch()
         while (jobs := self._batches.get()) is not None:
-            try:
-                state = SharedState(self._store.snapshot())
-            except StoreClosedError:
-                return
+            state = self._state()
             for job in jobs:
                 began_s = watch.begin()
                 job.run(state)
                 job.cpu_s = watch.spent_s(began_s)
             state.release()
             _on_loop(self._loop, self._take, jobs)
+
+    def _state(self) -> SharedState:
+        try:
+            return SharedState(self._store.snapshot())
+        except CableStoreError as error:
+            return SharedState(error)
 
     def _take(self, jobs: list[ReadJob]) -> None:
         for job in jobs:
@@ -254,21 +266,18 @@ class WriteThread:
             while count < limits.MAX_BATCH_POSTS and taken[-1] is not None and not self._posts.empty():
                 count += len(taken[-1][0])
                 taken.append(self._posts.get())
-            is_stored = self._store_all([given for given in taken if given is not None])
-            is_last = None in taken or not is_stored
+            self._store_all([given for given in taken if given is not None])
+            is_last = None in taken
 
-    def _store_all(self, taken: list[tuple[list[bytes], Stored]]) -> bool:
+    def _store_all(self, taken: list[tuple[list[bytes], Stored]]) -> None:
         raws = [raw for posts, _ in taken for raw in posts]
         outcomes: list[Outcome] | None
         try:
             outcomes = self._store.ingest(raws, batch_posts=limits.MAX_BATCH_POSTS // 4)
-        except StoreClosedError:
-            return False
         except CableStoreError as error:
             self.failure = str(error)
-            outcomes = None  # a full disk: the next pass offers again what was not stored
+            outcomes = None  # a full disk, or a closed store: the next pass offers again what was not stored
         _on_loop(self._loop, self._hand_over, taken, outcomes, sum(map(len, raws)))
-        return True
 
     def _hand_over(self, taken: list[tuple[list[bytes], Stored]], outcomes: list[Outcome] | None, size: int) -> None:
         self.queued_size_bytes -= size
@@ -316,11 +325,11 @@ class FeedThread:
         self._thread.join()
 
     def _work(self) -> None:
-        while not self._ends.is_set():
+        while not (self._ends.is_set() or self._store.is_closed):
             try:
                 self._step()
-            except StoreClosedError:
-                return
+            except StoreClosedError:  # or only its snapshot, by a rebuild
+                continue
             except CableStoreError as error:
                 self._note(error)
                 self._ends.wait(_RETRY_S)

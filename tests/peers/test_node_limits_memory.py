@@ -146,11 +146,11 @@ class _Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
-        store_all: Callable[..., bool] = threads.WriteThread._store_all
+        store_all: Callable[..., None] = threads.WriteThread._store_all
 
-        def waiting(writes: Any, taken: Any) -> bool:
+        def waiting(writes: Any, taken: Any) -> None:
             self.open.wait(LIMIT_S)
-            return store_all(writes, taken)
+            store_all(writes, taken)
 
         monkeypatch.setattr(threads.WriteThread, "_store_all", waiting)
 

@@ -1,0 +1,106 @@
+"""A node that cannot start, and one whose store is closed: nobody waits for it, and nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from by_hand import on_loop, texts
+from peering import HOST, QUICK, Raw, memory, network, raw_peer, soon, until
+from people import ANN, BOB, raws
+
+from cablestore import CableStore
+from cablestore.errors import CorruptStoreError, StoreClosedError
+from cablestore.index.verdict import Outcome
+from cablestore.peers import Address, Node, news, threads
+from cablestore.peers.threads import FeedThread, ReadThread, WriteThread
+from cablestore.protocol.body import Block
+from cablestore.protocol.message import TimeRangeRequest
+
+
+def own_threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("cablestore-"))
+
+
+def damage(store: CableStore, digest: bytes) -> None:
+    """Make the bytes of a post unreadable."""
+    store._engine._database.write({b"!data!" + digest.hex().encode(): b"no post"}, sync=False)
+
+
+@on_loop
+async def test_a_node_that_cannot_start_leaves_no_threads() -> None:
+    before = own_threads()
+    with memory("a") as store:
+        block = ANN.post(Block("unwanted", 0, (BOB.key,), 0, 0))
+        store.ingest(raws(block))
+        damage(store, block.hash)
+        for _ in range(2):
+            with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
+                await Node(store).__aenter__()
+        assert own_threads() == before
+
+
+@on_loop
+async def test_what_waits_for_a_closed_store_is_told_so() -> None:
+    store, loop = memory("a"), asyncio.get_running_loop()
+    reads, writes = ReadThread(store, loop), WriteThread(store, loop)
+    store.close()
+    taken: list[list[Outcome] | None] = []
+    for _ in range(2):
+        with pytest.raises(StoreClosedError, match="the store is closed"):
+            await soon(reads.call(lambda reader: reader.dialect))
+        writes.submit(raws(*texts(2)), taken.append)
+    await until(lambda: len(taken) == 2)
+    assert taken == [None, None]
+    assert writes.queued_size_bytes == 0
+    assert writes.failure == "the store is closed"
+    await reads.close()
+    writes.close()
+
+
+@on_loop
+async def test_a_thread_that_follows_a_closed_store_ends() -> None:
+    store = memory("a")
+    feed = FeedThread(store, asyncio.get_running_loop(), lambda: True, frozenset, lambda _: None)
+    store.close()
+    await until(lambda: not feed._thread.is_alive())
+    feed.close()
+
+
+@on_loop
+async def test_peers_of_a_closed_store_do_not_wait() -> None:
+    """Neither those that sync and reconcile, nor those that ask."""
+    async with network(memory("a", posts=texts(3)), may_complain=True) as net, Node(memory("b"), QUICK) as other:
+        [node] = net.nodes
+        address = await node.reconcile_port.listen(Address(HOST, 0))
+        other.store.close()
+        for work in (other.sync_once(net.addresses[node]), other.reconcile_once(address)):
+            with suppress(StoreClosedError):
+                await soon(work)
+        assert not [error for error in net.log.errors() if error.startswith("a task failed")]
+
+
+@on_loop
+async def test_a_rebuild_ends_no_live_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots of the database before it end: also one that news are read from just then."""
+    rebuilt = 0
+
+    def news_of(*arguments: Any) -> Any:
+        nonlocal rebuilt
+        if not rebuilt:
+            rebuilt += 1
+            node.store.rebuild()
+        return news.news_of(*arguments)
+
+    async with network(memory("a"), settings=QUICK) as net:
+        [node] = net.nodes
+        peer: Raw = await raw_peer(net.addresses[node])
+        asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
+        await until(lambda: node._core.live.count)
+        monkeypatch.setattr(threads, "news_of", news_of)
+        node.store.ingest(raws(*texts(1)))
+        await until(lambda: rebuilt and peer.hashes(asked) == [texts(1)[0].hash])
+        await peer.close()
