@@ -160,6 +160,8 @@ class _App:
             self._core.store.stats()
         except CableStoreError as error:
             return f"the store cannot be read: {error}"
+        if self._core.context.restrictions.failure:
+            return f"what moderation forbids cannot be read: {self._core.context.restrictions.failure}"
         if self._core.feed_failure:
             return f"peers were not told of everything, until they connect again: {self._core.feed_failure}"
         return ""

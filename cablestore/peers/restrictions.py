@@ -7,10 +7,12 @@ What the node does not ask for follows from all acts: peers see missing requests
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from cablestore.errors import StoreClosedError
 from cablestore.index.drops import AppliedDrops, stored_drops
 from cablestore.index.reader import Reader
 from cablestore.moderation import Action, Decisions, ModerationAct, act_of, blocks_in_force
@@ -22,6 +24,7 @@ from cablestore.protocol.post import Post
 from cablestore.store.store import CableStore
 from cablestore.views import moderation
 
+_LOG: Final = logging.getLogger("cablestore.node")
 _ON_MODERATION: Final = frozenset({Subject.MODERATION, Subject.MODERATION_AGAIN, Subject.PRIVATE})
 
 _SHARE: Final = 0.1
@@ -49,6 +52,8 @@ class RestrictionKeeper:
         self._changed = changed
         self._read_from: tuple[Decisions | None, ...] = ()
         """The decisions that the last two readings were made from."""
+        self.failure = ""
+        """Why they could not be read the last time, "" if they were. Those that were read before hold until then."""
         self._is_eased = False
         self._loop = asyncio.get_running_loop()
         self._waits: asyncio.TimerHandle | None = None
@@ -60,12 +65,12 @@ class RestrictionKeeper:
         return EVERYONE if static is None else self.now.book.audience(static)
 
     def are_outdated(self) -> bool:
-        """Tell whether other acts may apply than when the restrictions were read.
+        """Tell whether other acts may apply than when the restrictions were read, or the last reading failed.
 
         Decisions are there just before the rows that belong to them: the first reading after a change may miss those.
         """
         now = self._store.moderation.decisions
-        return self._read_from != (now, now)
+        return self._read_from != (now, now) or bool(self.failure)
 
     def heard(self, news: Iterable[News]) -> None:
         """Read them again if acts of moderation are among the news."""
@@ -99,10 +104,12 @@ class RestrictionKeeper:
         """Read the restrictions, in the thread that reads: answers that it reads later keep to them."""
         began_s = self._loop.time()
         decisions = self._store.moderation.decisions
+        try:
+            before, self.now = self.now, read_restrictions(reader, decisions)
+        finally:
+            now_s = self._loop.time()
+            self._not_before_s = now_s + (now_s - began_s) / _SHARE
         self._read_from = (*self._read_from[-1:], decisions)
-        before, self.now = self.now, read_restrictions(reader, decisions)
-        now_s = self._loop.time()
-        self._not_before_s = now_s + (now_s - began_s) / _SHARE
         return before
 
     def close(self) -> None:
@@ -111,10 +118,23 @@ class RestrictionKeeper:
             self._waits.cancel()
 
     def _has_read(self, future: asyncio.Future[Restrictions]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            before, is_eased = future.result(), self._is_eased
-            self._is_eased = False
-            self._changed(self.now.channels - before.channels, is_eased or not before.refused <= self.now.refused)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._note(error)
+            return
+        self.failure = ""
+        before, is_eased = future.result(), self._is_eased
+        self._is_eased = False
+        self._changed(self.now.channels - before.channels, is_eased or not before.refused <= self.now.refused)
+
+    def _note(self, error: BaseException) -> None:
+        """Log an error, once as long as it stays. The caller of the first reading gets it, and the node ends."""
+        is_new = self.failure != str(error) and bool(self._read_from)
+        self.failure = str(error)
+        if is_new and not isinstance(error, StoreClosedError):
+            _LOG.error("cannot read what moderation forbids", extra={"reason": self.failure})
 
 
 def read_restrictions(reader: Reader, decisions: Decisions | None) -> Restrictions:

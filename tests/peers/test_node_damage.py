@@ -9,15 +9,16 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from by_hand import on_loop
-from peering import ANSWERS_ONLY, HOST, Log, Raw, memory, network, raw_peer, until
+from by_hand import CABAL_KEY, on_loop
+from peering import ANSWERS_ONLY, HOST, Log, Raw, memory, network, raw_peer, soon, until, with_key
 from people import ANN, BOB, Person, raws
 from serving import fetch
 
 from cablestore import CableStore, Post
 from cablestore.errors import StorageError
-from cablestore.peers import Address, Node, news, threads
+from cablestore.peers import Address, Node, core, news, threads
 from cablestore.peers.metrics_http import exporter
+from cablestore.protocol.body import Block
 from cablestore.protocol.message import StateRequest, TimeRangeRequest
 from cablestore.views import membership
 
@@ -25,22 +26,14 @@ CHANNEL = "default"
 EVENT = "cannot tell peers what is new"
 
 
-class Followed(NamedTuple):
-    """A node, and a peer with live requests for a channel's texts and state."""
+class Watched(NamedTuple):
+    """A node and its log."""
 
     node: Node
-    store: CableStore
-    peer: Raw
-    texts: bytes
     log: Log
 
-    async def hears(self, *posts: Post) -> None:
-        """Wait until the peer has heard of these posts last."""
-        hashes = [post.hash for post in posts]
-        await until(lambda: self.peer.hashes(self.texts)[-len(hashes) :] == hashes, lambda: self.peer.heard)
-
-    def reasons(self) -> list[str]:
-        return [vars(record)["reason"] for record in self.log.records if record.getMessage() == EVENT]
+    def reasons(self, event: str) -> list[str]:
+        return [vars(record)["reason"] for record in self.log.records if record.getMessage() == event]
 
     async def health(self) -> tuple[int, str]:
         with exporter(self.node, Address(HOST, 0)) as address:
@@ -48,15 +41,27 @@ class Followed(NamedTuple):
         return status, json.loads(text).get("reason", "")
 
 
+class Follower(NamedTuple):
+    """A peer with live requests for a channel's texts and state."""
+
+    peer: Raw
+    texts: bytes
+
+    async def hears(self, *posts: Post) -> None:
+        """Wait until the peer has heard of these posts last."""
+        hashes = [post.hash for post in posts]
+        await until(lambda: self.peer.hashes(self.texts)[-len(hashes) :] == hashes, lambda: self.peer.heard)
+
+
 @asynccontextmanager
-async def followed(*posts: Post) -> AsyncIterator[Followed]:
-    """Yield a node that has these posts. Its store is mended in the end."""
+async def followed(*posts: Post) -> AsyncIterator[tuple[Watched, Follower]]:
+    """Yield a node that has these posts, and a peer. The node's store is mended in the end."""
     async with network(memory("a", posts=posts), settings=ANSWERS_ONLY, may_complain=True) as net:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
         texts, state = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)), peer.ask(StateRequest(b"", CHANNEL, 1))
         await until(lambda: node._core.live.count == 2 and peer.hashes(state))
-        yield Followed(node, node.store, peer, texts, net.log)
+        yield Watched(node, net.log), Follower(peer, texts)
         await peer.close()
         node.store.rebuild()
 
@@ -73,18 +78,40 @@ def _hex(person: Person) -> bytes:
 
 @on_loop
 async def test_an_entry_that_cannot_be_read_keeps_no_other_news_from_peers() -> None:
-    async with followed(ANN.join(CHANNEL), BOB.join(CHANNEL)) as here:
+    async with followed(ANN.join(CHANNEL), BOB.join(CHANNEL)) as (here, peer):
         assert await here.health() == (200, "")
-        damage_membership(here.store, BOB)
+        damage_membership(here.node.store, BOB)
         before, after = ANN.text(CHANNEL, "before"), ANN.text(CHANNEL, "after")
-        here.store.ingest(raws(before, BOB.named("Bob"), BOB.named("Bobby"), after))
-        await here.hears(before, after)
+        here.node.store.ingest(raws(before, BOB.named("Bob"), BOB.named("Bobby"), after))
+        await peer.hears(before, after)
         later = ANN.text(CHANNEL, "later")
-        here.store.ingest(raws(later))
-        await here.hears(before, after, later)
-        [reason] = here.reasons()
+        here.node.store.ingest(raws(later))
+        await peer.hears(before, after, later)
+        [reason] = here.reasons(EVENT)
         assert "cablestore rebuild" in reason
         assert await here.health() == (503, f"peers were not told of everything, until they connect again: {reason}")
+
+
+@on_loop
+async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "_TICK_S", 0.02)
+    old = ANN.post(Block("", 0, (BOB.key,), 0, 0))
+    key = b"!data!" + old.hash_hex
+    settings = with_key(ANSWERS_ONLY, CABAL_KEY)
+    async with network(memory("a", posts=[old]), memory("b"), settings=settings, may_complain=True) as net:
+        node, guest = net.nodes
+        here = Watched(node, net.log)
+        link = await net.link(guest, node)
+        damaged = node.store._engine._database
+        damaged.write({key: b"no block"}, sync=False)
+        node.store.write(Block("", 0, (guest.store.identity.public_key,), 0, 0))
+        await until(lambda: here.reasons("cannot read what moderation forbids"))
+        assert (await here.health())[0] == 503
+        damaged.write({key: old.raw}, sync=False)
+        await soon(asyncio.shield(link.closed))
+        assert await here.health() == (200, "")
+        [reason] = here.reasons("cannot read what moderation forbids")
+        assert old.hash_hex.decode() in reason
 
 
 @on_loop
@@ -99,11 +126,11 @@ async def test_news_that_could_not_be_read_for_a_while_are_told_after_it(monkeyp
             raise StorageError("too many open files")
         return news.news_of(*arguments)
 
-    async with followed(ANN.join(CHANNEL)) as here:
+    async with followed(ANN.join(CHANNEL)) as (here, peer):
         monkeypatch.setattr(threads, "news_of", news_of)
         text = ANN.text(CHANNEL, "told late")
-        here.store.ingest(raws(text))
-        await here.hears(text)
-        assert here.reasons() == ["too many open files"]
+        here.node.store.ingest(raws(text))
+        await peer.hears(text)
+        assert here.reasons(EVENT) == ["too many open files"]
         await until(lambda: not here.node._core.feed_failure)
         assert (await here.health())[0] == 200
