@@ -127,6 +127,14 @@ def test_a_port_may_have_any_number_of_digits() -> None:
         Address.parse("a:" + "9" * 5000)
 
 
+@pytest.mark.parametrize("text", ["[::1]80", "[::1]x:80", "[::1]::80", "[::1", "[]:80", "[::1]]:80"])
+def test_after_the_bracket_of_an_address_comes_a_port_or_nothing(text: str) -> None:
+    assert Address.parse("[::1]:80") == ("::1", 80)
+    assert Address.parse("[::1]") == ("::1", 13333)
+    with pytest.raises(NodeError, match="is no address"):
+        Address.parse(text)
+
+
 # --- files ----------------------------------------------------------------------------------------
 
 
