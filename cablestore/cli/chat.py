@@ -115,7 +115,8 @@ def chat(
     with naming_extras("a client on the terminal needs"):
         from cablestore.chat.app import ChatApp  # noqa: PLC0415 - needs an extra
     del chosen["create"]
-    if not (sys.stdout.isatty() and (sys.stdin.isatty() or str(chosen["invitation"]) == "-")):
+    is_answered = sys.stdin is not None and (sys.stdin.isatty() or str(chosen["invitation"]) == "-")
+    if not (sys.stdout.isatty() and is_answered):
         raise click.UsageError("chat needs a terminal for input and output; `cablestore log` prints messages")
     choices = [_chosen_cabal(path, listen, connect, chosen)]
     for further, invitation in others:

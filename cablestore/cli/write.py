@@ -31,18 +31,15 @@ def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path 
 
 def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words, or the text on standard input. It is read here, even if another process has the store open."""
-    if ctx.resilient_parsing:  # a shell completes the command, it does not run it
+    if ctx.resilient_parsing or " ".join(text):  # a shell that completes the command does not run it
         return text
-    return text if " ".join(text) else (_standard_input().rstrip("\n"),)
-
-
-def _standard_input() -> str:
     if sys.stdin is None:
-        raise click.UsageError("there is no standard input: give the text as an argument")
+        raise click.UsageError("no text is given, and standard input is closed")
     try:
-        return sys.stdin.read()
+        return (sys.stdin.read().rstrip("\n"),)
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"the text on standard input is not in {error.encoding}: convert it first") from None
+        encoding = error.encoding.upper()
+        raise click.UsageError(f"the text on standard input is not {encoding}: convert it first") from None
 
 
 def _tell(out: Output, post: Post, text: str) -> None:

@@ -90,6 +90,8 @@ class Invitation:
         A file that other users of the machine can read is a warning in the log.
         """
         if str(path) == _STANDARD_INPUT:
+            if sys.stdin is None:
+                raise InvitationError("no invitation can be read from standard input: it is closed")
             return cls.parse(_text_of(sys.stdin.buffer, "standard input"))
         try:
             with Path(path).open("rb") as file:

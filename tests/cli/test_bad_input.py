@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -70,6 +71,45 @@ def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "UTF-8" in ended.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["post", "default"], "no text is given, and standard input is closed"),
+        (["sync", "--invitation", "-"], "no invitation can be read from standard input: it is closed"),
+        (["chat"], "chat needs a terminal"),
+    ],
+    ids=["post", "sync", "chat"],
+)
+def test_a_standard_input_that_is_closed(tmp_path: Path, command: list[str], words: str) -> None:
+    """While the output is a terminal."""
+    CableStore.open(tmp_path / "store").close()
+    ours, theirs = pty.openpty()
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "cablestore", *command, "-s", tmp_path / "store"],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert not PYTHON.search(ended.stderr), ended.stderr
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_standard_input_that_is_no_text(tmp_path: Path, errors: str) -> None:
+    """Python decodes it strictly, or not, depending on the locale."""
+    CableStore.open(tmp_path / "store").close()
+    command = [sys.executable, "-m", "cablestore", "post", "default", "-s", str(tmp_path / "store")]
+    environment = {**os.environ, "PYTHONIOENCODING": f"utf-8:{errors}"}
+    ended = subprocess.run(command, capture_output=True, input=b"a\xff", env=environment, check=False)
+    assert ended.returncode == 2
+    assert b"UTF-8" in ended.stderr
+    assert b"Traceback" not in ended.stderr
 
 
 MEMORY = ["lots", "", "1", "-1g", "10m", "1.5g", "999999999t", "1g -Xmx9g", "1\u0663g"]
