@@ -41,6 +41,7 @@ from cablestore.reconcile.messages import (
     Terms,
     decode_frame,
     encode_frame,
+    size_error,
 )
 from cablestore.store.store import system_clock_ms
 
@@ -260,6 +261,10 @@ class Reconciler:
 
     def _asked(self, link: PeerLink, frame: bytes) -> None:
         """Answer a peer that begins a conversation after the last one: we may not have noticed yet that it is over."""
+        error = size_error(frame)
+        if error is not None:
+            link.faulted("reconciliation", str(error))
+            return
         refusal = self._refusal(link)
         if refusal:
             self._refuse(link, frame, refusal)

@@ -25,7 +25,7 @@ from cablestore.peers.report import ReconcileReport
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
-from cablestore.reconcile.messages import EndReason, Purpose, Terms
+from cablestore.reconcile.messages import EndReason, Purpose, Terms, size_error
 from cablestore.reconcile.sets import OrderedSet
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.store.queries import Snapshot
@@ -104,7 +104,7 @@ class Reconciliation:
 
     def received(self, frame: bytes) -> None:
         """Take a frame of the peer."""
-        waiting = self._jobs.qsize()
+        waiting, error = self._jobs.qsize(), size_error(frame)
 
         def receive() -> list[ArrivedPosts]:
             if waiting > limits.MAX_TALK_QUEUE_FRAMES:
@@ -114,7 +114,7 @@ class Reconciliation:
             return self.talk.receive(frame, at_s=self._context.loop.time())
 
         if waiting <= limits.MAX_TALK_QUEUE_FRAMES + 1:  # frames after the one that ends the conversation are dropped
-            self._jobs.put_nowait(receive)
+            self._jobs.put_nowait(error or receive)
 
     async def run(self, *, begins: bool) -> None:
         """Reconcile to the end. Raises CableStoreError if that fails; what came is stored all the same."""

@@ -173,8 +173,9 @@ def encode_frame(number: int, message: ConversationMessage) -> bytes:
     Raises ReconcileError if it breaks a limit.
     """
     frame = bytes((_KINDS[type(message)],)) + encode_varint(number) + _body(message)
-    if len(frame) > MAX_TALK_FRAME_SIZE_BYTES:
-        raise ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
+    error = size_error(frame)
+    if error is not None:
+        raise error
     return frame
 
 
@@ -215,10 +216,18 @@ def _written(terms: Terms) -> bytes:
 # --- reading ------------------------------------------------------------------------------------
 
 
+def size_error(frame: bytes) -> ReconcileError | None:
+    """Return the error for a frame that is too large: a message of Cable that carries one may be larger. Else None."""
+    if len(frame) <= MAX_TALK_FRAME_SIZE_BYTES:
+        return None
+    return ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
+
+
 def decode_frame(frame: bytes) -> tuple[int, ConversationMessage]:
     """Return the conversation number and the message of a frame. Raises ReconcileError if it is malformed."""
-    if len(frame) > MAX_TALK_FRAME_SIZE_BYTES:
-        raise ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
+    error = size_error(frame)
+    if error is not None:
+        raise error
     try:
         kind, at = read_varint(frame, 0)
         number, at = read_choice(frame, at, "conversation number", MAX_NUMBER)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import tracemalloc
 from dataclasses import replace
 
 import pytest
 from by_hand import ALL, CABAL_KEY, LIVE, ByHand, on_loop
-from peering import HOST, Keeper, memory, raw_listener, until
+from peering import HOST, Keeper, logged, memory, raw_listener, until
 from people import ANN, Person
 from waiting import LIMIT_S
 
-from cablestore import DRAFT8, LEGACY, Dialect
+from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.message import (
     TYPE_IDS,
@@ -26,7 +28,18 @@ from cablestore.protocol.message import (
 )
 from cablestore.protocol.recognition import REQUESTS, Greeter
 from cablestore.protocol.varint import read_varint
-from cablestore.reconcile.messages import VERSION, Accepted, Hello, Purpose, Terms, decode_frame, encode_frame
+from cablestore.reconcile.messages import (
+    HELLO,
+    NEW_CHANNEL,
+    VERSION,
+    Accepted,
+    ConversationMessage,
+    Hello,
+    Purpose,
+    Terms,
+    decode_frame,
+    encode_frame,
+)
 
 HASTY = NodeSettings(reconcile_every_s=0.05, list_every_s=0.1)
 DIALECTS = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
@@ -113,23 +126,63 @@ async def test_who_does_not_reconcile_is_a_stranger_to_a_store() -> None:
             assert not back.met.done()
 
 
+async def greeted(address: Address, extra: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, FrameReader]:
+    """Connect as a store does, and say this at once."""
+    reader, writer = await asyncio.open_connection(*address)
+    frames = FrameReader()
+    while not frames.feed(await reader.read(4096)):
+        pass  # its request: it has greeted
+    greeter = Greeter(random.randbytes)
+    asked = [encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)]
+    writer.write(b"".join([*asked, encode_extra(extra, LEGACY)]))
+    return reader, writer, frames
+
+
+async def heard_extra(reader: asyncio.StreamReader, frames: FrameReader) -> tuple[int, ConversationMessage]:
+    """Return the next message of a conversation."""
+    heard: list[bytes] = []
+    while not (extras := [extra for frame in heard if (extra := extra_of(frame)) is not None]):
+        heard += frames.feed(await asyncio.wait_for(reader.read(4096), LIMIT_S))
+    return decode_frame(extras[0])
+
+
+HELLO_7 = encode_frame(7, Hello(VERSION, Purpose.RECONCILE, LEGACY.name, Terms()))
+
+
 @on_loop
 async def test_a_hello_that_comes_together_with_the_greeting_is_answered() -> None:
     """A store that knows us already says hello at once, and TCP may deliver all of that in one piece."""
     with memory("a", posts=[ANN.text("default", "x")]) as store:
         async with Node(store, HASTY) as node:
-            address = await node.listen(Address(HOST, 0))
-            reader, writer = await asyncio.open_connection(*address)
-            frames = FrameReader()
-            while not frames.feed(await reader.read(4096)):
-                pass  # its request: it has greeted
-            greeter = Greeter(random.randbytes)
-            asked = [encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)]
-            hello = encode_frame(7, Hello(VERSION, Purpose.RECONCILE, LEGACY.name, Terms()))
-            writer.write(b"".join([*asked, encode_extra(hello, LEGACY)]))
-            heard: list[bytes] = []
-            while not (extras := [extra for frame in heard if (extra := extra_of(frame)) is not None]):
-                heard += frames.feed(await asyncio.wait_for(reader.read(4096), LIMIT_S))
-            number, answer = decode_frame(extras[0])
+            reader, writer, frames = await greeted(await node.listen(Address(HOST, 0)), HELLO_7)
+            number, answer = await heard_extra(reader, frames)
             assert (number, type(answer)) == (7, Accepted)
+            writer.close()
+
+
+@pytest.mark.parametrize("first", [HELLO_7, b""], ids=["in a conversation", "as the first frame"])
+@on_loop
+async def test_a_frame_that_is_too_large_for_a_conversation_does_not_wait_for_it(first: bytes) -> None:
+    """MAX_TALK_FRAME_SIZE_BYTES: messages of Cable may have eight times as many bytes."""
+    large = encode_extra(HELLO + bytes(4 * limits.MAX_TALK_FRAME_SIZE_BYTES), LEGACY)
+    if first:
+        large = encode_extra(b"\xff" * limits.MAX_TALK_FRAME_SIZE_BYTES + b"\xff", LEGACY)
+    with memory("a") as store, logged() as log:
+        async with Node(store, HASTY) as node:
+            busy = threading.Event()
+            node._core.reconciler._thread.submit(busy.wait, LIMIT_S)
+            _, writer, _ = await greeted(await node.listen(Address(HOST, 0)), first or NEW_CHANNEL)
+            [connection] = node.connections
+            await until(connection.met.done)
+            tracemalloc.start()
+            try:
+                for number in range(20):
+                    writer.write(large)
+                    await until(lambda: connection.received_size_bytes > (number + 1) * len(large))  # noqa: B023 - it is used at once
+                assert tracemalloc.get_traced_memory()[0] < 4 * limits.MAX_TALK_FRAME_SIZE_BYTES
+            finally:
+                tracemalloc.stop()
+                busy.set()
+            await until(lambda: log.faults() and not len(node._core.reconciler))
+            assert set(log.faults()) == {"reconciliation"}
             writer.close()
