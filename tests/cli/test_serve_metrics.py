@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
@@ -10,8 +11,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from folders import ROOT
@@ -66,6 +67,45 @@ def test_the_table_of_the_documents_is_the_registry(chat: CableStore) -> None:
         assert "process_resident_memory_bytes" in families
 
     exported(chat, work)
+
+
+class LogCall(NamedTuple):
+    """Call that logs an event, as the code has it. Of fields, those that it names itself."""
+
+    event: str
+    level: str
+    fields: frozenset[str]
+
+
+def log_calls(source: str) -> Iterator[LogCall]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(ast.Attribute(log, "debug" | "info" | "warning" | "error" as level), [text, *_], keywords):
+                if ast.unparse(log).lower().endswith("log"):
+                    event = ast.literal_eval(text)
+                    extras = [each.value for each in keywords if each.arg == "extra"]
+                    keys = [key for extra in extras if isinstance(extra, ast.Dict) for key in extra.keys]
+                    names = (key.value for key in keys if isinstance(key, ast.Constant))
+                    yield LogCall(event, level, frozenset(map(str, names)))
+
+
+def quoted(cell: str) -> list[str]:
+    return [text for _, text in re.findall(r"(`+)(.+?)\1(?!`)", cell)]
+
+
+def test_the_table_of_logs_has_every_event_of_a_node() -> None:
+    told: dict[str, tuple[str, set[str]]] = {}
+    for line in METRICS.partition("## Logs")[2].splitlines():
+        if line.startswith("| `"):
+            events, level, fields = line.strip("| ").split(" | ")
+            told |= dict.fromkeys(quoted(events), (level, set(quoted(fields))))
+    sources = [*(ROOT / "cablestore" / "peers").glob("*.py"), ROOT / "cablestore" / "cli" / "serve.py"]
+    calls = [call for path in sources for call in log_calls(path.read_text())]
+    assert {call.event for call in calls} == set(told)
+    for call in calls:
+        told_level, told_fields = told[call.event]
+        assert call.level == told_level, call
+        assert call.fields <= told_fields, call
 
 
 def test_only_two_pages_and_two_methods(chat: CableStore) -> None:
