@@ -421,14 +421,15 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
                 raise LogFormatError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Unpack it")
             if entry.is_dir() or _is_hidden(path.relative_to(name)):
                 continue
+            unreadable = LogFormatError(
+                f"{name} packs {_shown(entry.filename)} in a way that cannot be read. Unpack it"
+            )
+            if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may take any amount of memory
+                raise unreadable
             try:
-                if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may take any amount of memory
-                    raise NotImplementedError  # noqa: TRY301 - the same becomes of it as of what zipfile cannot read
                 content = archive.open(entry)
             except (NotImplementedError, RuntimeError):
-                raise LogFormatError(
-                    f"{name} packs {_shown(entry.filename)} in a way that cannot be read. Unpack it"
-                ) from None
+                raise unreadable from None
             with content:
                 stream = _counted(reading, path, content)
                 yield path, stream, entry.file_size

@@ -208,21 +208,6 @@ def test_the_demo_on_logs_of_nothing(tmp_path: Path, run: Run) -> None:
     assert "is empty" in said(run, "demo", "--logs", tmp_path / "empty")
 
 
-@pytest.mark.parametrize(("encoding", "given"), [("utf-8:strict", b"a\xff"), ("ascii:strict", "ä".encode())])
-def test_a_text_on_standard_input_that_is_none(tmp_path: Path, encoding: str, given: bytes) -> None:
-    found = subprocess.run(
-        [sys.executable, "-m", "cablestore", "post", "default", "-s", str(tmp_path / "store")],
-        input=given,
-        capture_output=True,
-        check=False,
-        env=os.environ | {"PYTHONIOENCODING": encoding},
-    )
-    assert found.returncode == 2
-    assert not PYTHON.search(found.stderr.decode())
-    assert b"convert it" in found.stderr
-    assert not (tmp_path / "store").exists()
-
-
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_output_that_cannot_show_a_character_shows_its_number(tmp_path: Path, options: list[str]) -> None:
     with CableStore.open(tmp_path / "store") as store:
