@@ -172,6 +172,7 @@ def _fields(made: Archive) -> dict[str, Any]:
         "sha256": made.sha256.hex(),
         "num_posts": made.num_posts,
         "merkle_root": made.merkle_root.hex(),
+        "left_out": [target.hex() for target in made.left_out],
     }
 
 
@@ -193,6 +194,6 @@ def _cut_out(
     for fields in found:
         stored = bytes(data[at : at + fields["size_bytes"]])
         at += len(stored)
-        yield Archive(
-            week, topics, stored, fields["padding_bytes"], fields["num_posts"], bytes.fromhex(fields["merkle_root"])
-        )
+        root = bytes.fromhex(fields["merkle_root"])
+        left_out = tuple(map(bytes.fromhex, fields.get("left_out", ())))  # work of 0.12.1 goes on without it
+        yield Archive(week, topics, stored, fields["padding_bytes"], fields["num_posts"], root, left_out)

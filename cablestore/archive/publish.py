@@ -17,7 +17,7 @@ from cablestore.archive.content.client import ContentClient
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.cid import Cid, DatasetHasher, DatasetManifest, manifest_cid
 from cablestore.archive.format.commitment import Commitment
-from cablestore.archive.format.index import VerifiedIndex, encode_index, make_index, signed_index
+from cablestore.archive.format.index import VerifiedIndex, encode_signed_index, make_index
 from cablestore.archive.format.profile import Entry, with_id
 from cablestore.archive.member import verified_by_any_profile
 from cablestore.errors import ArchiveError
@@ -39,6 +39,8 @@ class PublishReport(NamedTuple):
     """How many of `archives` the target did not have."""
     sent_bytes: int
     """Bytes sent, with the index."""
+    deletions_left_out: tuple[bytes, ...] = ()
+    """Hashes of post/deletes that are in the torrent's index and not in this one, which has no room for them."""
 
 
 class Target(Protocol):
@@ -116,8 +118,9 @@ class Publisher:
             commitments.append(Commitment(by_cid.archive_id, digest, commitment.num_posts, commitment.merkle_root, cid))
             progress(1)
         sent = sender.sent
-        index = sender.send(self._index(verified, entries, commitments), INDEX_FILENAME)
-        return PublishReport(index, len(entries), sent, sender.sent_bytes)
+        data, left_out = self._index(verified, entries, commitments)
+        index = sender.send(data, INDEX_FILENAME)
+        return PublishReport(index, len(entries), sent, sender.sent_bytes, tuple(left_out))
 
     def _verified(self, folder: ArchiveFolder) -> VerifiedIndex:
         data = folder.index_bytes()
@@ -127,19 +130,16 @@ class Publisher:
             data, self.identity.public_key, self.dialect, data_size_bytes=folder.data_size_bytes(), key=self.key
         )
 
-    def _index(self, verified: VerifiedIndex, entries: list[Entry], commitments: list[Commitment]) -> bytes:
-        """Return the bytes of the index by content id, verified as a member will verify it."""
-        index = signed_index(
-            make_index(verified.index.profile, entries),
-            commitments,
-            self.identity,
-            self.dialect,
-            deletions=verified.deletions,
-            sealed=self.key is not None,
+    def _index(
+        self, verified: VerifiedIndex, entries: list[Entry], commitments: list[Commitment]
+    ) -> tuple[bytes, list[bytes]]:
+        """Return the index by content id, verified as a member will verify it, and the deletions that it leaves out."""
+        index = make_index(verified.index.profile, entries)
+        data, left_out = encode_signed_index(
+            index, commitments, self.identity, self.dialect, verified.deletions, self.key
         )
-        data = encode_index(index, self.key)
         verified_by_any_profile(data, self.identity.public_key, self.dialect, data_size_bytes=None, key=self.key)
-        return data
+        return data, left_out
 
 
 class _Sender:

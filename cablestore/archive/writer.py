@@ -14,7 +14,7 @@ from typing import Final
 from cablestore.archive.folder import ArchiveFolder, end_of
 from cablestore.archive.format.archive import Archive, decode_archive
 from cablestore.archive.format.commitment import Commitment
-from cablestore.archive.format.index import VerifiedIndex, encode_index, make_index, signed_index, verify_index
+from cablestore.archive.format.index import VerifiedIndex, encode_signed_index, make_index, verify_index
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile, Record
@@ -37,6 +37,10 @@ class CreateReport:
     """How many of `posts` came after the archive of their week was made."""
     oversize: list[bytes] = field(default_factory=list)
     """Hashes of posts that are too large for any archive."""
+    tombstones_left_out: list[bytes] = field(default_factory=list)
+    """Deleted posts, by hash, of which the archive of their post/delete does not tell: it has no room for that."""
+    deletions_left_out: list[bytes] = field(default_factory=list)
+    """Hashes of post/deletes that hit posts of earlier weeks and are not in the index, which has no room for them."""
     index_size_bytes: int = 0
 
 
@@ -102,6 +106,7 @@ class ArchiveWriter:
         """Add the archives of a week. Weeks come in order. Not all archives are on the disk on return."""
         self._waiting += archives
         self.created.oversize += oversize
+        self.created.tombstones_left_out += [target for archive in archives for target in archive.left_out]
         if sum(len(archive.stored) for archive in self._waiting) >= _WRITE_SIZE_BYTES:
             self._write()
 
@@ -148,15 +153,14 @@ class ArchiveWriter:
             self._write_index()
 
     def _write_index(self) -> None:
-        index = signed_index(
+        data, self.created.deletions_left_out = encode_signed_index(
             make_index(self._plan.profile, self._entries),
             self._commitments.values(),
             self._plan.identity,
             self._plan.dialect,
-            deletions=self._deletions,
-            sealed=self._plan.key is not None,
+            self._deletions,
+            self._plan.key,
         )
-        data = encode_index(index, self._plan.key)
         if data != self._folder.index_bytes():
             self._folder.write_index(data)
         self.created.index_size_bytes = len(data)

@@ -17,6 +17,7 @@ from cablestore.cli.archive_options import (
     cabal_key_option,
     folder_argument,
     key_of,
+    left_out_note,
     writable,
 )
 from cablestore.cli.options import json_option, with_store
@@ -63,7 +64,10 @@ def publish(
         archives=published.archives,
         sent=published.sent,
         sent_bytes=published.sent_bytes,
+        deletions_left_out=[digest.hex() for digest in published.deletions_left_out],
     )
+    if published.deletions_left_out:
+        out.note(left_out_note(published.deletions_left_out))
     out.note(f"{published.sent:,} of {published.archives:,} archives were new there, {size(published.sent_bytes)} sent")
 
 

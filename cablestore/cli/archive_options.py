@@ -6,7 +6,7 @@ Values are plain text, so that they can go to another process.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,22 +133,40 @@ def writable(folder: Path) -> Path:
 
 
 def tell_created(out: Output, community: str, created: CreateReport, **more: Any) -> None:
-    """Print which archives were created, and which posts are in none of them."""
+    """Print which archives were created, and which posts, tombstones and deletions have no room in them."""
     told = {
         "community": community,
         "archives": created.archives,
         "posts": created.posts,
         "late_posts": created.late_posts,
         "oversize": [digest.hex() for digest in created.oversize],
+        "tombstones_left_out": [digest.hex() for digest in created.tombstones_left_out],
+        "deletions_left_out": [digest.hex() for digest in created.deletions_left_out],
         "size_bytes": created.size_bytes,
     }
     tell_made(out, told | more)
+
+
+def left_out_note(deletions: Sequence[Any]) -> str:
+    """Return the line about post/deletes that are not in an index."""
+    return (
+        f"the index has no room for {len(deletions):,} post/deletes of posts of earlier weeks, the largest: members "
+        "who import the archives of those weeks alone keep the posts"
+    )
 
 
 def tell_made(out: Output, told: dict[str, Any]) -> None:
     """Print the fields that `archive create --json` prints, as text or as JSON."""
     for digest in told["oversize"]:
         out.note(f"post {digest} is too large for any archive")
+    # A `serve` of an earlier version, which still runs after an upgrade, does not tell these two.
+    if untold := told.get("tombstones_left_out"):
+        out.note(
+            f"the archives do not tell channel, time and links of {len(untold):,} deleted posts: there is no room for "
+            "them beside the posts"
+        )
+    if deletions := told.get("deletions_left_out"):
+        out.note(left_out_note(deletions))
     out.say(
         f"{told['archives']:,} new archives with {told['posts']:,} posts, {size(told['size_bytes'])}, of community "
         f"{told['community']}",

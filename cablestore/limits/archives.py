@@ -14,7 +14,8 @@ MAX_METAINFO_SIZE_BYTES: Final = 16_777_216
 """A torrent's metadata: 20 bytes for each piece of the largest torrent, 13.4 MB."""
 
 MAX_INDEX_SIZE_BYTES: Final = 67_108_864
-"""An index, which is read into memory as a whole: 100 bytes for each piece of the largest torrent."""
+"""An index, which is read into memory as a whole: 100 bytes for each piece of the largest torrent. Writers leave out the
+largest deletions that do not fit."""
 
 MAX_MAGNET_SIZE_BYTES: Final = 4_096
 """A magnet link. It comes in a post, whose text is not longer."""
@@ -33,8 +34,8 @@ MAX_ARCHIVE_SIZE_BYTES: Final = 30_000_000
 archives."""
 
 MAX_STORED_ARCHIVE_SIZE_BYTES: Final = 134_217_728
-"""One archive when it is read. 30 MB of the shortest posts and longest channel names come to 102 MB; no writer exceeds
-that."""
+"""One archive when it is read. 30 MB of the shortest posts and longest channel names come to 102 MB. Writers leave out
+the largest tombstones that do not fit beside the posts."""
 
 MAX_ARCHIVE_TOPICS: Final = 16_384
 """Content topics that one archive names, its channels: 13 MB with the longest names."""

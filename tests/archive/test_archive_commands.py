@@ -105,7 +105,7 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
         link = done.stdout.strip()
         assert link.startswith("codex:zDvZRw")
         [again] = told("publish", made.folder, "--node", url, "--cabal-key", CABAL_KEY, store=made.store)
-        assert again == {"link": link, "archives": WEEKS, "sent": 0, "sent_bytes": 0}
+        assert again == {"link": link, "archives": WEEKS, "sent": 0, "sent_bytes": 0, "deletions_left_out": []}
         [here] = told(
             "publish", made.folder, "--content-folder", tmp_path / "own", "--cabal-key", CABAL_KEY, store=made.store
         )

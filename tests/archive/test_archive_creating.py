@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,14 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, CYD
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Identity
 from cablestore.archive import writer
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format import archive, index
+from cablestore.archive.format.archive import decode_archive
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.writer import ArchivePlan
+from cablestore.cli import main
 from cablestore.errors import ArchiveError, StorageError
+from cablestore.index.tombstone import Tombstone
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 
@@ -128,6 +133,89 @@ def test_deletions_of_earlier_weeks_are_in_the_index(tmp_path: Path) -> None:
     create_archives(store, folder, plan, FIRST_MS + 2 * WEEK_MS)
     assert index_of(plan, folder).deletions == (late.raw,)
     assert files(folder)[0].startswith(data), "its bytes were published"
+
+
+@WAYS
+def test_the_largest_deletions_are_left_out_of_an_index_that_they_do_not_fit_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes | None
+) -> None:
+    """MAX_INDEX_SIZE_BYTES. One member's deletions do not stop the archives; those of others stay in the index."""
+    texts = [ANN.text("default", f"gone {n}", at=FIRST_MS + n) for n in range(7)]
+    deletions = [
+        ANN.post(Delete((text.hash, *(bytes([n, m]) * 16 for m in range(10 * n)))), at=FIRST_MS + WEEK_MS + n)
+        for n, text in enumerate(texts)
+    ]
+    plan = plan_of(key=key)
+    store = store_of([*some_weeks(), *texts, *deletions])
+    report = create_archives(store, ArchiveFolder(tmp_path / "whole"), plan, LATE_MS)
+    assert report.deletions_left_out == []
+    whole = files(ArchiveFolder(tmp_path / "whole"))
+    for room_bytes, left_out in ((len(whole[1]), 0), (len(whole[1]) - 100, 1), (len(whole[1]) - 3_000, 2)):
+        monkeypatch.setattr(index, "MAX_INDEX_SIZE_BYTES", room_bytes)
+        folder = ArchiveFolder(tmp_path / str(room_bytes))
+        expected = sorted(post.hash for post in deletions[len(deletions) - left_out :])
+        for _ in range(2):
+            report = create_archives(store, folder, plan, LATE_MS)
+            assert report.deletions_left_out == expected
+        kept = {*index_of(plan, folder).deletions}
+        assert kept.isdisjoint(post.raw for post in deletions[len(deletions) - left_out :])
+        assert kept.issuperset(post.raw for post in deletions[: len(deletions) - left_out])
+        assert files(folder)[0] == whole[0]
+        assert (files(folder) == whole) == (left_out == 0)
+
+
+@PROFILES
+@WAYS
+def test_the_largest_tombstones_are_left_out_of_an_archive_that_they_do_not_fit_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, key: bytes | None
+) -> None:
+    """MAX_STORED_ARCHIVE_SIZE_BYTES: what is left of deleted posts may be much larger than the post that deletes them."""
+    links = [tuple(bytes([n, m % 256]) * 16 for m in range(1_000 * n)) for n in range(9)]
+    texts = [ANN.text("default", f"gone {n}", at=FIRST_MS + n, links=links[n]) for n in range(9)]
+    posts = [*texts, ANN.text("default", "stays", at=FIRST_MS), ANN.delete(*texts, at=FIRST_MS + 2 * WEEK_MS)]
+    plan = plan_of(profile, key)
+    store = store_of(posts)
+    assert create_archives(store, ArchiveFolder(tmp_path / "whole"), plan, LATE_MS).tombstones_left_out == []
+    whole = files(ArchiveFolder(tmp_path / "whole"))
+    most = index_of(plan, ArchiveFolder(tmp_path / "whole")).index.entries[-1].size_bytes
+    for pieces, left_out in ((0, 0), (1, 2), (4, 3), (most // PIECE_SIZE_BYTES - 1, 9)):
+        room_bytes = most - pieces * PIECE_SIZE_BYTES
+        monkeypatch.setattr(archive, "MAX_STORED_ARCHIVE_SIZE_BYTES", room_bytes)
+        folder = ArchiveFolder(tmp_path / str(pieces))
+        report = create_archives(store, folder, plan, LATE_MS)
+        assert report.tombstones_left_out == [post.hash for post in texts[9 - left_out :]]
+        entry = index_of(plan, folder).index.entries[-1]
+        assert entry.size_bytes <= room_bytes
+        told = decode_archive(plan.profile, folder.stored(entry), entry, key)
+        assert [each.target for each in told if isinstance(each, Tombstone)] == [
+            post.hash for post in texts[: 9 - left_out]
+        ]
+        assert (files(folder) == whole) == (left_out == 0)
+
+
+def test_the_command_tells_what_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a line each, and with --json by their hashes."""
+    texts = [ANN.text("default", f"gone {n}", at=FIRST_MS + n, links=(bytes(32),) * 5_000) for n in range(2)]
+    deletion = ANN.delete(*texts, at=FIRST_MS + WEEK_MS)
+    CableStore.open(tmp_path / "store", identity=CONTROL).close()
+    with CableStore.open(tmp_path / "store", clock=lambda: LATE_MS) as store:
+        store.ingest([post.raw for post in (*some_weeks(), *texts, deletion)])
+    monkeypatch.setattr(archive, "MAX_STORED_ARCHIVE_SIZE_BYTES", 300_000)
+    monkeypatch.setattr(index, "MAX_INDEX_SIZE_BYTES", 2_500)
+    told: list[Any] = []
+    for options in ((), ("--json",)):
+        with pytest.raises(SystemExit) as exit_:
+            main(["archive", "create", str(tmp_path / f"archives{len(told)}"), "-s", str(tmp_path / "store"), *options])
+        assert exit_.value.code == 0
+        told.append(capsys.readouterr())
+    report = json.loads(told[1].out)
+    assert sorted(report["tombstones_left_out"]) == sorted(post.hash.hex() for post in texts)
+    assert len(report["deletions_left_out"]) > 1
+    said = " ".join(told[0].err.split())
+    for line in ("time and links of 2 deleted posts", f"room for {len(report['deletions_left_out'])} post/deletes"):
+        assert said.count(line) == 1
 
 
 def test_what_must_not_leave_a_store_is_in_no_archive(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import math
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ from people import ANN
 from cablestore import LEGACY, Block, Moderation, Text, decode_post, limits
 from cablestore.archive import proto
 from cablestore.archive.format.chunks import OversizeMessage, chunks
+from cablestore.archive.format.fitting import smallest_within
 from cablestore.archive.format.merkle import EMPTY_ROOT, MerkleTree
 from cablestore.archive.format.period import WEEK_MS, Period, week_of, weeks
 from cablestore.archive.format.profile import archive_id, keccak256
@@ -315,6 +317,18 @@ def test_a_chunk_is_as_large_as_deployed() -> None:
     (only,) = chunks(sized([most + 1]))
     assert isinstance(only, OversizeMessage)
     assert only.size_bytes == most + 1
+
+
+@given(st.lists(st.integers(1, 20), max_size=8), st.integers(-5, 100), st.randoms(use_true_random=False))
+def test_the_smallest_that_fit_are_kept_in_whatever_order_they_come(
+    sizes: list[int], room_bytes: int, random: Random
+) -> None:
+    items = [(size, bytes([number])) for number, size in enumerate(sizes)]
+    shuffled = random.sample(items, len(items))
+    kept, left_out = smallest_within(shuffled, room_bytes, lambda item: item)
+    assert kept + left_out == sorted(items)
+    assert not kept or sum(size for size, _ in kept) <= room_bytes
+    assert not left_out or sum(size for size, _ in [*kept, left_out[0]]) > room_bytes
 
 
 def test_chunks_want_order() -> None:

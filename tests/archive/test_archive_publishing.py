@@ -12,6 +12,7 @@ import pytest
 from archive_network import Wire
 from archives import CONTROL, FIRST_MS, KEY, archived, plan_of, some_weeks, store_of
 from content_nodes import ServedContent, Told, all_told, described, served
+from people import ANN
 
 from cablestore import LEGACY, CableStore, Identity, Post, limits
 from cablestore.archive.content.api import item_json
@@ -31,6 +32,7 @@ from cablestore.archive.local import cid_archives, community_folder, local_archi
 from cablestore.archive.member import ImportLog, import_noted, verified_by_any_profile, wanted
 from cablestore.archive.publish import ARCHIVE_FILENAME, MEDIA_TYPE, NodeTarget, Publisher, PublishReport
 from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
+from cablestore.protocol.crypto import post_hash
 
 ME = CONTROL.public_key
 every_form = pytest.mark.parametrize(
@@ -108,6 +110,22 @@ def test_what_is_published_is_each_archive_without_the_zeros_that_follow_it(
     assert sorted(manifest.filename or "" for manifest in manifests)[:-1] == [ARCHIVE_FILENAME] * len(
         index.index.entries
     )
+
+
+def test_deletions_for_which_the_index_by_content_id_has_no_room_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MAX_INDEX_SIZE_BYTES: entries by content id are longer than those of a torrent, which its deletions may fill."""
+    gone = ANN.text("default", "gone later", at=FIRST_MS)
+    deletions = [ANN.delete(gone, at=FIRST_MS + WEEK_MS)]
+    files = made(tmp_path, (*some_weeks(), gone, *deletions))
+    torrent = plan_of().verified(files)
+    assert torrent is not None
+    monkeypatch.setattr("cablestore.archive.format.index.MAX_INDEX_SIZE_BYTES", len(files.index_bytes() or b""))
+    found = published(files, tmp_path / "content")
+    index = with_index(tmp_path / "content", found)
+    assert found.deletions_left_out
+    assert {*found.deletions_left_out, *map(post_hash, index.deletions)} == {*map(post_hash, torrent.deletions)}
 
 
 @every_form

@@ -24,7 +24,7 @@ from stores import public, scratch_folder, store_of
 from cablestore import DRAFT8, CableStore, Dialect, Identity, Post, Text
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.format import chunks
+from cablestore.archive.format import archive, chunks, index
 from cablestore.archive.format.period import WEEK_MS, weeks
 from cablestore.archive.format.profile import PROFILES
 from cablestore.archive.writer import ArchivePlan, CreateReport
@@ -151,6 +151,24 @@ def test_what_no_archive_takes_and_what_is_cut(tmp_path: Path, monkeypatch: pyte
     assert content(made) == content(due)
     assert (told.archives, told.oversize) == (5, [posts[10].hash])
     assert write(found, made, how) == create_archives(store_of_weeks(posts), due, how, LATE_MS)
+
+
+def test_what_has_no_room_is_left_out_as_a_node_leaves_it_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_STORED_ARCHIVE_SIZE_BYTES holds for what is left of deleted posts, MAX_INDEX_SIZE_BYTES for deletions."""
+    links = [tuple(bytes([n, m % 256]) * 16 for m in range(1_000 * n)) for n in range(9)]
+    gone = [ANN.text("default", f"gone {n}", at=FIRST_MS + n, links=links[n]) for n in range(9)]
+    posts = [*some_weeks(), *gone, *(ANN.delete(*gone[n:], at=FIRST_MS + 2 * WEEK_MS + n) for n in (0, 3))]
+    how = plan_of("status-go")
+    exports = exported(posts, tmp_path, how.dialect)
+    monkeypatch.setattr(archive, "MAX_STORED_ARCHIVE_SIZE_BYTES", 1_000_000)
+    monkeypatch.setattr(index, "MAX_INDEX_SIZE_BYTES", 4_000)
+    due, made = ArchiveFolder(tmp_path / "due"), ArchiveFolder(tmp_path / "made")
+    told = create_archives(store_of_weeks(posts), due, how, LATE_MS)
+    assert told.tombstones_left_out
+    assert told.deletions_left_out
+    found = history_of(exports, tmp_path / "job", how, LATE_MS, Random(1))
+    assert write(found, made, how) == told
+    assert content(made) == content(due)
 
 
 def test_what_a_worker_left_is_checked_before_it_is_signed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cablestore.archive.format.fitting import smallest_within
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.period import Period
@@ -19,7 +20,7 @@ from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, is_sealed, seal,
 from cablestore.errors import ArchiveError, CorruptStoreError, DecodeError
 from cablestore.index.packing import pack, unpack
 from cablestore.index.tombstone import Tombstone
-from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
+from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES, PIECE_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post, decode_post
@@ -31,6 +32,8 @@ _METADATA_FIELD, _MESSAGES_FIELD, _PADDING_FIELD = 2, 3, 4
 """Numbers of an archive's protobuf fields in both profiles."""
 _TOMBSTONES_FIELD: Final = 1000
 """A field of cablestore: other readers skip it."""
+_AROUND_TOMBSTONES_BYTES: Final = 2 * PIECE_SIZE_BYTES + SEAL_OVERHEAD_BYTES + 16
+"""The most that padding, the seal, and the lengths of the field and its list take, beside messages and tombstones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Archive:
     """An archive that was made.
 
     `stored` is its bytes in `data`; the last `padding_bytes` of them follow the document. `merkle_root` is the root
-    over its `num_posts` post hashes in order.
+    over its `num_posts` post hashes in order. `left_out` are the targets of tombstones for which it has no room.
     """
 
     period: Period
@@ -47,6 +50,7 @@ class Archive:
     padding_bytes: int
     num_posts: int
     merkle_root: bytes
+    left_out: tuple[bytes, ...] = ()
 
     @property
     def sha256(self) -> bytes:
@@ -70,14 +74,17 @@ def encode_archive(
     """Return the archive of `messages`, sealed under a 32-byte cabal key if one is given. Its size is whole pieces.
 
     `topics` are those of the period in the profile's form (`topics_of`). `tombstones` describe the targets of its
-    post/deletes, which the post/deletes themselves do not. Raises ArchiveError if there are no messages, and for a
-    message outside of the period or of the topics.
+    post/deletes, which the post/deletes themselves do not. They may be far larger than the post/delete, so the largest
+    are left out if the archive would exceed `limits.MAX_STORED_ARCHIVE_SIZE_BYTES`. Raises ArchiveError if there are no
+    messages, for a message outside of the period or of the topics, and for messages that exceed that limit alone.
     """
     if not messages:
         raise ArchiveError(f"there is no message for an archive of {period}. Write none")
     _check(profile, period, topics, messages)
     tree = MerkleTree(message.post_hash for message in messages)
-    document = profile.document(period, topics, messages) + _written(tombstones)
+    document = profile.document(period, topics, messages)
+    told, left_out = _fitting(profile, len(document), tombstones, key)
+    document += told
     document += profile.inner_padding(len(document) + (SEAL_OVERHEAD_BYTES if key is not None else 0))
     if key is not None:
         document = seal(document, key, purpose=_PURPOSE)
@@ -88,7 +95,28 @@ def encode_archive(
             f"the archive has {len(stored)} bytes, readers take at most {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its "
             "messages into chunks"
         )
-    return Archive(period, topics, stored, padding_bytes, tree.size, tree.root())
+    return Archive(period, topics, stored, padding_bytes, tree.size, tree.root(), left_out)
+
+
+def _fitting(
+    profile: Profile, size_bytes: int, tombstones: Sequence[Tombstone], key: bytes | None
+) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return the field of those tombstones that fit beside `size_bytes` of messages, and the targets of the others."""
+    field = _written(tombstones)
+    if _stored_size_bytes(profile, size_bytes + len(field), key) <= MAX_STORED_ARCHIVE_SIZE_BYTES:
+        return field, ()
+    room_bytes = MAX_STORED_ARCHIVE_SIZE_BYTES - size_bytes - _AROUND_TOMBSTONES_BYTES
+    kept, _ = smallest_within(tombstones, room_bytes, lambda stone: (len(pack(_item(stone))), stone.target))
+    remaining = frozenset(kept)
+    field = _written([stone for stone in tombstones if stone in remaining])
+    return field, tuple(stone.target for stone in tombstones if stone not in remaining)
+
+
+def _stored_size_bytes(profile: Profile, size_bytes: int, key: bytes | None) -> int:
+    """Return the size of the archive whose document has `size_bytes` before padding and seal."""
+    size_bytes += SEAL_OVERHEAD_BYTES if key is not None else 0
+    size_bytes += len(profile.inner_padding(size_bytes))
+    return size_bytes + profile.outer_padding_bytes(size_bytes)
 
 
 def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages: Sequence[WakuMessage]) -> None:
@@ -197,8 +225,11 @@ def _written(tombstones: Sequence[Tombstone]) -> bytes:
     """Return the field of tombstones, msgpack [[target, author, the row's value], ...]; nothing if there is none."""
     if not tombstones:
         return b""
-    packed = pack([[stone.target, stone.author, stone.told().encode()] for stone in tombstones])
-    return sized_field(_TOMBSTONES_FIELD, packed)
+    return sized_field(_TOMBSTONES_FIELD, pack([_item(stone) for stone in tombstones]))
+
+
+def _item(stone: Tombstone) -> list[bytes]:
+    return [stone.target, stone.author, stone.told().encode()]
 
 
 def _tombstones(value: bytes) -> Iterator[Tombstone]:

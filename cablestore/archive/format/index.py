@@ -20,6 +20,7 @@ from cablestore.archive.format.commitment import (
     sign,
 )
 from cablestore.archive.format.documents import parsed, written
+from cablestore.archive.format.fitting import smallest_within
 from cablestore.archive.format.profile import Entry, Profile, archive_id
 from cablestore.archive.format.seal import is_sealed, seal, unseal
 from cablestore.archive.proto import commitment_pb2
@@ -30,13 +31,17 @@ from cablestore.limits import (
     MAX_STORED_ARCHIVE_SIZE_BYTES,
     PIECE_SIZE_BYTES,
 )
-from cablestore.protocol.crypto import Identity
+from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
-from cablestore.protocol.protobuf import fields
+from cablestore.protocol.protobuf import fields, sized_field
 
 _PURPOSE: Final = b"index"
 _ARCHIVES_FIELD: Final = 1
 _COMMITMENT_FIELD: Final = 1000
+_DELETIONS_FIELD: Final = 7
+"""Of a statement."""
+_LENGTHS_GROW_BYTES: Final = 8
+"""How much longer the two lengths around the deletions get at most: those of the statement and of what is signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,50 @@ def signed_index(
     return Index(index.profile, index.entries, sign(statement, identity))
 
 
+def encode_signed_index(
+    index: Index,
+    commitments: Iterable[Commitment],
+    identity: Identity,
+    dialect: Dialect,
+    deletions: Iterable[bytes],
+    key: bytes | None = None,
+) -> tuple[bytes, list[bytes]]:
+    """Return the bytes of the index, signed, and the hashes of deletions for which it has no room.
+
+    The largest deletions are left out. Each is also in an archive of its own week, so a member that imports that
+    archive deletes the same posts. Arguments and errors are those of `signed_index` and `encode_index`.
+    """
+    known = tuple(commitments)
+
+    def encoded(kept: Iterable[bytes]) -> bytes:
+        return _encoded(signed_index(index, known, identity, dialect, deletions=kept, sealed=key is not None), key)
+
+    kept, left_out = smallest_within(set(deletions), MAX_INDEX_SIZE_BYTES, _place_of_deletion)
+    data = encoded(kept)
+    if len(data) > MAX_INDEX_SIZE_BYTES:
+        room_bytes = MAX_INDEX_SIZE_BYTES - len(encoded(())) - _LENGTHS_GROW_BYTES
+        kept, more = smallest_within(kept, room_bytes, _place_of_deletion)
+        data, left_out = encoded(kept), more + left_out
+    _check_size(data)
+    return data, sorted(map(post_hash, left_out))
+
+
+def _place_of_deletion(raw: bytes) -> tuple[int, bytes]:
+    return len(sized_field(_DELETIONS_FIELD, raw)), post_hash(raw)
+
+
 def encode_index(index: Index, key: bytes | None = None) -> bytes:
     """Return the bytes of an index, sealed under a 32-byte cabal key if one is given. Equal indexes have equal bytes.
 
     Raises ArchiveError for an index beyond `limits.MAX_INDEX_ARCHIVES` or `limits.MAX_INDEX_SIZE_BYTES`.
     """
+    data = _encoded(index, key)
+    _check_size(data)
+    return data
+
+
+def _encoded(index: Index, key: bytes | None) -> bytes:
+    """Return the bytes of an index of any size."""
     if len(index.entries) > MAX_INDEX_ARCHIVES:
         raise ArchiveError(f"the index has {len(index.entries)} archives, readers take {MAX_INDEX_ARCHIVES}")
     write = index.profile.write_index_metadata
@@ -100,10 +144,12 @@ def encode_index(index: Index, key: bytes | None = None) -> bytes:
         document.commitment.statement = index.signed.statement
         document.commitment.signature = index.signed.signature
     data = written(document)
-    sealed = data if key is None else seal(data, key, purpose=_PURPOSE)
-    if len(sealed) > MAX_INDEX_SIZE_BYTES:
-        raise ArchiveError(f"the index has {len(sealed)} bytes, readers take {MAX_INDEX_SIZE_BYTES}")
-    return sealed
+    return data if key is None else seal(data, key, purpose=_PURPOSE)
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > MAX_INDEX_SIZE_BYTES:
+        raise ArchiveError(f"the index has {len(data)} bytes, readers take {MAX_INDEX_SIZE_BYTES}")
 
 
 def decode_index(
