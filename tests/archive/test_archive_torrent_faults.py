@@ -237,6 +237,34 @@ def test_a_giver_whose_files_changed_gives_nothing_wrong(tmp_path: Path) -> None
     assert (tmp_path / "a" / COMMUNITY / "data").read_bytes() == before
 
 
+class _LastMoment(list[int]):
+    """Arrivals of pieces that each come right after a reader took those that are here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._coming: list[int] = []
+
+    def append(self, piece: int) -> None:
+        self._coming.append(piece)
+
+    def __getitem__(self, key: Any) -> Any:
+        here = super().__getitem__(key)
+        self.extend(self._coming)
+        self._coming = []
+        return here
+
+
+def test_a_piece_that_comes_while_pieces_are_counted_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alerts come in a thread of their own."""
+    spans = fill(tmp_path / "a", [1, 3])
+    with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=10.0) as member:
+        remote = opened(member, giver.seed(COMMUNITY), giver)
+        monkeypatch.setattr(remote.swarm, "arrivals", _LastMoment())
+        assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
+
+
 # --- disks -------------------------------------------------------------------------------------
 
 

@@ -275,9 +275,9 @@ class _WantedPieces:
 
     def is_here(self, pieces: range) -> bool:
         """Count the pieces that came. Return whether all of these are here."""
-        arrivals = self._remote.swarm.arrivals
-        new = self.missing.intersection(arrivals[self._arrivals_seen :])
-        self._arrivals_seen = len(arrivals)
+        arrived = self._remote.swarm.arrivals[self._arrivals_seen :]
+        self._arrivals_seen += len(arrived)  # not the length of the list, which another thread appends to meanwhile
+        new = self.missing.intersection(arrived)
         self.missing -= new
         self._missing_bytes -= self._size_bytes(new)
         if self._progress:
