@@ -253,10 +253,10 @@ def test_an_index_that_is_none_is_refused(made: Made, member: Path, run: Run, co
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a file system of 64 MB, where this process may mount one."""
+    """Return a file system of 128 MB, where this process may mount one."""
     mount = tmp_path / "disk"
     mount.mkdir()
-    mounted = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mount)]
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(mount)]
     if subprocess.run(mounted, capture_output=True, check=False).returncode != 0:
         pytest.skip("no right to mount a file system here")
     yield mount

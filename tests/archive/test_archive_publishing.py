@@ -338,6 +338,11 @@ def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
         monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
         with pytest.raises(NoRoomError, match=r"bytes free, \d+ and 4611686018427387904 in reserve are needed"):
             next(community.fetch([*community.verified.index.entries]))
+        monkeypatch.undo()
+        newest = community.verified.index.entries[-1]
+        assert [entry for entry, _ in community.fetch([newest])] == [newest]
+        monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
+        assert [entry for entry, _ in community.fetch([newest])] == [newest], "nothing more comes to the disk"
     folder = CidFolder(tmp_path / "other")
     with ContentRemote(found.index_cid, folder, [node.url]) as remote:
         for name in ("MAX_INDEX_SIZE_BYTES", "MAX_STORED_ARCHIVE_SIZE_BYTES"):

@@ -39,7 +39,7 @@ from cablestore.archive.remote import Span
 from cablestore.archive.torrent.config import Peer
 from cablestore.archive.torrent.engine import TorrentConfig
 from cablestore.archive.torrent.remote import TorrentRemote
-from cablestore.errors import ArchiveError
+from cablestore.errors import ArchiveError, NoRoomError
 
 PIECE = limits.PIECE_SIZE_BYTES
 
@@ -299,17 +299,33 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
-def test_without_room_nothing_is_fetched(tmp_path: Path, small_disk: Path) -> None:
+def test_without_room_nothing_is_fetched(tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 1_000_000)
     spans = fill(tmp_path / "a", [10, 60])
     with engine(tmp_path / "a") as giver, engine(small_disk / "b") as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
-        with pytest.raises(ArchiveError, match=r"needs 6,144,000 bytes in .*, [\d,]+ are available"):
+        with pytest.raises(NoRoomError, match=r"needs 6,144,000 bytes in .*, [\d,]+ are available"):
             remote.fetch(spans[1:])
         assert now(member).downloaded_bytes == 0
         assert dict(remote.fetch(spans[:1])) == {spans[0]: content(tmp_path / "a", spans[0])}
 
 
-def test_a_disk_that_fills_up_meanwhile_is_an_error_and_no_loss(tmp_path: Path, small_disk: Path) -> None:
+def test_a_fetch_leaves_room_for_the_store_of_posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MIN_FREE_DISK_SIZE_BYTES. What is here already is given on a disk that is fuller."""
+    spans = fill(tmp_path / "a", [1, 2])
+    with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
+        remote = opened(member, giver.seed(COMMUNITY), giver)
+        assert [span for span, _ in remote.fetch(spans[:1])] == spans[:1]
+        monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
+        assert [span for span, _ in remote.fetch(spans[:1])] == spans[:1]
+        with pytest.raises(NoRoomError, match=r"204,800 bytes in .* and 4,611,686,018,427,387,904 in reserve"):
+            remote.fetch(spans)
+
+
+def test_a_disk_that_fills_up_meanwhile_is_an_error_and_no_loss(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 0)
     spans = fill(tmp_path / "a", [5, 25])
     with engine(tmp_path / "a") as giver:
         magnet = giver.seed(COMMUNITY)

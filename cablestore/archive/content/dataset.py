@@ -152,9 +152,9 @@ def check_leaves(leaves: Iterator[bytes], tree: Cid, size_bytes: int) -> None:
 
 
 def check_disk(folder: Path, size_bytes: int) -> None:
-    """Raise NoRoomError unless the disk has room for this much more and for the reserve that must stay free."""
+    """Raise NoRoomError unless the disk has room for this much more, if any, and for the reserve that stays free."""
     free = shutil.disk_usage(folder).free
-    if free < size_bytes + limits.MIN_FREE_DISK_SIZE_BYTES:
+    if size_bytes and free < size_bytes + limits.MIN_FREE_DISK_SIZE_BYTES:
         raise NoRoomError(
             f"the disk of {folder} has {free} bytes free, {size_bytes} and {limits.MIN_FREE_DISK_SIZE_BYTES} in "
             "reserve are needed: make room"

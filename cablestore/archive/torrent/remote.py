@@ -21,7 +21,7 @@ from cablestore.archive.torrent.config import Peer, TorrentConfig
 from cablestore.archive.torrent.metainfo import Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.closable import Closable
-from cablestore.errors import ArchiveError
+from cablestore.errors import ArchiveError, NoRoomError
 
 _NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces, as libtorrent has them
 
@@ -186,12 +186,13 @@ class TorrentRemote(Closable):
             raise ArchiveError(f"{span} ends after the data, which has {self.metainfo.data_size_bytes:,} bytes")
 
     def check_space(self, needed_bytes: int) -> None:
-        """Raise ArchiveError if the disk has no room for this many bytes."""
+        """Raise NoRoomError unless the disk has room for this many bytes and for the reserve that must stay free."""
         available_bytes = shutil.disk_usage(self._config.data_folder).free
-        if needed_bytes > available_bytes:
-            raise ArchiveError(
-                f"fetching needs {needed_bytes:,} bytes in {self._config.data_folder}, {available_bytes:,} are "
-                "available: make room, or fetch fewer archives"
+        reserve_bytes = limits.MIN_FREE_DISK_SIZE_BYTES
+        if needed_bytes and needed_bytes + reserve_bytes > available_bytes:
+            raise NoRoomError(
+                f"fetching needs {needed_bytes:,} bytes in {self._config.data_folder} and {reserve_bytes:,} in "
+                f"reserve, {available_bytes:,} are available: make room, or fetch fewer archives"
             )
 
     # --- the torrent in its session --------------------------------------------------------------
