@@ -15,6 +15,7 @@ from cablestore.archive.content.community import CidFolder
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.announcement import link_text
 from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.magnet import check_community
 from cablestore.archive.format.profile import Entry
 from cablestore.archive.member import verified_by_any_profile
 from cablestore.errors import ArchiveError, IncompleteError
@@ -64,12 +65,21 @@ def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
     Return False if there is no index that can be read.
 
     Raises IncompleteError, which names weeks, for missing or damaged archives, and ArchiveError if the key does not
-    open the index.
+    open the index, or if there is a key and `community` is not a public key.
     """
+    try:
+        control_key = bytes.fromhex(check_community(community))
+    except ValueError:
+        if key is None:
+            return False
+        raise ArchiveError(
+            f"{community} is not the public key of a control node, 64 hex digits: archives of another name cannot be "
+            "checked with a cabal key. Leave the key out, or name the community"
+        ) from None
     for dialect in (LEGACY, DRAFT8):
         try:
-            found = torrent_archives(folder, bytes.fromhex(community), dialect, key)
-        except (ValueError, ArchiveError) as error:
+            found = torrent_archives(folder, control_key, dialect, key)
+        except ArchiveError as error:
             refused = error
             continue
         if found is not None:

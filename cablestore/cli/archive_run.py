@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.magnet import check_community
 from cablestore.archive.format.period import due_after
 from cablestore.archive.torrent.config import TorrentConfig
 from cablestore.cli.archive_options import (
@@ -64,6 +65,7 @@ def seed(
 
     The folder must be complete. When it gains archives, they are seeded too and the new link is printed.
     """
+    check_community(community)
     out = Output(as_json=as_json)
     engine = _engine(folder, **seeding)
     with StopSignals() as signals, engine, ExitStack() as stack:

@@ -45,7 +45,7 @@ MAX_INDEX_ARCHIVES: Final = 65_536
 
 MAX_ARCHIVED_TIMESTAMP_MS: Final = 9_223_372_036_854
 """The last millisecond that 14/WAKU2 can express in 64-bit nanoseconds, in the year 2262. Later posts are in no
-archive."""
+archive, and an index with a week after it is refused."""
 
 MAX_DATASET_SIZE_BYTES: Final = 68_719_476_736
 """One dataset with a content id: as much as one torrent. A manifest can claim any size."""

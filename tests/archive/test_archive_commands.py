@@ -471,6 +471,17 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
     assert digest(made.member) == before
 
 
+@pytest.mark.parametrize("name", ["../evil", "AB" * 32, "0xab", "abc"])
+def test_a_community_that_is_none_is_refused_in_a_line(made: Made, run: Run, name: str) -> None:
+    """Before anything is made or listens in a folder of that name."""
+    for folder in (made.folder.parent / "evil", made.folder / "0xab", made.folder / "abc"):
+        folder.mkdir()
+    options = ("--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0")
+    status, output, errors = run("archive", "seed", made.folder, "--community", name, *options)
+    assert (status, output, errors.count("\n")) == (2, "", 1), errors
+    assert "is not a community id" in errors or "is not the public key of a control node" in errors
+
+
 def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Path, run: Run) -> None:
     with content(tmp_path / "node") as url:
         port = url.rpartition(":")[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB
 
-from cablestore import LEGACY, limits
+from cablestore import LEGACY, CableStore, limits
 from cablestore.archive.format.commitment import SignedStatement
 from cablestore.archive.format.index import Index, decode_index, encode_index, make_index, signed_index
 from cablestore.archive.format.merkle import MerkleTree
@@ -36,6 +37,7 @@ from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.archive.format.profile import RFC61, STATUS_GO, Entry, Profile, archive_id, with_id
 from cablestore.archive.format.seal import is_sealed
 from cablestore.archive.proto import commitment_pb2, rfc61_pb2, status_go_pb2
+from cablestore.cli import main
 from cablestore.errors import ArchiveError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
@@ -241,13 +243,41 @@ def test_archives_that_overlap_are_refused(profile: Profile) -> None:
 def test_metadata_that_say_nonsense_are_refused(profile: Profile, cids: tuple[str, ...]) -> None:
     made = community(profile, cids=cids)
     entry = made.entries[0]
+    last_ms = (limits.MAX_ARCHIVED_TIMESTAMP_MS + WEEK_MS) // 1_000 * 1_000
     for wrong, reason in (
         (entry._replace(period=Period(WEEK.to_ms, WEEK.from_ms)), "before it begins"),
         (entry._replace(period=Period(WEEK.to_ms, WEEK.to_ms)), "before it begins"),
         (entry._replace(topics=entry.topics * 2), "a topic twice"),
+        (entry._replace(period=Period(WEEK.from_ms, last_ms + 1_000)), "archives hold posts up to"),
+        (entry._replace(period=Period(last_ms, last_ms + WEEK_MS)), "archives hold posts up to"),
     ):
         with pytest.raises(ArchiveError, match=reason):
             decoded(encode_index(make_index(profile, [with_id(profile, wrong)])), made)
+    last = with_id(profile, entry._replace(period=Period(last_ms - WEEK_MS, last_ms)))
+    assert decoded(encode_index(make_index(profile, [last])), made).entries == (last,)
+
+
+@pytest.mark.parametrize("command", ["list", "import"])
+def test_a_week_after_all_calendars_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """status-go counts seconds in 64 bits, up to years of more than four digits, which no date can be made of."""
+    made = community(STATUS_GO, weeks=1)
+    entry = with_id(STATUS_GO, made.entries[0]._replace(period=Period(2**50 * 1_000, 2**50 * 1_000 + WEEK_MS)))
+    commitment = replace(made.commitments[0], archive_id=entry.archive_id)
+    index = signed_index(make_index(STATUS_GO, [entry]), [commitment], CONTROL, LEGACY, sealed=False)
+    folder = tmp_path / CONTROL.public_key.hex()
+    folder.mkdir()
+    (folder / "data").write_bytes(made.data)
+    (folder / "index").write_bytes(encode_index(index))
+    CableStore.open(tmp_path / "store").close()
+    store = ["-s", str(tmp_path / "store")] if command == "import" else []
+    with pytest.raises(SystemExit) as exit_:
+        main(["archive", command, str(tmp_path), "--control", folder.name, *store])
+    assert exit_.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("cablestore: ")
+    assert said.count("\n") == 1
 
 
 def test_units_that_are_none_are_refused() -> None:

@@ -21,10 +21,10 @@ from typing import Any, ClassVar, Final, NamedTuple
 from Crypto.Hash import keccak
 
 from cablestore.archive.format.documents import parsed, written
-from cablestore.archive.format.period import Period
+from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.archive.proto import rfc61_pb2, status_go_pb2, waku_pb2
 from cablestore.errors import ArchiveError
-from cablestore.limits import MAX_ARCHIVE_TOPICS, PIECE_SIZE_BYTES
+from cablestore.limits import MAX_ARCHIVE_TOPICS, MAX_ARCHIVED_TIMESTAMP_MS, PIECE_SIZE_BYTES
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.protobuf import repeated
 from cablestore.protocol.varint import encode_varint
@@ -149,6 +149,11 @@ class Profile(ABC):
             raise ArchiveError(
                 f"the period of an archive ends at {period.to_ms} ms, before it begins at {period.from_ms} ms. "
                 "Ask for a new index"
+            )
+        if period.to_ms > MAX_ARCHIVED_TIMESTAMP_MS + WEEK_MS:
+            raise ArchiveError(
+                f"the period of an archive ends at {period.to_ms} ms, archives hold posts up to "
+                f"{MAX_ARCHIVED_TIMESTAMP_MS} ms. Ask for a new index"
             )
         topics: tuple[Topic, ...] = tuple(metadata.contentTopic)
         if len(topics) > MAX_ARCHIVE_TOPICS:
