@@ -152,7 +152,7 @@ def _make(profile: Profile, dialect: Dialect, key: bytes | None, week: _Week) ->
 
 
 def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
-    """Return the whole post/deletes that delete posts of an earlier week than their own, in order of time and hash."""
+    """Return the whole post/deletes that delete posts of an earlier week than their own, in order of their targets."""
     found: dict[bytes, bytes] = {}
     for stone in reader.tombstones():
         if stone.skeleton is None or stone.deleted_by in found:

@@ -98,11 +98,12 @@ def _check_whole(archives: LocalArchives) -> None:
         except ArchiveError:
             missing.append(entry)
     if missing:
-        named = ", ".join(sorted({entry.period.first_day for entry in missing})[:_WEEKS_NAMED])
+        weeks = sorted({entry.period.first_day for entry in missing})
+        named = ", ".join(weeks[:_WEEKS_NAMED])
         raise IncompleteError(
             f"{len(missing):,} of {len(archives.verified.index.entries):,} archives are not here or damaged, those of "
             "the weeks of "
-            f"{named}{' and others' if len(missing) > _WEEKS_NAMED else ''}: fetch all before you give them to others"
+            f"{named}{' and others' if len(weeks) > _WEEKS_NAMED else ''}: fetch all before you give them to others"
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pytest
 from archive_network import CABAL_KEY, HERE, Seed, archive, command, digest, made_store, told
-from archives import FIRST_MS, some_weeks
+from archives import CONTROL, FIRST_MS, archived, plan_of, some_weeks, store_of
 from folders import SUPPORT
 from people import Person
 from serving import HERE as ANY_PORT
@@ -23,7 +23,8 @@ from serving import Served, environment
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
-from cablestore.archive.format.period import WEEK_MS, due_after, week_of
+from cablestore.archive.format.period import WEEK_MS, Period, due_after, week_of
+from cablestore.archive.local import are_whole
 from cablestore.archive.seed import Seeder
 from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 from cablestore.errors import ArchiveError, IncompleteError
@@ -379,6 +380,23 @@ def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
     assert done.returncode == 2
     assert not torrent.exists()
+
+
+@pytest.mark.parametrize(("weeks", "others"), [(1, ""), (3, ""), (4, " and others")])
+def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_other_weeks(
+    tmp_path: Path, weeks: int, others: str
+) -> None:
+    """A week may have several archives."""
+    plan, folder = plan_of(), tmp_path / CONTROL.public_key.hex()
+    said = [ANN.text("default", "x", at=FIRST_MS + week * WEEK_MS) for week in range(weeks)]
+    late = [ANN.text("default", f"late {n}", at=FIRST_MS + n + 1) for n in range(5)]
+    archived(store_of(said), folder, plan)
+    for count in range(len(late)):
+        archived(store_of([*said, *late[: count + 1]]), folder, plan)
+    (folder / "data").write_bytes(b"")
+    days = [Period(FIRST_MS + week * WEEK_MS, 0).first_day for week in range(min(weeks, 3))]
+    with pytest.raises(IncompleteError, match=rf"those of the weeks of {', '.join(days)}{others}: fetch all"):
+        are_whole(tmp_path, folder.name, None)
 
 
 def test_a_seed_gives_a_fetch_once_it_is_whole(here: Path, partly: tuple[Path, str, str]) -> None:
