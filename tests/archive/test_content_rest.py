@@ -16,7 +16,17 @@ from typing import Any
 
 import pytest
 from content_child import OWN_HOST, bytes_of
-from content_nodes import ServedContent, ask, described, download_file, put, served, upload_file, with_server
+from content_nodes import (
+    ServedContent,
+    ask,
+    described,
+    download_file,
+    put,
+    served,
+    slow_link,
+    upload_file,
+    with_server,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import LIMIT_S, wait_until
@@ -341,6 +351,27 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
     assert inspect.signature(ContentServer).parameters["stall_timeout_s"].default == limits.STALL_TIMEOUT_S
     cid = with_server(tmp_path, stored)
     with_server(tmp_path, work, stall_timeout_s=2.0)
+
+
+@pytest.mark.parametrize("is_client_impatient", [True, False], ids=["upload", "download"])
+def test_a_slow_link_is_not_taken_for_a_silent_one(tmp_path: Path, *, is_client_impatient: bool) -> None:
+    """In the stall time-out it carries less than is hashed at a time, and less than the kernel would hold back."""
+    data = random.randbytes(6_000_000)
+
+    async def work(server: ContentServer, client: ContentClient) -> None:
+        stored = None if is_client_impatient else await client.upload_bytes(data)
+        async with (
+            slow_link(server.address, 800_000) as (host, port),
+            ContentClient(f"http://{host}:{port}", stall_timeout_s=1.0 if is_client_impatient else LIMIT_S) as slow,
+        ):
+            if stored is None:
+                stored = await slow.upload_bytes(data)
+            else:
+                await slow.download(stored.cid, tmp_path / "got")
+        assert await client.manifest(stored.cid) == stored.manifest
+
+    with_server(tmp_path, work, names=["127.0.0.1"], stall_timeout_s=LIMIT_S if is_client_impatient else 1.0)
+    assert is_client_impatient or (tmp_path / "got").read_bytes() == data
 
 
 def test_a_damaged_dataset_is_never_served_as_a_whole_one(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from cablestore.archive.format.cid import (
 )
 
 CHILD = SUPPORT / "content_child.py"
+_LINK_SIZE_BYTES = 16_384
 Body = Callable[[web.StreamResponse], Awaitable[None]]
 
 
@@ -66,6 +68,37 @@ def served(folder: Path, *upstream: str) -> Iterator[ServedContent]:
         yield node
     finally:
         node.kill()
+
+
+@asynccontextmanager
+async def slow_link(address: tuple[str, int], bytes_per_s: int) -> AsyncIterator[tuple[str, int]]:
+    """Pass on to an address what comes at this rate, and the answers. Next to nothing waits on the way."""
+
+    async def flow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError), closing(writer):
+            while data := await reader.read(_LINK_SIZE_BYTES):
+                writer.write(data)
+                await writer.drain()
+                await asyncio.sleep(len(data) / bytes_per_s)
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = _little_waits(socket.socket())
+        there.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(there, address)
+        far_reader, far_writer = await asyncio.open_connection(sock=there, limit=_LINK_SIZE_BYTES)
+        await asyncio.gather(flow(reader, far_writer), flow(far_reader, writer))
+
+    here = _little_waits(socket.socket())
+    here.bind(("127.0.0.1", 0))
+    server = await asyncio.start_server(pass_on, sock=here, limit=_LINK_SIZE_BYTES)
+    async with server:
+        yield here.getsockname()
+
+
+def _little_waits(end: socket.socket) -> socket.socket:
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LINK_SIZE_BYTES)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LINK_SIZE_BYTES)
+    return end
 
 
 async def request_fetch(client: ContentClient, cid: Cid) -> DatasetManifest:

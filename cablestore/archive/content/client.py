@@ -8,6 +8,7 @@ the whole dataset is verified before it gets its name.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from cablestore.archive.content.api import (
     read_space,
 )
 from cablestore.archive.content.dataset import PART_SIZE_BYTES
+from cablestore.archive.content.pacing import in_pieces, limit_unsent
 from cablestore.archive.content.partial import PartialDownload
 from cablestore.archive.content.store import IncomingDataset, Space
 from cablestore.archive.format.cid import (
@@ -94,7 +96,11 @@ class ContentClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            timeout=self._timeout, headers=self._headers, auto_decompress=False, read_bufsize=_WINDOW_SIZE_BYTES
+            connector=aiohttp.TCPConnector(socket_factory=_paced_socket),
+            timeout=self._timeout,
+            headers=self._headers,
+            auto_decompress=False,
+            read_bufsize=_WINDOW_SIZE_BYTES,
         )
         return self
 
@@ -148,8 +154,9 @@ class ContentClient:
             async def body() -> AsyncIterator[bytes]:
                 while part := await asyncio.to_thread(next, parts, b""):
                     await asyncio.to_thread(hasher.update, part)
-                    limit.reschedule(asyncio.get_running_loop().time() + self._stall_timeout_s)
-                    yield part
+                    for piece in in_pieces(part):
+                        limit.reschedule(asyncio.get_running_loop().time() + self._stall_timeout_s)
+                        yield piece
 
             options = {"data": body(), "headers": headers, "skip_auto_headers": ["Content-Type"]}
             async with self._request("POST", "/data", **options) as response:
@@ -315,6 +322,13 @@ class ContentClient:
         except (aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise UnreachableError(f"{self.url} does not answer, or stopped in the middle: {reason}") from None
+
+
+def _paced_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    connection = socket.socket(family, kind, protocol)
+    limit_unsent(connection)
+    return connection
 
 
 async def _refusal(response: aiohttp.ClientResponse, url: str) -> ArchiveError:

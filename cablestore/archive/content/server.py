@@ -20,6 +20,7 @@ from aiohttp import web
 from cablestore import limits
 from cablestore.archive.content.api import LEAVES_ROUTE, PREFIX, SPACE_KEYS, VIA, disposition, in_parts, item_json
 from cablestore.archive.content.http import check_name, error_log, is_own_host, one_content_type
+from cablestore.archive.content.pacing import in_pieces, limit_unsent
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.content.upstream import Upstream
 from cablestore.archive.format.cid import (
@@ -215,10 +216,13 @@ class ContentServer:
 
         If that fails the connection is aborted, so that the client sees an error.
         """
+        if request.transport is not None:
+            limit_unsent(request.transport.get_extra_info("socket"))
         try:
             while part:
-                async with asyncio.timeout(self._stall_timeout_s):
-                    await response.write(part)
+                for piece in in_pieces(part):
+                    async with asyncio.timeout(self._stall_timeout_s):
+                        await response.write(piece)
                 part = await asyncio.to_thread(read)
             await response.write_eof()
         except (CableStoreError, TimeoutError) as error:
