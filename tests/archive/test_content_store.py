@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from cablestore import limits
+from cablestore.archive.content.dataset import DatasetWriter
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
@@ -28,7 +30,7 @@ from cablestore.archive.format.cid import (
     leaf_of,
     manifest_cid,
 )
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StoreLockedError
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError, StoreLockedError
 
 CHILD = SUPPORT / "content_child.py"
 NAMES = st.sampled_from([None, "a", "b.bin"])
@@ -296,6 +298,80 @@ def test_the_quota_is_kept_by_one_and_by_many_at_a_time(tmp_path: Path) -> None:
         store.put([b"one more"])
         assert store.space().used_size_bytes <= store.quota_size_bytes
     assert len(assert_whole(tmp_path)) == 6
+
+
+# --- disks that fail ---------------------------------------------------------------------------------
+
+
+def test_an_upload_that_fills_the_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the error is that of the write, although the leaves that wait to be written cannot be written either."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to mount a file system here")
+    monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 0)
+
+    def filling() -> Iterator[bytes]:
+        yield bytes_of(1, BLOCK_SIZE_BYTES)
+        (disk / "ballast").write_bytes(bytes(shutil.disk_usage(disk).free))
+        yield bytes_of(2, BLOCK_SIZE_BYTES)
+
+    try:
+        with ContentStore.open(disk / "store") as store:
+            with pytest.raises(NoRoomError, match="0 bytes free"):
+                store.put(filling())
+            assert files_of(disk / "store")["incoming"] == []
+            (disk / "ballast").unlink()
+            store.put([b"x"])
+            assert store.space().reserved_size_bytes == 0
+        assert len(assert_whole(disk / "store")) == 1
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_writer_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="directory"):
+        DatasetWriter(tmp_path / "data", tmp_path)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_dataset_whose_manifest_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """Unless another manifest has the same bytes."""
+    with ContentStore.open(tmp_path) as store:
+        cids = [manifest_cid(store.put([b"payload"], filename=name)) for name in ("a", "b")]
+        for cid in cids:
+            store.delete(cid)
+        (tmp_path / "manifests" / str(cids[0])).mkdir()  # nothing can be renamed to that
+        with pytest.raises(StorageError):
+            store.put([b"payload"], filename="a")
+        assert files_of(tmp_path) == {"data": [], "leaves": [], "manifests": [str(cids[0])], "incoming": []}
+        store.put([b"payload"], filename="b")
+        with pytest.raises(StorageError):
+            store.put([b"payload"], filename="a")
+        assert all_of(store, cids[1]) == b"payload"
+        (tmp_path / "manifests" / str(cids[0])).rmdir()
+    assert assert_whole(tmp_path) == {str(cids[1])}
+
+
+def test_a_dataset_that_cannot_be_removed_is_still_there(tmp_path: Path) -> None:
+    """Its size is counted, and deleting it can be tried again."""
+    with ContentStore.open(tmp_path) as store:
+        cid = manifest_cid(store.put([b"payload"]))
+        space = store.space()
+        for kind in ("manifests", "data"):
+            [name] = files_of(tmp_path)[kind]
+            (tmp_path / kind / name).rename(tmp_path / "aside")
+            (tmp_path / kind / name).mkdir()  # a folder is not removed as a file is
+            with pytest.raises(StorageError):
+                store.delete(cid)
+            (tmp_path / kind / name).rmdir()
+            (tmp_path / "aside").rename(tmp_path / kind / name)
+            assert (store.exists(cid), store.space()) == (True, space)
+            assert all_of(store, cid) == b"payload"
+        assert store.delete(cid)
+        assert store.space().used_size_bytes == 0
+    assert assert_whole(tmp_path) == set()
 
 
 def test_limits_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

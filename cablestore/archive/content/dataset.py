@@ -41,6 +41,7 @@ class DatasetWriter:
             self._leaves = leaves.open("wb")
         except BaseException:
             self._data.close()
+            data.unlink()
             raise
 
     @property

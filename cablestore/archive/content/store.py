@@ -12,7 +12,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -33,7 +33,7 @@ from cablestore.archive.format.cid import (
     manifest_cid,
 )
 from cablestore.closable import Closable
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
 from cablestore.files import storage_errors, sync_folder, whole_file
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
@@ -156,8 +156,11 @@ class ContentStore(Closable):
             incoming = IncomingDataset(self, name)
         try:
             yield incoming
-        finally:
-            incoming.abort()
+        except BaseException:
+            with suppress(StorageError):  # the first error is the one that says what went wrong
+                incoming.abort()
+            raise
+        incoming.abort()
 
     def _reserve(self, size_bytes: int) -> None:
         """Reserve bytes for a dataset that is being written, or raise NoRoomError. A negative number frees them."""
@@ -179,18 +182,35 @@ class ContentStore(Closable):
             self._check_open()
             if cid not in self._manifests:
                 self._check_fits(manifest, len(encoded))
-            for kind in (LEAVES, DATA):
-                name.with_suffix(f".{kind}").replace(self.folder / kind / str(manifest.tree))
-                sync_folder(self.folder / kind)
-            # Written in `incoming`, which `open` empties: a kill leaves no unfinished file among the manifests.
-            unfinished = name.with_suffix(".manifest")
-            with whole_file(unfinished) as file:
-                file.write(encoded)
-            unfinished.replace(self.folder / MANIFESTS / str(cid))
-            sync_folder(self.folder / MANIFESTS)
+            try:
+                self._move_in(name, manifest.tree, cid, encoded)
+            except BaseException:
+                if cid not in self._manifests and cid not in self.damaged:
+                    self._move_out(cid, manifest.tree)
+                raise
             self.damaged.discard(cid)
             if cid not in self._manifests:
                 self._know(cid, manifest)
+
+    def _move_in(self, name: Path, tree: Cid, cid: Cid, encoded: bytes) -> None:
+        for kind in (LEAVES, DATA):
+            name.with_suffix(f".{kind}").replace(self.folder / kind / str(tree))
+            sync_folder(self.folder / kind)
+        # Written in `incoming`, which `open` empties: a kill leaves no unfinished file among the manifests.
+        unfinished = name.with_suffix(".manifest")
+        with whole_file(unfinished) as file:
+            file.write(encoded)
+        unfinished.replace(self.folder / MANIFESTS / str(cid))
+        sync_folder(self.folder / MANIFESTS)
+
+    def _move_out(self, cid: Cid, tree: Cid) -> None:
+        """Remove what was moved in of a new dataset: its manifest, and its bytes unless another manifest may have them."""
+        manifest = self.folder / MANIFESTS / str(cid)
+        with suppress(OSError):
+            manifest.unlink(missing_ok=True)
+        if not manifest.is_file() and not self._users[tree] and not self.damaged:
+            with suppress(OSError):
+                self._remove_bytes(tree)
 
     def _check_fits(self, manifest: DatasetManifest, manifest_size_bytes: int) -> None:
         """Raise NoRoomError if one more manifest or the blocks of a new tree exceed a limit."""
@@ -276,25 +296,29 @@ class ContentStore(Closable):
         """
         with self._guard, storage_errors(self.folder):
             self._check_open()
-            manifest = self._manifests.pop(cid, None)
+            manifest = self._manifests.get(cid)
             if manifest is None and cid not in self.damaged:
                 return False
             (self.folder / MANIFESTS / str(cid)).unlink(missing_ok=True)
             sync_folder(self.folder / MANIFESTS)
-            self.damaged.discard(cid)
             if manifest is not None:
-                self._forget(manifest)
+                if self._users[manifest.tree] == 1:
+                    self._remove_bytes(manifest.tree)
+                self._forget(cid, manifest)  # last: after an error, deleting can be tried again
+            self.damaged.discard(cid)
         return True
 
-    def _forget(self, manifest: DatasetManifest) -> None:
+    def _remove_bytes(self, tree: Cid) -> None:
+        for kind in (DATA, LEAVES):
+            (self.folder / kind / str(tree)).unlink(missing_ok=True)
+
+    def _forget(self, cid: Cid, manifest: DatasetManifest) -> None:
+        del self._manifests[cid]
         self._used_size_bytes -= len(manifest.encode())
         self._users[manifest.tree] -= 1
-        if self._users[manifest.tree]:
-            return
-        del self._users[manifest.tree]
-        self._used_size_bytes -= manifest.block_count * BLOCK_SIZE_BYTES
-        for kind in (DATA, LEAVES):
-            (self.folder / kind / str(manifest.tree)).unlink(missing_ok=True)
+        if not self._users[manifest.tree]:
+            del self._users[manifest.tree]
+            self._used_size_bytes -= manifest.block_count * BLOCK_SIZE_BYTES
 
     def _check_open(self) -> None:
         if self._lock is None:
@@ -372,8 +396,9 @@ class IncomingDataset:
                 return
             self._is_over = True
             self._store._reserve(-self._reserved_size_bytes)  # noqa: SLF001 - a part of the store
-            with storage_errors(self._store.folder):
+            with suppress(OSError):  # of bytes that were still to be written: they are given up anyway
                 self._writer.close()
+            with storage_errors(self._store.folder):
                 for kind in (DATA, LEAVES, "manifest"):
                     self._name.with_suffix(f".{kind}").unlink(missing_ok=True)
 
