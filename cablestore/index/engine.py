@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from cablestore.errors import CorruptStoreError
+from cablestore.errors import CableStoreError, CorruptStoreError
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
 from cablestore.index.database import Database, SnapshotSource, Source
@@ -39,14 +39,18 @@ class Transaction:
         engine.require_views()
         engine.writing.acquire()
         try:
+            engine.settle()
             self.reader, self._known = engine.live_readers()
         except BaseException:
             engine.writing.release()
             raise
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._engine.writing.release()
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        try:
+            self._engine.end_transaction(is_whole=kind is None)
+        finally:
+            self._engine.writing.release()
 
     def holding(self, group: bytes) -> Reader:
         """Return a reader of the state that has a group of a fold's rows in memory, unless the group is large.
@@ -94,6 +98,9 @@ class Engine:
         self._arrived = threading.Condition()
         self._is_open = True
         self._watchers: tuple[Callable[[], None], ...] = ()
+        self._reloads: tuple[Callable[[], None], ...] = ()
+        self._is_stale = False
+        """Whether the database may have changed without what is kept of it in memory."""
         self.recent = RecentRows()
         self._live: Source | None = None
         """The state that the writer reads."""
@@ -154,6 +161,32 @@ class Engine:
             self.sizes: meta.Sizes = meta.decode_sizes(reader.get(meta.SIZES_KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
 
+    def when_reloaded(self, read_again: Callable[[], None]) -> None:
+        """Call a function, in the writer's thread, when what is kept in memory of the database must be read again."""
+        self._reloads += (read_again,)
+
+    def settle(self) -> None:
+        """Read again what is kept in memory, if an earlier transaction did not end well and left that to this one."""
+        if self._is_stale:
+            self._reload()
+
+    def end_transaction(self, *, is_whole: bool) -> None:
+        """Trust what is kept in memory after a transaction that ended well. After another one read it again.
+
+        Ctrl-C may come when the rows are already on the disk, or before they are.
+        """
+        self._is_stale = not is_whole
+        if self._is_stale:
+            with suppress(CableStoreError):  # then the next transaction does it, or raises the same
+                self._reload()
+
+    def _reload(self) -> None:
+        self._load()
+        for read_again in self._reloads:
+            read_again()
+        self._is_stale = False
+        self._tell_waiting()
+
     def require_views(self) -> None:
         """Raise MissingViewError if the database has views that the catalog lacks: it can be read only."""
         if self._missing_views:
@@ -180,16 +213,16 @@ class Engine:
 
     def write(self, changes: PlannedWrite, *, sync: bool) -> None:
         """Write the changes of a plan: the one write of the store."""
-        try:
-            self._database.write(changes.rows, sync=sync)
-            self.recent.remember(changes.combined)
-        except BaseException:
-            self.recent.forget()
-            raise
+        self._is_stale = True  # until the transaction ends
+        self._database.write(changes.rows, sync=sync)
+        self.recent.remember(changes.combined)
         self.sizes = changes.sizes
+        if changes.next_sequence is not None:
+            self.next_sequence = changes.next_sequence
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
         with self._arrived:
-            if changes.next_sequence is not None:
-                self.next_sequence = changes.next_sequence
             self._arrived.notify_all()
         for call in self._watchers:
             call()
@@ -255,9 +288,7 @@ class Engine:
         """End waiting readers, wait for the writer, close the database and unlock the folder."""
         with self._arrived:
             self._is_open = False
-            self._arrived.notify_all()
-        for call in self._watchers:
-            call()
+        self._tell_waiting()
         with self.writing:
             self._database.close()
             if self.folder is not None:

@@ -30,12 +30,16 @@ class Attention:
     def __init__(self, engine: Engine, identity: StoreIdentity) -> None:
         self._engine = engine
         self._identity = identity
-        reader = engine.live_readers()[0]
+        self._read()
+        engine.when_reloaded(self._read)
+        with suppress(MissingViewError):  # a store may be open to be read only
+            self._catch_up()
+
+    def _read(self) -> None:
+        reader = self._engine.live_readers()[0]
         self._marks = stored_marks(reader)
         self.naming = Naming.stored(reader)
         """The user's key and names, if anybody asked for mentions."""
-        with suppress(MissingViewError):  # a store may be open to be read only
-            self._catch_up()
 
     # --- with each write -----------------------------------------------------------------------
 

@@ -67,6 +67,10 @@ class Composer:
         """Note that a post is stored: the next one is dated after it."""
         self._last_ms = post.timestamp_ms
 
+    def forget(self) -> None:
+        """Forget when the last own post is dated: the next one reads it from the store."""
+        self._last_ms = None
+
     def _is_member(self, reader: Reader, channel: str) -> bool:
         own = membership.of_user(reader, channel, self._identity.identity.public_key)
         return own is not None and own.is_member

@@ -70,11 +70,12 @@ class Judge:
         self.judgement = self._read(engine.live_readers()[0]) if is_active else None
         if self.judgement is not None and self.judgement.must_be_stored:
             with suppress(MissingViewError), engine.transaction() as transaction:  # a store may be open to be read only
-                self._store_drops(transaction)
+                self._store_drops(transaction, self.judgement)
         if self.judgement is not None:
             with suppress(MissingViewError), engine.transaction() as transaction:
                 if self.sweep_batch(transaction) == 0:
                     self._note_swept(transaction, self.judgement)
+        engine.when_reloaded(self._read_again)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -95,14 +96,17 @@ class Judge:
         is_judged = reader.local(JUDGED, b"") == own_key
         return replace(judgement, must_be_stored=not is_judged and (decisions.has_actions or bool(judgement.drops)))
 
-    def _store_drops(self, transaction: Transaction, *, noted: bool = False) -> None:
+    def _read_again(self) -> None:
+        """Read the decisions again, for the same identity: `plan` decides for another one."""
+        if self.judgement is not None:
+            self.judgement = self._read(self._engine.live_readers()[0], own_key=self.judgement.own_key)
+
+    def _store_drops(self, transaction: Transaction, judgement: Judgement, *, noted: bool = False) -> None:
         """Make the local rows of drops those that follow from the decisions. `noted` tells clients of it."""
         plan = transaction.plan()
-        judgement = self.judgement
-        if judgement is not None:
-            judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
-            plan.set_local(JUDGED, b"", judgement.own_key, noted=noted)
-            self._write(transaction, self._finished(plan, replace(judgement, must_be_stored=False)), sync=False)
+        judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
+        plan.set_local(JUDGED, b"", judgement.own_key, noted=noted)
+        self._write(transaction, self._finished(plan, replace(judgement, must_be_stored=False)), sync=False)
 
     def _note_swept(self, transaction: Transaction, judgement: Judgement) -> None:
         """Make the row about finished removals true: versions up to 0.12.0 know no such row.
@@ -174,13 +178,13 @@ class Judge:
         return FinishedPlan(plan.finish(), judgement, naming)
 
     def _write(self, transaction: Transaction, finished: FinishedPlan, *, sync: bool) -> None:
-        before = self.judgement, self._attention.naming
+        before = self.judgement
         # Before the write, so that no reader has a snapshot that is newer.
         self.judgement, self._attention.naming = finished.judgement, finished.naming
         try:
             transaction.commit(finished.changes, sync=sync)
         except BaseException:
-            self.judgement, self._attention.naming = before
+            self.judgement = before  # `_read_again` decides for the same identity
             raise
 
     def sweep_batch(self, transaction: Transaction, *, sync: bool = False) -> int:
@@ -201,10 +205,12 @@ class Judge:
         """Return an empty plan of a transaction. If the store got an identity since the last, decide for it first."""
         judgement = self.judgement
         if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
-            self.judgement = self._read(transaction.reader)
-            is_moderated = any(next(each.decisions.acts(), None) for each in (judgement, self.judgement))
-            if self.judgement.must_be_stored or is_moderated:
-                self._store_drops(transaction, noted=is_moderated)
+            after = self._read(transaction.reader)
+            is_moderated = any(next(each.decisions.acts(), None) for each in (judgement, after))
+            if after.must_be_stored or is_moderated:
+                self._store_drops(transaction, after, noted=is_moderated)
+            else:
+                self.judgement = after
         return transaction.plan()
 
     def follow_identity(self) -> None:

@@ -82,6 +82,7 @@ class CableStore(Attending, Following, Searching, Closable):
         self._verifier = SignatureVerifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._identity.known)
         self._composer = Composer(self._identity, clock)
+        engine.when_reloaded(self._composer.forget)
         self._identity.known()
         self._attention = Attention(engine, store_identity)
         self._judge = Judge(engine, store_identity, self._attention, is_active=moderated)
