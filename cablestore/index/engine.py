@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from cablestore.errors import CableStoreError, CorruptStoreError
+from cablestore.errors import CableStoreError, CorruptStoreError, StorageError
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
-from cablestore.index.database import Database, SnapshotSource, Source
+from cablestore.index.database import Database, Row, SnapshotSource, Source
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
@@ -101,6 +101,8 @@ class Engine:
         self._reloads: tuple[Callable[[], None], ...] = ()
         self._is_stale = False
         """Whether the database may have changed without what is kept of it in memory."""
+        self._is_swapping = False
+        """Whether the header may name another database than the one that is open. The next open removes this one."""
         self.recent = RecentRows()
         self._live: Source | None = None
         """The state that the writer reads."""
@@ -166,7 +168,15 @@ class Engine:
         self._reloads += (read_again,)
 
     def settle(self) -> None:
-        """Read again what is kept in memory, if an earlier transaction did not end well and left that to this one."""
+        """Read again what is kept in memory, if an earlier transaction did not end well and left that to this one.
+
+        Raises StorageError if nothing may be written any more.
+        """
+        if self._is_swapping:
+            raise StorageError(
+                "a rebuild stopped while its database took the place of the old one, so the store accepts no more until "
+                "it is opened again"
+            )
         if self._is_stale:
             self._reload()
 
@@ -260,29 +270,54 @@ class Engine:
 
     def rebuild(self, progress: Progress) -> RebuildReport:
         """Build a new database from the posts beside this one and swap them. Snapshots of the old one end."""
-        from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - opening a store does without it
-
         self.require_views()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
+            self.settle()
             state, reader = self.snapshot()
             with state:
                 if self.folder is None:
-                    new: Database = MemoryDB()
+                    new = MemoryDB()
                     report = rebuild(reader, new, self.catalog, row, None, progress)
                     notes.forget_touched(new)
+                    self._replace(new).close()
                 else:
-                    old = self.folder.header.generation
-                    report = rebuild_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
-                    new = LevelDB(self.folder.database_path, self._tuning)
-            with self._present:
-                self._database, replaced = new, self._database
-                self._generation = _generation_of(self.folder)
-            replaced.close()
-            if self.folder is not None:
-                remove_replaced(self.folder, old, report)
-            self._load()
+                    report = self._rebuild_in(self.folder, reader, row, progress)
+            self._reload()
         return report
+
+    def _rebuild_in(self, folder: Folder, reader: Reader, row: Row, progress: Progress) -> RebuildReport:
+        """Build the next generation of a folder, open it, and put it in the place of the open one."""
+        from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - opening a store does without it
+
+        old = folder.header.generation
+        build = without_old_cursors(folder, partial(rebuild_into, reader, self.catalog, row, progress))
+        name, report = prepare_generation(folder, build)
+        try:
+            new = LevelDB(folder.path / name, self._tuning)  # before the swap, because it may fail
+        except BaseException:
+            folder.remove(name)
+            raise
+        self._is_swapping = True
+        try:
+            folder.activate(name, keep=bool(report.damaged))
+            replaced = self._replace(new)
+        except BaseException:
+            if self._database is not new:
+                new.close()
+            raise
+        self._is_swapping = False
+        replaced.close()
+        remove_replaced(folder, old, report)
+        return report
+
+    def _replace(self, new: Database) -> Database:
+        """Make another database the present one. Returns the one before."""
+        self._is_stale = True  # until `_reload`
+        with self._present:
+            self._database, replaced = new, self._database
+            self._generation = _generation_of(self.folder)
+        return replaced
 
     def close(self) -> None:
         """End waiting readers, wait for the writer, close the database and unlock the folder."""
@@ -324,35 +359,44 @@ def read_meta(database: Database, folder: Folder) -> bytes:
     return value
 
 
-def build_generation(
-    folder: Folder, build: Callable[[Path, Path], RebuildReport], name: str | None = None
-) -> RebuildReport:
-    """Build the next generation, and make it the live one. `build` gets its path and a folder for temporary files.
+Build = Callable[[Path, Path], RebuildReport]
+"""Function that builds a database, complete and closed. It gets its path and a folder for temporary files."""
 
-    `name` is the generation's name, by default the next one.
-    """
+
+def prepare_generation(folder: Folder, build: Build, name: str | None = None) -> tuple[str, RebuildReport]:
+    """Build the next generation, which does not become the live one. Returns its name, by default the next one."""
     name = folder.begin(name)
     try:
         with folder.scratch() as scratch:
-            report = build(folder.path / name, scratch)
+            return name, build(folder.path / name, scratch)
     except BaseException:
         folder.remove(name)
         raise
+
+
+def build_generation(folder: Folder, build: Build, name: str | None = None) -> RebuildReport:
+    """Build the next generation, and make it the live one. `name` is its name, by default the next one."""
+    name, report = prepare_generation(folder, build, name)
     folder.activate(name, keep=bool(report.damaged))
     return report
 
 
-def rebuild_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
+def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
     """Build the next generation from the live one, as `build_generation` does."""
+    return build_generation(folder, without_old_cursors(folder, build))
 
-    def build_without_old_cursors(path: Path, scratch: Path) -> RebuildReport:
+
+def without_old_cursors(folder: Folder, build: Build) -> Build:
+    """Return a function that builds the next generation from the live one, without what only old cursors need."""
+
+    def build_without(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)
         if not (folder.header.kept or report.damaged):  # otherwise cursors of an earlier generation may fit again
             with closing(LevelDB(path)) as database:
                 notes.forget_touched(database)
         return report
 
-    return build_generation(folder, build_without_old_cursors)
+    return build_without
 
 
 def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:

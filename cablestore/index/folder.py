@@ -209,7 +209,9 @@ class Folder:
             shutil.rmtree(path, ignore_errors=True)
 
     def activate(self, generation: str, *, keep: bool = False) -> None:
-        """Make another generation, complete and closed, the live one. Power loss after the return does not undo it.
+        """Make another generation, complete and not written to since, the live one.
+
+        Power loss after the return does not undo it. After an error the header may name either generation.
 
         With `keep` the previous generation joins those that are kept. Without it the caller removes that generation.
         """

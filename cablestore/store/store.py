@@ -554,7 +554,11 @@ class CableStore(Attending, Following, Searching, Closable):
             return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 
     def rebuild(self, *, progress: Progress = no_progress) -> RebuildReport:
-        """Build every view again from the posts and swap databases. Writers wait, snapshots and iterators end."""
+        """Build every view again from the posts and swap databases. Writers wait, snapshots and iterators end.
+
+        Interrupted or failed, it leaves the store as it was. If that happens during the swap, all further writes raise
+        StorageError until the store is opened again.
+        """
         return self._engine.rebuild(progress)
 
     def compact(self) -> None:
