@@ -15,17 +15,20 @@ from cablestore import limits
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.export.filter import Selection
 from cablestore.export.sort import merge, write_run
-from cablestore.export.writer import post_record
+from cablestore.export.writer import TYPE_AT, post_record
 from cablestore.index.batches import Progress
 from cablestore.index.database import Row
 from cablestore.index.drops import AppliedDrops
 from cablestore.index.reader import DATA_PREFIX, Reader
+from cablestore.protocol.body import TYPE_NAMES
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import SIGNED_FROM, decode_post
 from cablestore.protocol.varint import read_varint
 
 _CHUNK_POSTS: Final = 250
 _HASH_AT: Final = len(DATA_PREFIX)
+_KEY_SIZE_BYTES: Final = _HASH_AT + 2 * HASH_SIZE_BYTES
 _ENDS: Final = 0x80808080808080
 _TYPE_AND_SIX: Final = 0x00808080808000
 
@@ -100,10 +103,19 @@ def records_of(rows: list[Row]) -> list[bytes]:
             else:
                 records.append(_unusual_record(digest, raw))
         except (DecodeError, IndexError, ValueError) as error:
-            raise CorruptStoreError(
-                f"the post at {key!r} is damaged: {error}. `cablestore rebuild` leaves it out; then export again"
-            ) from None
+            raise _damaged(key, error) from None
+    for (key, _), record in zip(rows, records, strict=True):
+        if len(key) != _KEY_SIZE_BYTES:
+            raise _damaged(key, "its key has no hash")
+        if record[TYPE_AT] not in TYPE_NAMES:
+            raise _damaged(key, f"no post has the type {record[TYPE_AT]}")
     return records
+
+
+def _damaged(key: bytes, why: object) -> CorruptStoreError:
+    return CorruptStoreError(
+        f"the post at {key!r} is damaged: {why}. `cablestore rebuild` leaves it out; then export again"
+    )
 
 
 def _unusual_record(digest: bytes, raw: bytes) -> bytes:
@@ -119,9 +131,9 @@ def _selected(rows: list[Row], selection: Selection, reader: Reader) -> list[byt
         try:
             post = decode_post(row[1], reader.dialect)
         except DecodeError as error:
-            raise CorruptStoreError(
-                f"the post {_hash_hex(row)} is damaged: {error}. `cablestore rebuild` leaves it out; then export again"
-            ) from None
+            raise _damaged(row[0], error) from None
+        if post.hash_hex != row[0][_HASH_AT:]:
+            raise _damaged(row[0], "its bytes do not match its hash")
         if selection.takes_post(post):
             records.append(post_record(post.timestamp_ms, post.hash, post.raw, post.type))
     return records

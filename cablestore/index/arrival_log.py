@@ -23,6 +23,7 @@ PREFIX: Final = b"!arrival!"
 LOG_PREFIX: Final = b"!arrival!log!"
 NEXT_KEY: Final = b"!arrival!next"
 _ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
+_MAX_DIGITS: Final = 16
 
 
 class EventKind(IntEnum):
@@ -48,9 +49,16 @@ def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> 
 
 
 def next_sequence(reader: Reader) -> int:
-    """Return the number of the next entry."""
+    """Return the number of the next entry. Raises CorruptStoreError."""
     value = reader.get(NEXT_KEY)
-    return 1 if value is None else int(value)
+    if value is None:
+        return 1
+    if not (value.isdigit() and len(value) <= _MAX_DIGITS and int(value)):
+        raise CorruptStoreError(
+            f"the row {NEXT_KEY!r} has {value[:80]!r}, expected is the next number of the arrival log. Run `cablestore "
+            "rebuild`"
+        )
+    return int(value)
 
 
 def entries(reader: Reader, after: int) -> Iterator[Arrival]:
@@ -82,12 +90,13 @@ def span_of(row: Row) -> tuple[int, int]:
     digits = key[len(LOG_PREFIX) :]
     if (
         not digits.isdigit()
+        or len(digits) != _MAX_DIGITS
         or not value
         or len(value) % _ENTRY_SIZE_BYTES
         or not set(value[::_ENTRY_SIZE_BYTES]) <= _KINDS
     ):
         raise CorruptStoreError(
-            f"the row {key!r} of the arrival log does not hold valid entries. Run `cablestore rebuild`"
+            f"the row {key[:80]!r} of the arrival log does not hold valid entries. Run `cablestore rebuild`"
         )
     return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
 

@@ -31,6 +31,7 @@ from cablestore.index.reader import (
     TOMBSTONE_PREFIX,
     Reader,
     decode_tombstone,
+    fraction_before,
     hash_part,
 )
 from cablestore.index.runs import Sorter, sampled
@@ -138,14 +139,26 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
         report.tell("sizes that differ from those of the rows", "sizes", meta.SIZES_KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
     _check_local(reader, report)
+    _check_arrivals(reader, report)
+
+
+def _check_arrivals(reader: Reader, report: CheckReport) -> None:
+    """Check the arrival log."""
     following = 1
     for row in reader.prefix(arrival_log.LOG_PREFIX):
-        first, end = arrival_log.span_of(row)
+        try:
+            first, end = arrival_log.span_of(row)
+        except CorruptStoreError as error:
+            report.tell(f"a damaged row ({error})", "arrival log", row[0])
+            continue
         if first < following:
             report.tell("a number that occurs twice", "arrival log", b"%d" % first)
         following = end
-    if arrival_log.next_sequence(reader) < following:
-        report.tell("a next number that is taken", "arrival log", arrival_log.NEXT_KEY)
+    try:
+        if arrival_log.next_sequence(reader) < following:
+            report.tell("a next number that is taken", "arrival log", arrival_log.NEXT_KEY)
+    except CorruptStoreError as error:
+        report.tell(f"a damaged row ({error})", "arrival log", arrival_log.NEXT_KEY)
 
 
 def _check_local(reader: Reader, report: CheckReport) -> None:
@@ -220,7 +233,7 @@ class Checker:
             last = hash_part(rows[-1])
             self._check_reverse(last if rows[-1][0].startswith(TOMBSTONE_PREFIX) else last + AFTER_HEX)
             self._sum_expected()
-            sorter.make_room(int(last[:8], 16) / 2**32)
+            sorter.make_room(fraction_before(last))
             progress(len(rows))
         self._check_reverse(stop)
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED, local_key
+from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED, local_key, number_in
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
@@ -235,7 +235,7 @@ def decode_dropped(key: bytes, value: bytes) -> DroppedPost:
 
 def refused_count(reader: Reader) -> int:
     """Return how many remembered posts were refused and never held."""
-    return int(reader.local(REFUSED, b"") or b"0")
+    return number_in(reader.local(REFUSED, b""))
 
 
 def _damaged(what: str, key: bytes) -> CorruptStoreError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 PREFIX: Final = b"!local!"
+_MAX_DIGITS: Final = 16
 
 WITNESSED: Final = b"witnessed"
 """Posts that this store itself held together with their author's deletion: hash in hex digits -> author, 32 bytes.
@@ -88,6 +89,11 @@ NOTED: Final = b"noted"
 
 TOUCHED: Final = b"touched"
 """Keys of rows that discarded posts changed, by numbers of the arrival log (`cablestore.index.notes`)."""
+
+
+def number_in(value: bytes | None) -> int:
+    """Return the decimal number in a local row, 0 if the row is missing or damaged."""
+    return int(value) if value is not None and value.isdigit() and len(value) <= _MAX_DIGITS else 0
 
 
 def local_key(name: bytes, key: bytes = b"") -> bytes:

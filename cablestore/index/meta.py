@@ -59,12 +59,17 @@ def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect 
 def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:
     """Raise FormatError for another dialect, OutdatedViewError for a view that is missing or built by other code.
 
-    Views that the catalog lacks are left to `require_views`.
+    Raises CorruptStoreError for a damaged row. Views that the catalog lacks are left to `require_views`.
     """
-    meta = unpack(value)
-    if meta["dialect"] != dialect.name:
-        raise FormatError(f"{where} has the dialect {dialect.name}, but its database has {meta['dialect']}")
-    found: dict[str, int] = meta["views"]
+    match unpack(value):
+        case {"dialect": str(name), "views": dict(found)}:
+            pass
+        case _:
+            raise CorruptStoreError(
+                f"the database of {where} does not say its dialect and views. `cablestore rebuild` makes a new one"
+            )
+    if name != dialect.name:
+        raise FormatError(f"{where} has the dialect {dialect.name}, but its database has {name}")
     outdated = [
         f"{name} (found {found.get(name, 'none')}, expected {version})"
         for name, version in catalog.versions.items()
@@ -123,13 +128,20 @@ def encode_sizes(sizes: Sizes) -> bytes | None:
 
 
 def decode_sizes(value: bytes | None) -> dict[str, Size]:
-    """Read what `encode_sizes` wrote. An empty database has no such row."""
+    """Read what `encode_sizes` wrote. An empty database has no such row. Raises CorruptStoreError."""
     match None if value is None else unpack(value):
         case None:
             return {}
-        case dict() as sizes:
-            return {name: Size(*size) for name, size in sizes.items()}
+        case dict() as sizes if all(map(_is_size, sizes.values())):
+            return {str(name): Size(*size) for name, size in sizes.items()}
     raise CorruptStoreError("the row of sizes is not a map of view names to sizes. Run `cablestore rebuild`")
+
+
+def _is_size(fields: object) -> bool:
+    match fields:
+        case [int(), int()]:
+            return True
+    return False
 
 
 def add_sizes(sizes: Sizes, change: Sizes) -> Sizes:

@@ -81,9 +81,9 @@ def touched_keys(reader: Reader, after: int, last: int) -> Iterator[bytes]:
     """
     prefix = local_key(TOUCHED)
     for key, value in reader.scan(prefix + b"%016d" % (after + 1), after_prefix(prefix)):
-        keys = unpack(value)
-        if not isinstance(keys, list) or not all(isinstance(each, bytes) for each in keys):
+        keys, number = unpack(value), key[len(prefix) :]
+        if not (number.isdigit() and isinstance(keys, list) and all(isinstance(each, bytes) for each in keys)):
             raise CorruptStoreError(f"the local row {key!r} is damaged. Run `cablestore rebuild`")
         yield from keys
-        if int(key[len(prefix) :]) >= last:
+        if number >= b"%016d" % last:
             return

@@ -11,7 +11,7 @@ from cablestore.index.database import Row, Source
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
-from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
@@ -33,6 +33,17 @@ def hash_part(row: Row) -> bytes:
     if key.startswith(DATA_PREFIX):
         start = _DATA_PREFIX_SIZE
     return key[start : start + 2 * HASH_SIZE_BYTES]
+
+
+def fraction_before(hash_hex: bytes) -> float:
+    """Return the fraction of all hashes that is less than this one, because they are spread evenly.
+
+    The hash is that of a key, in hex digits. It is 1 for a damaged key.
+    """
+    try:
+        return int(hash_hex[:8].ljust(8, b"0"), 16) / 2**32
+    except ValueError:
+        return 1.0
 
 
 def data_key(hash_hex: bytes) -> bytes:
@@ -62,7 +73,9 @@ def decode_tombstone(row: Row) -> Tombstone:
     try:
         target, author = bytes.fromhex(target_hex), bytes.fromhex(author_hex)
     except ValueError:
-        raise CorruptStoreError(f"{key!r} is not the key of a tombstone. Run `cablestore rebuild`") from None
+        target = author = b""
+    if (len(target), len(author)) != (HASH_SIZE_BYTES, KEY_SIZE_BYTES):
+        raise CorruptStoreError(f"{key[:200]!r} is not the key of a tombstone. Run `cablestore rebuild`")
     return Tombstone.decode(target, author, value)
 
 

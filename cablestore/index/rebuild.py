@@ -318,7 +318,11 @@ def _copy_local(source: Reader, target: Database) -> None:
 
 
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:
-    following = arrival_log.next_sequence(source)
+    try:
+        following = arrival_log.next_sequence(source)
+    except CorruptStoreError:  # the log itself says it
+        following = 1
+        report.lose("next number of the arrival log")
     for rows in batches(source.prefix(arrival_log.LOG_PREFIX), lambda row: len(row[1])):
         copied: dict[bytes, bytes | None] = {}
         for row in rows:

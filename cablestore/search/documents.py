@@ -50,8 +50,8 @@ def document_of(hash_hex: bytes, raw: bytes, dialect: Dialect) -> Document | Non
         prefix = unhexlify(hash_hex[: 2 * PREFIX_SIZE_BYTES])
         place = _place(channel, raw[:KEY_SIZE_BYTES], dialect.folds_channel_case)
         document = b"%019d%b%b%b" % ((timestamp_ms << TIE_BITS) + (prefix[0] >> 8 - TIE_BITS), prefix, place, text)
-    except (DecodeError, IndexError):  # `cablestore check` finds damage, and search goes on without the post
-        return None
+    except (DecodeError, IndexError, ValueError):
+        return None  # `cablestore check` finds damage, and search goes on without the post
     return Document(document)
 
 

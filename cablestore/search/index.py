@@ -27,8 +27,8 @@ from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.database import SnapshotSource
-from cablestore.index.meta import SIZES_KEY, decode_sizes
-from cablestore.index.reader import DATA_PREFIX, Reader
+from cablestore.index.meta import NO_SIZE, SIZES_KEY, decode_sizes
+from cablestore.index.reader import DATA_PREFIX, Reader, fraction_before
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
@@ -202,9 +202,9 @@ class SearchIndex:
         with self._locked() as table:
             known = table.state()
         left = max(0, last - known.position)
-        if known.read_to is not None:  # hashes are spread evenly
-            posts = decode_sizes(reader.get(SIZES_KEY))["data"].rows
-            left += max(1, round(posts * (1 - int((known.read_to or "0").ljust(8, "0")[:8], 16) / 2**32)))
+        if known.read_to is not None:
+            posts = decode_sizes(reader.get(SIZES_KEY)).get("data", NO_SIZE)[0]
+            left += max(1, round(posts * (1 - fraction_before(known.read_to.encode()))))
         return left
 
     def _read_posts(self, reader: Reader, known: IndexState, until: float | None, progress: Progress) -> None:
@@ -239,7 +239,7 @@ class SearchIndex:
             if size > _BYTES_READ:
                 break
         is_last = len(docs) < most and size <= _BYTES_READ
-        return docs, known._replace(read_to=None if is_last else key[prefix_size:].decode())
+        return docs, known._replace(read_to=None if is_last else key[prefix_size:].decode("ascii", "replace"))
 
     def _read_log(self, reader: Reader, known: IndexState, most: int) -> int:
         entries = list(islice(arrival_log.entries(reader, known.position), most))

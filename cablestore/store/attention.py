@@ -13,7 +13,7 @@ from cablestore.errors import MissingViewError
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.engine import Engine
-from cablestore.index.local import LATE, MENTION_SEARCH, MENTIONING, READ, UNSEEN, local_key
+from cablestore.index.local import LATE, MENTION_SEARCH, MENTIONING, READ, UNSEEN, local_key, number_in
 from cablestore.index.plan import Plan
 from cablestore.protocol.body import INFO, TEXT
 from cablestore.protocol.keys import unescape
@@ -147,7 +147,7 @@ class Attention:
 
     def _look_at_some(self, plan: Plan) -> None:
         """Note a batch of the texts that the arrival log has after the number in the row UNSEEN."""
-        after = int(plan.reader.local(UNSEEN, b"") or b"0")
+        after = number_in(plan.reader.local(UNSEEN, b""))
         entries = list(islice(arrival_log.entries(plan.reader, after), limits.MAX_BATCH_POSTS))
         for entry in entries:
             post = plan.reader.post(entry.hash) if entry.kind is EventKind.ACCEPTED else None

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ from history import AUTHORS, Model
 from people import ANN, raws
 from waiting import LIMIT_S
 
-from cablestore import LEGACY, CableStore
+from cablestore import LEGACY, CableStore, Post
 from cablestore.errors import CorruptStoreError, ExportError
 from cablestore.export import Filters, read_manifest, verify_export
 from cablestore.export.manifest import read_arrivals
 from cablestore.index.reader import data_key
 from cablestore.protocol.body import DELETE
+from cablestore.protocol.post import SIGNED_FROM
 
 # --- interruption ----------------------------------------------------------------------------------
 
@@ -197,10 +199,25 @@ def test_a_full_disk(tmp_path: Path, limit_size_bytes: int) -> None:
     assert verify_export(tmp_path / "out").is_clean
 
 
-def test_a_damaged_post_ends_the_export(tmp_path: Path) -> None:
+DAMAGE: dict[str, Callable[[Post], tuple[bytes, bytes]]] = {
+    "cut": lambda post: (data_key(post.hash_hex), post.raw[:90]),
+    "of no type": lambda post: (data_key(post.hash_hex), with_type(post, 77)),
+    "under half a hash": lambda post: (data_key(post.hash_hex[:32]), post.raw),
+    "under no hash": lambda post: (data_key(b"zz"), post.raw),
+}
+"""A row that is damaged, made of a post: key and value."""
+
+
+def with_type(post: Post, number: int) -> bytes:
+    at = SIGNED_FROM + 1 + 32 * post.raw[SIGNED_FROM]
+    return post.raw[:at] + bytes((number,)) + post.raw[at + 1 :]
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_post_ends_the_export(tmp_path: Path, how: str) -> None:
     with in_memory(LEGACY, some_posts()) as store:
-        post = next(iter(store.posts_by(AUTHORS[0].public_key)))
-        store._engine._database.write({data_key(post.hash_hex): post.raw[:90]}, sync=False)
+        key, value = DAMAGE[how](next(iter(store.posts_by(AUTHORS[0].public_key))))
+        store._engine._database.write({key: value}, sync=False)
         for filters in (None, Filters(start_ms=0)):
             with pytest.raises(CorruptStoreError, match=r"cablestore rebuild"):
                 store.export(tmp_path / "out", filters=filters)

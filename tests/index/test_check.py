@@ -14,6 +14,7 @@ from cablestore import CableStore, CableStoreError
 from cablestore.errors import CorruptStoreError
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
+from cablestore.index.notes import touched_keys
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def rows(folder: Path) -> list[Row]:
-    database = LevelDB(folder / "generation-000001")
+    database = LevelDB(next(folder.glob("generation-*")))
     with database.snapshot() as state:
         found = list(state.scan(b"", b"\xff"))
     database.close()
@@ -212,3 +213,52 @@ READS: list[Callable[[CableStore], object]] = [
     lambda store: store.ingest(raws(ANN.delete(*store.posts_by(ANN.key)))),
     lambda store: store.prune(keep_newest=0),
 ]
+
+
+LOG_ENTRY = b"\x01" + bytes(32)
+TOMBSTONE = msgpack.packb([1, bytes(32), None])
+SIZES: list[object] = [{"data": 5}, {"data": [1]}, {"data": ["1", 2]}, {5: [1, 2]}, []]
+METAS: list[object] = [
+    [],
+    {},
+    {"format": 1, "views": {}},
+    {"dialect": 5, "views": {}},
+    {"format": 1, "dialect": "legacy", "views": []},
+]
+DAMAGE = [
+    *(("!arrival!next", value) for value in (b"x", b"", b"0", b"-5", b"9" * 5000)),
+    ("!arrival!log!x", LOG_ENTRY),
+    ("!arrival!log!" + "9" * 5000, LOG_ENTRY),
+    *(("!sizes", msgpack.packb(sizes)) for sizes in SIZES),
+    *(("!meta", msgpack.packb(meta)) for meta in METAS),
+    *((f"!chat!deleted!{key}", TOMBSTONE) for key in ("zz!yy", "", "ab!cd", "0" * 64 + "!")),
+    *((f"!data!{key}", b"x") for key in ("zz", "", "0g")),
+    ("!local!unseen!", b"x"),
+    ("!local!refused!", b"x"),
+]
+"""Rows that are damaged although every post is whole: key, and value."""
+
+
+@pytest.mark.parametrize(("key", "value"), DAMAGE, ids=lambda part: repr(part)[:30])
+def test_damage_beside_whole_posts_is_told_and_mended(folder: Path, key: str, value: bytes) -> None:
+    change(folder, **{key: value})
+    with contextlib.suppress(CorruptStoreError):
+        assert not CableStore.check_closed(folder).is_clean or key.startswith("!local!")
+    (folder / "other").touch()
+    for read in (*READS, CableStore.check):
+        with contextlib.suppress(CableStoreError), CableStore.open(folder) as store:
+            read(store)
+
+
+@pytest.mark.parametrize(("key", "value"), DAMAGE, ids=lambda part: repr(part)[:30])
+def test_a_rebuild_mends_damage_beside_whole_posts(folder: Path, key: str, value: bytes) -> None:
+    before = dict(rows(folder))[b"!arrival!next"]
+    change(folder, **{key: value})
+    assert CableStore.rebuild_closed(folder).lost_posts == 0 or key.startswith("!data!")
+    assert dict(rows(folder))[b"!arrival!next"] == before
+
+
+def test_a_damaged_row_of_what_discarded_posts_changed_is_damage(folder: Path) -> None:
+    change(folder, **{"!local!touched!x": msgpack.packb([b"x"])})
+    with CableStore.open(folder) as store, store.snapshot() as snapshot, pytest.raises(CorruptStoreError):
+        list(touched_keys(snapshot.reader, 0, 1))
