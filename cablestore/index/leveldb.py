@@ -130,6 +130,8 @@ class LevelDB:
         except OSError as error:
             raise StorageError(f"the database at {path} cannot be read: {error.strerror}") from None
         self._lock = threading.Lock()
+        self._compacting = threading.Lock()
+        """Lock of a compaction, which may take minutes: only `close` waits for it. It is taken before the other."""
         self._live = LevelSnapshot(self._db)
         self._snapshots: weakref.WeakSet[LevelSnapshot] = weakref.WeakSet()
         self._failure: StorageError | None = None
@@ -137,17 +139,19 @@ class LevelDB:
     def snapshot(self) -> LevelSnapshot:
         """Return the current state."""
         with self._lock:
-            if self._db.closed:
-                raise StoreClosedError("the store is closed")
+            self._require_open()
             snapshot = LevelSnapshot(self._db.snapshot())
             self._snapshots.add(snapshot)
         return snapshot
 
     def live(self) -> LevelSnapshot:
         """Return the current state until the next write, for the writer alone: `close` does not wait for its reads."""
+        self._require_open()
+        return self._live
+
+    def _require_open(self) -> None:
         if self._db.closed:
             raise StoreClosedError("the store is closed")
-        return self._live
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk.
@@ -156,8 +160,7 @@ class LevelDB:
         log, and the next open would lose everything after it.
         """
         with self._lock:
-            if self._db.closed:
-                raise StoreClosedError("the store is closed")
+            self._require_open()
             if self._failure is not None:
                 raise StorageError(
                     f"an earlier write failed, so the store accepts no more until it is opened again: {self._failure}"
@@ -196,20 +199,22 @@ class LevelDB:
         self._db.compact_range(start=b"\x00", stop=b"\x00")
 
     def compact(self) -> None:
-        """Rewrite the database so that it takes the least space."""
-        with self._lock, _reading():
+        """Rewrite the database so that it takes the least space. Other threads read and write meanwhile."""
+        with self._compacting, _reading():
+            self._require_open()
             # Without bounds plyvel compacts an empty range, not all keys.
             self._db.compact_range(start=b"\x00", stop=b"\xff")
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return about how many bytes a range takes on disk. The latest writes may not be counted."""
         with self._lock, _reading():
+            self._require_open()
             size_bytes: int = self._db.approximate_size(start, stop)
         return size_bytes
 
     def close(self) -> None:
         """Wait for running calls, then close. Snapshots and scans that are still open end with StoreClosedError."""
-        with self._lock:
+        with self._compacting, self._lock:
             if self._db.closed:
                 return
             for snapshot in list(self._snapshots):

@@ -27,8 +27,7 @@ class MemoryDB:
     def snapshot(self) -> MemoryDBSnapshot:
         """Return the current state."""
         with self._lock:
-            if not self._is_open:
-                raise StoreClosedError("the store is closed")
+            self._require_open()
             snapshot = MemoryDBSnapshot(self._rows, self._keys)
             self._snapshots.add(snapshot)
             return snapshot
@@ -36,8 +35,7 @@ class MemoryDB:
     def live(self) -> MemoryDBSnapshot:
         """Return the current state until the next write."""
         with self._lock:
-            if not self._is_open:
-                raise StoreClosedError("the store is closed")
+            self._require_open()
             return MemoryDBSnapshot(self._rows, self._keys)
 
     def write(
@@ -48,12 +46,15 @@ class MemoryDB:
     ) -> None:
         """Put and delete (None) all of these rows."""
         with self._lock:
-            if not self._is_open:
-                raise StoreClosedError("the store is closed")
+            self._require_open()
             if any(snapshot.reads(self._rows) for snapshot in self._snapshots):
                 self._rows, self._keys = dict(self._rows), list(self._keys)
             for key, value in rows.items():
                 self._write_row(key, value)
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise StoreClosedError("the store is closed")
 
     def _write_row(self, key: bytes, value: bytes | None) -> None:
         known = key in self._rows
@@ -74,6 +75,8 @@ class MemoryDB:
 
     def compact(self) -> None:
         """Do nothing: no space is wasted."""
+        with self._lock:
+            self._require_open()
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the bytes of the keys and values of a range."""

@@ -562,7 +562,7 @@ class CableStore(Attending, Following, Searching, Closable):
         return self._engine.rebuild(progress)
 
     def compact(self) -> None:
-        """Rewrite the database in the least space. Writers wait."""
+        """Rewrite the database in the least space. Other threads read and write meanwhile; `close` waits for it."""
         self._engine.compact()
 
     def stats(self) -> Stats:

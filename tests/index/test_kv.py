@@ -7,11 +7,12 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import LIMIT_S
+from waiting import LIMIT_S, wait_until
 
 from cablestore.errors import CorruptStoreError, StoreClosedError
 from cablestore.index.database import Database
@@ -95,6 +96,10 @@ def test_after_close_every_call_says_so(database: Database) -> None:
     with pytest.raises(StoreClosedError):
         database.write({b"x": b""}, sync=False)
     with pytest.raises(StoreClosedError):
+        database.compact()
+    with pytest.raises(StoreClosedError):
+        database.approximate_size_bytes(b"", b"\xff")
+    with pytest.raises(StoreClosedError):
         state.get(b"a")
     with pytest.raises(StoreClosedError):
         list(scan)
@@ -153,6 +158,71 @@ def test_closing_while_others_read_is_safe(database: Database) -> None:
     for thread in threads:
         thread.join(LIMIT_S)
     assert len(ended) == 4
+
+
+class SlowCompaction:
+    """LevelDB whose compaction begins, and does not end before it is allowed to."""
+
+    def __init__(self, database: LevelDB) -> None:
+        self._db = database._db
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.was_closed_early = False
+        database._db = self
+
+    def compact_range(self, **bounds: bytes) -> None:
+        if bounds["stop"] == b"\xff":
+            self.begun.set()
+            assert self.may_end.wait(LIMIT_S)
+            self.was_closed_early = self._db.closed
+        self._db.compact_range(**bounds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+
+@pytest.fixture
+def compacting(tmp_path: Path) -> Iterator[tuple[LevelDB, SlowCompaction]]:
+    """Yield a database that another thread compacts."""
+    database = LevelDB(tmp_path / "db", create=True)
+    database.write(ROWS, sync=False)
+    slow = SlowCompaction(database)
+    thread = threading.Thread(target=database.compact)
+    thread.start()
+    assert slow.begun.wait(LIMIT_S)
+    yield database, slow
+    slow.may_end.set()
+    thread.join(LIMIT_S)
+    database.close()
+    assert not slow.was_closed_early
+
+
+def test_reads_and_writes_go_on_during_a_compaction(compacting: tuple[LevelDB, SlowCompaction]) -> None:
+    database, _ = compacting
+    found: list[bytes | None] = []
+
+    def use() -> None:
+        database.write({b"d": b"4"}, sync=True)
+        with database.snapshot() as state:
+            found.append(state.get(b"d"))
+        database.approximate_size_bytes(b"", b"\xff")
+        found.append(b"measured")
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    wait_until(lambda: found == [b"4", b"measured"], lambda: found)
+
+
+def test_closing_waits_for_a_compaction(compacting: tuple[LevelDB, SlowCompaction]) -> None:
+    """LevelDB would end the process if it were closed meanwhile."""
+    database, slow = compacting
+    closing = threading.Thread(target=database.close)
+    closing.start()
+    with database.snapshot() as state:
+        assert state.get(b"a") == b"1"
+    slow.may_end.set()
+    closing.join(LIMIT_S)
+    with pytest.raises(StoreClosedError):
+        database.compact()
 
 
 @given(st.lists(changes, max_size=5), changes, keys, keys)

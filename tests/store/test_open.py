@@ -241,6 +241,10 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
         store.messages("default")
     with pytest.raises(StoreClosedError):
         store.ingest(raws(ANN.text("default", "x")))
+    with pytest.raises(StoreClosedError):
+        store.compact()
+    with pytest.raises(StoreClosedError):
+        store.stats()
 
 
 # --- identity --------------------------------------------------------------------------------------
