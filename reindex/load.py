@@ -10,7 +10,6 @@ again for their hashes takes seconds for each million.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from binascii import unhexlify
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from typing import Final
 import blake3
 
 from cablestore.files import ObjectFolder, folder_of
+from cablestore.index.cores import usable_cores
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.leveldb_manifest import join_tables
@@ -51,7 +51,7 @@ def load(
     parts = share_out(segments)
     paths = _paths(scratch, len(parts))
     work = [(path, folder, tuple(part)) for path, part in zip(paths, parts, strict=True)]
-    number = min(os.cpu_count() or 1, len(parts))
+    number = min(usable_cores(), len(parts))
     if number == 1:
         for arguments in work:
             progress(load_part(*arguments))

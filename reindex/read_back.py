@@ -18,6 +18,7 @@ import blake3
 import msgpack
 
 from cablestore.errors import ReindexError
+from cablestore.index.cores import usable_cores
 from cablestore.index.database import Database, Row, SnapshotSource, Source
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.leveldb_files import link_database
@@ -110,7 +111,7 @@ def read_back(
     """
     every = [RowRange(b"", 0, RowDigest().hexdigest(), "nothing"), *ranges]
     work = list(zip(every, [*(each.first for each in ranges), AFTER_ALL], strict=True))
-    processes = min(os.cpu_count() or 1, 1 + sum(each.rows for each in ranges) // PART_ROWS)
+    processes = min(usable_cores(), 1 + sum(each.rows for each in ranges) // PART_ROWS)
     with _comparing(path, changes, scratch, processes) as compare:
         total = 0
         for (written, _), rows in zip(work, compare(work), strict=True):

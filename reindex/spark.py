@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cablestore.errors import ReindexError
 from cablestore.extras import naming_extras
+from cablestore.index.cores import usable_cores
 from cablestore.interruptible import in_thread
 from cablestore.reindex.driver import STOP_TIMEOUT_S, driver
 from cablestore.reindex.queries import explained, spark_errors
@@ -78,7 +79,7 @@ def session(
             spark = stack.enter_context(_open_session())
         else:
             said = stack.enter_context(log.absolute().open("a", encoding="utf-8", buffering=1))
-            master = master or f"local[{cores or os.cpu_count() or 1}]"
+            master = master or f"local[{cores or usable_cores()}]"
             options = {**SQL_OPTIONS, **options}
             spark = stack.enter_context(driver(scratch.absolute(), master, driver_memory, options, said))
             stack.enter_context(explained(f"The log of Spark is {said.name}"))

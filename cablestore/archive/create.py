@@ -6,7 +6,6 @@ an archive of their own, after the others.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +23,7 @@ from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT
 from cablestore.index.batches import Progress, gc_paused, no_progress
+from cablestore.index.cores import usable_cores
 from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
 from cablestore.index.processes import process_pool
 from cablestore.index.reader import Reader
@@ -97,7 +97,7 @@ def _processes_for(reader: Reader, processes: int | None) -> int:
     if processes is not None:
         return processes
     posts = decode_sizes(reader.get(SIZES_KEY)).get("data", Size(0, 0)).rows
-    return os.cpu_count() or 1 if posts >= _SHARED_OUT_FROM_POSTS else 1
+    return usable_cores() if posts >= _SHARED_OUT_FROM_POSTS else 1
 
 
 def _weeks(

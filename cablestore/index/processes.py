@@ -20,6 +20,7 @@ from threading import Thread, current_thread, main_thread
 from typing import Any, Final, TypeVar
 
 from cablestore.errors import StorageError
+from cablestore.index.cores import usable_cores
 
 _PARENT_POLL_S: Final = 0.5
 
@@ -38,7 +39,7 @@ def _nothing() -> None:
 def process_pool(
     number: int | None, begin: Callable[..., None] = _nothing, arguments: tuple[Any, ...] = ()
 ) -> Iterator[Executor]:
-    """Yield a pool of `number` processes, by default one for each core. Each process calls `begin` first.
+    """Yield a pool of `number` processes, by default one for each core that it may use. Each process calls `begin` first.
 
     Python's `hash` of the same bytes is the same in all of them. If the body raises, the processes are killed. Raises
     StorageError if a process is killed from outside.
@@ -51,7 +52,7 @@ def process_pool(
         # Ctrl-C in the constructor would leave a semaphore over, and loky's tracker warns of it.
         with _interrupts_blocked():
             pool = ProcessPoolExecutor(
-                number or os.cpu_count(), initializer=_begin, initargs=(os.getpid(), begin, arguments), env=environment
+                number or usable_cores(), initializer=_begin, initargs=(os.getpid(), begin, arguments), env=environment
             )
             pool.submit(_nothing)  # starts all processes
         yield pool

@@ -6,13 +6,13 @@ for that lock. Without the extension they are Python's.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from cablestore.index.cores import usable_cores
 from cablestore.protocol.crypto import EXTENSION, are_signed, is_signed
 
 MAX_THREADS: Final = 8
@@ -20,11 +20,6 @@ MAX_THREADS: Final = 8
 
 Results = Callable[[], Sequence[bool]]
 """Function that waits for the verification of posts and tells for each whether its signature is valid, in order."""
-
-
-def usable_cores() -> int:
-    """Return on how many cores this process may run."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class SignatureVerifier:
