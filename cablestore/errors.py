@@ -31,7 +31,7 @@ class UnknownPostTypeError(DecodeError):
 
 
 class InvalidPostError(CableStoreError, ValueError):
-    """A post to be written breaks a limit of the protocol."""
+    """A post to be written breaks a limit of the protocol, or a channel is asked for that no post can name."""
 
 
 class CursorError(CableStoreError, ValueError):

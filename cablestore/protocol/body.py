@@ -15,6 +15,7 @@ from cablestore.errors import DecodeError, UnknownPostTypeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.fields import as_text, counted, read_choice, read_hashes, read_sized, read_text, sized
+from cablestore.protocol.keys import utf8
 from cablestore.protocol.varint import encode_varint, read_varint
 
 TEXT: Final = 0
@@ -76,10 +77,10 @@ class Info:
 
     @classmethod
     def of(cls, *, name: str | None = None, accept_role: bool | None = None, **others: bytes) -> Info:
-        """Make an info with these properties."""
+        """Make an info with these properties. Raises InvalidPostError for a name that UTF-8 cannot say."""
         pairs: list[tuple[str, bytes]] = []
         if name is not None:
-            pairs.append(("name", name.encode()))
+            pairs.append(("name", utf8(name, "the user name")))
         if accept_role is not None:
             pairs.append(("accept-role", encode_varint(int(accept_role))))
         return cls((*pairs, *others.items()))

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from cablestore.errors import FormatError
+from cablestore.protocol.keys import utf8
 
 ARCHIVES_CHANNEL: Final = "cablestore-archives"
 """Channel in which control nodes announce history archives. The name is the same in both dialects."""
@@ -34,7 +35,12 @@ class Dialect:
     """Whether "cAbAL" is the same channel as "cabal" (wire.md 5.4.1, draft 8)."""
 
     def channel_id(self, name: str) -> str:
-        """Return the form of a channel's name by which posts are compared, indexed and listed."""
+        """Return the form of a channel's name by which posts are compared, indexed and listed.
+
+        Raises InvalidPostError for a name that UTF-8 cannot say: no post can name that channel.
+        """
+        if not name.isascii():  # most names are, and this costs less than to encode them: each decoded post has one
+            utf8(name, "a channel's name")
         return fold_case(name) if self.folds_channel_case else name
 
 

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from cablestore.errors import DecodeError
+from cablestore.errors import DecodeError, InvalidPostError
 
 SEPARATOR: Final = b"!"
 TIME_DIGITS: Final = 16
@@ -63,6 +63,14 @@ def time_of(part: bytes) -> int:
 def after_prefix(prefix: bytes) -> bytes:
     """Return the first key after all that begin with `prefix`, which must end in a byte below 0xff."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+def utf8(text: str, what: str) -> bytes:
+    """Return a text in UTF-8. Raises InvalidPostError, which names `what`, for one that has surrogates."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidPostError(f"{what} must be text that UTF-8 can say, not {text[:80]!r}") from None
 
 
 def parse_hex(text: str, what: str, size_bytes: int = 32) -> bytes:

@@ -101,6 +101,7 @@ class LocalValues:
     # --- rows ----------------------------------------------------------------------------------
 
     def _channel_key(self, channel: str) -> bytes:
+        _utf8(channel, "channel")  # the dialect would refuse it with the error of posts
         return _part(self._engine.dialect.channel_id(channel), "channel")
 
     def _get(self, row_name: bytes, key: bytes) -> bytes | None:

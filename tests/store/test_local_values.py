@@ -69,6 +69,9 @@ def test_bad_values_are_refused_and_nothing_is_lost(store: CableStore) -> None:
     ):
         with pytest.raises(LocalValueError):
             local.put(name, key, b"x")
+    for use_channel in (local.draft, local.mute, local.unmute, local.is_muted):
+        with pytest.raises(LocalValueError, match="the channel"):
+            use_channel("\udc80")
     for value in (object(), float("nan"), {1, 2}, "\udc80"):
         with pytest.raises(LocalValueError):
             local.put_json("name", "key", value)

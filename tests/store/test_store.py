@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, Verdict, limits
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Verdict, limits
 from cablestore.errors import CursorError, InvalidPostError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 
@@ -150,18 +150,55 @@ def test_a_forged_post_does_not_date_own_ones() -> None:
 
 def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableStore) -> None:
     before = store.dump_digest()
-    refused: list[Callable[[], Post]] = [
+    refused: list[Callable[[], object]] = [
         lambda: store.text("default", "x" * 4097),
         lambda: store.text("", "x"),
         lambda: store.topic("default", "x" * 513),
         lambda: store.info(name="x" * 33),
         lambda: store.info(name=""),
         lambda: store.join("c" * 65),
+        lambda: store.info(name="\ud800"),
+        lambda: store.set_name("\ud800"),
+        lambda: store.update_info(others={"\ud800": b""}),
+        lambda: store.text("default", "\ud800"),
+        lambda: store.text("\udcff", "x"),
+        lambda: store.topic("\udcff", "x"),
+        lambda: store.join("\udcff"),
+        lambda: store.leave("\udcff"),
+        lambda: store.moderation.hide(users=[ANN.key], channel="\udcff"),
+        lambda: store.moderation.unhide(users=[ANN.key], channel="\udcff"),
     ]
     for write in refused:
         with pytest.raises(InvalidPostError):
             write()
     assert store.dump_digest() == before
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=str)
+def test_a_channel_that_no_post_can_name_is_refused_by_all_that_reads(dialect: Dialect) -> None:
+    with CableStore.in_memory(dialect=dialect) as store:
+        store.text("default", "hello")
+        channel = "default\udcff"
+        refused: list[Callable[[], object]] = [
+            lambda: store.messages(channel),
+            lambda: store.causal_messages(channel, 0),
+            lambda: store.mentions(channel=channel),
+            lambda: store.search("hello", channel=channel),
+            lambda: store.topic_of(channel),
+            lambda: list(store.members(channel)),
+            lambda: store.user(ANN.key, channel),
+            lambda: list(store.posts_by(ANN.key, channel=channel)),
+            lambda: store.heads(channel),
+            lambda: list(store.missing(channel)),
+            lambda: store.mark_read(channel),
+            lambda: store.next_changes(store.cursor, channel, timeout_s=0),
+            lambda: list(store.changes(channel, timeout_s=0)),
+            lambda: store.moderation.history(channel),
+            lambda: store.moderation.in_force(channel),
+        ]
+        for read in refused:
+            with pytest.raises(InvalidPostError, match=r"a channel's name must be text .*, not 'default\\udcff'"):
+                read()
 
 
 def test_only_own_posts_can_be_deleted(store: CableStore) -> None:
