@@ -51,12 +51,17 @@ class LocalValues:
             yield unescape(key[len(prefix) :]), value
 
     def get_json(self, name: str, key: str = "") -> Any:
-        """Return a value that `put_json` put, None if there is none. Raises LocalValueError if it is not JSON."""
+        """Return a value that `put_json` put, None if there is none.
+
+        Raises LocalValueError if it is not JSON, or nested deeper than Python reads.
+        """
         value = self.get(name, key)
         try:
             return None if value is None else json.loads(value)
-        except ValueError:
-            raise LocalValueError(f"the value of {name!r}, {key!r} is not JSON: read it with `get`") from None
+        except (ValueError, RecursionError):
+            raise LocalValueError(
+                f"the value of {name!r}, {key!r} is not JSON, or nested too deep: read it with `get`"
+            ) from None
 
     def put_json(self, name: str, key: str, value: Any, *, sync: bool = False) -> None:
         """Put a value that JSON can say. Raises LocalValueError for others."""

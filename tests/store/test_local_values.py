@@ -77,6 +77,9 @@ def test_bad_values_are_refused_and_nothing_is_lost(store: CableStore) -> None:
             local.put_json("name", "key", value)
     with pytest.raises(LocalValueError, match="not JSON"):
         local.get_json("name", "key")
+    local.put("name", "deep", b"[" * 100_000)
+    with pytest.raises(LocalValueError, match="nested too deep: read it with `get`"):
+        local.get_json("name", "deep")
     local.put("name", "key" * 100, bytes(limits.MAX_LOCAL_VALUE_SIZE_BYTES))
     assert local.get("name", "key") == b"kept"
 
