@@ -312,7 +312,7 @@ def ask(connection: socket.socket, request: ControlRequest) -> Iterator[tuple[st
     while True:
         try:
             [(kind, value)] = json.loads(next(lines, b"")).items()
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             raise OwnerGoneError(
                 "the process that has the store open ended before this command. Stored posts stay stored: check them "
                 "before you repeat the command"
@@ -334,7 +334,7 @@ def begin_conversation(connection: socket.socket, request: ControlRequest) -> No
         while not line.endswith(b"\n"):
             line += connection.recv(1) or b"{}\n"
         [(kind, value)] = json.loads(line).items()
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise OwnerGoneError(
             "the process that has the store open gave no answer: it has just ended, or hangs"
         ) from None

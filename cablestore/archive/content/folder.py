@@ -73,7 +73,7 @@ def _inspect(folder: Path) -> None:
         return
     try:
         version = json.loads(header.read_bytes())["format"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ArchiveError(f"{header} is not the header of a content store: expected is JSON with its format") from None
     if version != FORMAT:
         raise ArchiveError(
