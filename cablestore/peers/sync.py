@@ -38,6 +38,8 @@ from cablestore.store import answers
 from cablestore.store.store import system_clock_ms
 
 _CHANNELS_AT_ONCE: Final = 8
+SURELY_ALL_NAMES: Final = 16_000
+"""A response of fewer names has all: this many of the longest names fit into one."""
 _ROUNDS: Final = 6
 """Peers are asked for their channels each round. Once in this many rounds, those that announce new ones are asked too,
 and the history of channels without live requests is fetched again."""
@@ -214,7 +216,7 @@ class PeerSync:
             await asyncio.sleep(self._context.settings.list_every_s)
             is_long_round = number % _ROUNDS == 0
             again = self._followed if self._fetch.take_overflow() else self._quiet if is_long_round else set[str]()
-            await self._together(map(self._history, sorted(again)))
+            await self._by_turns(self._history, sorted(again))
             if is_long_round or not self._connection.is_met:  # a peer that reconciles announces new channels itself
                 await self._follow(asks=True)
             await self._settle()
@@ -243,10 +245,7 @@ class PeerSync:
 
     async def _ask_again(self, *, asks: bool) -> None:
         """Ask for all channels that are followed once more, and follow others."""
-        known = sorted(self._followed)
-        for channel in known:
-            self._ask(StateRequest(b"", channel, 0))
-        await self._together([*map(self._history, known), self._follow(asks=asks)])
+        await self._together([self._by_turns(self._poll, sorted(self._followed)), self._follow(asks=asks)])
         await self._settle()
 
     def unfollow(self, channels: Collection[str]) -> None:
@@ -267,7 +266,7 @@ class PeerSync:
         channels = await self._new_channels(asks=asks)
         self.report.channels += len(channels)
         if channels or self._moderating is None:
-            await self._together([*map(self._channel, channels), self._moderation(channels)])
+            await self._together([self._by_turns(self._channel, channels), self._moderation(channels)])
 
     async def _settle(self) -> None:
         """Store the marks of the passes when all posts are here.
@@ -284,15 +283,26 @@ class PeerSync:
             for work in works:
                 group.create_task(work)
 
+    async def _by_turns(self, work: Callable[[str], Coroutine[Any, Any, None]], channels: Iterable[str]) -> None:
+        """Do the work for each channel that is still followed when its turn comes.
+
+        A peer allows a number of requests at a time, and a task for each channel would take memory.
+        """
+        left = iter(channels)
+
+        async def take_turns() -> None:
+            for channel in left:
+                async with self._turns:
+                    if channel in self._followed:  # it may have been dropped by now
+                        await work(channel)
+
+        await self._together(take_turns() for _ in range(_CHANNELS_AT_ONCE))
+
     async def _new_channels(self, *, asks: bool) -> list[str]:
         """Return the channels to follow that are not followed yet: the store's, and if `asks` the peer's."""
         session = self._connection.session
-        listed: tuple[str, ...] = ()
-        if asks:
-            answer = self._ask(ListRequest(b"", 0, 0))
-            await answer.done
-            listed = answer.names
-            session.reads_everything |= any(map(cable_js.is_too_long, listed))
+        listed = await self._listed() if asks else set[str]()
+        session.reads_everything |= any(map(cable_js.is_too_long, listed))
         if self._is_live and not session.is_recognised:
             return []  # the peer has not said a word; it is asked for channels when it does
         if self._context.settings.channels is not None:
@@ -306,17 +316,37 @@ class PeerSync:
         self._followed.update(found)
         return found
 
+    async def _listed(self) -> set[str]:
+        """Ask for the names of the peer's channels, by offset as long as a response may lack some and brings others."""
+        listed: set[str] = set()
+        offset = 0
+        while True:
+            answer = self._ask(ListRequest(b"", offset, 0))
+            await answer.done
+            offset += len(answer.names)
+            known = len(listed)
+            listed.update(answer.names)
+            if len(answer.names) < SURELY_ALL_NAMES or len(listed) == known:
+                return listed
+
     async def _channel(self, channel: str) -> None:
+        """Ask for the state and history of a channel, and for what is new if there is room for live requests."""
         is_live = self._is_live and self._live < limits.MAX_LIVE_CHANNELS
         self._live += is_live
         if self._is_live and not is_live:
             self._quiet.add(channel)
         state = self._ask(StateRequest(b"", channel, int(is_live)))
         await self._history(channel)
-        if is_live and channel in self._followed:  # it may have been dropped by now
-            self._ask(TimeRangeRequest(b"", channel, self._window_start_ms(), 0, 0))
-        else:
+        if not is_live:
             await state.done
+        elif channel in self._followed:
+            self._ask(TimeRangeRequest(b"", channel, self._window_start_ms(), 0, 0))
+
+    async def _poll(self, channel: str) -> None:
+        """Ask for the state and history of a channel once more."""
+        state = self._ask(StateRequest(b"", channel, 0))
+        await self._history(channel)
+        await state.done
 
     async def _moderation(self, channels: list[str]) -> None:
         """Ask for the roles, actions and blocks of the whole cabal and of all channels, again for new channels."""
@@ -368,8 +398,7 @@ class PeerSync:
         mark = self._context.marks.get(self._peer_name(), channel)
         is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
         start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
-        async with self._turns:
-            is_whole = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
+        is_whole = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
         # What a pass did not ask for may be welcome since it began.
         if is_whole and self._peer_name() and times_again == self._times_again:
             full_at_ms = now_ms if mark is None or is_full else mark.full_at_ms

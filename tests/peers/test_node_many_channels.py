@@ -1,0 +1,101 @@
+"""Cabals with many channels: what a node asks a peer for at a time, and how many names it takes from one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from by_hand import listening, on_loop
+from peering import ANSWERS_ONLY, Keeper, every, memory, network, raw_listener, sync_of, until
+from people import ANN
+
+from cablestore import LEGACY, Post, limits
+from cablestore.peers import Node, sync
+from cablestore.protocol.exchange import Asked
+from cablestore.protocol.message import FrameReader, ListRequest, ListResponse, decode_message, encode_message
+from cablestore.protocol.session import Session
+
+FEW_ALIVE = 40
+"""Requests that an answering node allows here: fewer than there are channels, more than a few for each of some."""
+
+
+def joins(count: int) -> list[Post]:
+    """Return a join of each of N channels: enough for a channel to be listed."""
+    return [ANN.join(f"channel {number:05}") for number in range(count)]
+
+
+def states_asked(node: Node) -> float:
+    """Return how many states of channels a node was asked for and did not refuse."""
+    name = "cablestore_requests_total"
+    return node._core.metrics.registry.get_sample_value(name, {"type": "channel_state_request"}) or 0.0
+
+
+@on_loop
+async def test_a_sync_asks_for_a_few_channels_at_a_time() -> None:
+    """The answering node counts each request beyond its limit as a fault, and disconnects after some."""
+    posts = joins(300)
+    async with network(memory("a", posts=posts), settings=replace(ANSWERS_ONLY, max_requests_alive=FEW_ALIVE)) as net:
+        with memory("b") as store:
+            node = await net.add(store)
+            report = await sync_of(node, net.addresses[net.nodes[0]])
+            assert (report.posts, report.channels) == (len(posts), len(posts))
+            assert not net.log.faults()
+            await net.stop(node)
+
+
+def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it asks for all of them again."""
+    monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 8)
+    posts = joins(300)
+
+    @on_loop
+    async def scenario() -> None:
+        async with listening(posts, max_requests_alive=FEW_ALIVE) as (answering, address), network(memory("b")) as net:
+            [node] = net.nodes
+            await node.connect(address)
+            await every(posts, lambda post: node.store.post(post.hash))
+            await until(lambda: states_asked(answering) >= len(posts))
+            node._core.sync.restricted((), asks_again=True)
+            await until(lambda: states_asked(answering) >= 2 * len(posts) or net.log.faults())
+            assert not net.log.faults()
+
+    scenario()
+
+
+def test_names_beyond_one_response_are_asked_for_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_NAMES_PER_MESSAGE. A peer that repeats its names whatever the offset is not asked without end."""
+    monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 50)
+    monkeypatch.setattr(sync, "SURELY_ALL_NAMES", 50)
+    posts = joins(120)
+
+    @on_loop
+    async def scenario() -> None:
+        async with network(memory("a", posts=posts), settings=ANSWERS_ONLY) as net:
+            with memory("b") as store:
+                node = await net.add(store)
+                assert (await sync_of(node, net.addresses[net.nodes[0]])).posts == len(posts)
+                async with raw_listener(Keeper, posts=posts[:50]) as (address, peers):
+                    assert (await sync_of(node, address)).channels == len(posts)
+                    assert [request.offset for request in peers[0].asked(ListRequest) if not request.limit] == [0, 50]
+                await net.stop(node)
+
+    scenario()
+
+
+def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> None:
+    """SURELY_ALL_NAMES, whose longest have 4 bytes for each of MAX_CHANNEL_CODEPOINTS."""
+    session = Session(LEGACY, bytes, speaks_first=True)
+    asked = ListRequest(bytes(4), 0, 0)
+    [found] = session.receive(encode_message(asked, LEGACY), 0)
+    assert isinstance(found, Asked)
+    names = [chr(0x1F600 + n % 50) * limits.MAX_CHANNEL_CODEPOINTS for n in range(sync.SURELY_ALL_NAMES + 1_000)]
+    session.answer_names(found.exchange, names)
+    [frame] = FrameReader().feed(session.output()[-1])
+    answer = decode_message(frame, LEGACY)
+    assert isinstance(answer, ListResponse)
+    assert sync.SURELY_ALL_NAMES <= len(answer.channels) < len(names)
+
+
+def test_the_live_requests_of_a_node_are_half_of_what_a_peer_allows() -> None:
+    """MAX_LIVE_CHANNELS: two requests for each, so the other half is left for what ends, and for what is forwarded."""
+    assert 2 * limits.MAX_LIVE_CHANNELS <= limits.MAX_REQUESTS_ALIVE // 2
