@@ -29,15 +29,19 @@ class Paging:
         self._is_newest_first: bool | None = None
 
     def is_last(self, count: int) -> bool:
-        """Tell whether a concluded answer of this many hashes is all that the peer has in this range."""
+        """Tell whether a complete answer of this many hashes is all that the peer has in this range."""
         is_last = not self.limit or not count or (count < self.limit and count < self._most)
         self._most = max(self._most, count)
         return is_last
 
+    def is_repeated(self, hashes: Sequence[bytes]) -> bool:
+        """Tell whether an answer has only what the page before it had: the peer answers, and has no more of this range."""
+        return self._before.issuperset(hashes)
+
     def turn(self, hashes: Sequence[bytes], first_ms: int | None, last_ms: int | None) -> None:
         """Go on after a page, given the times of its first and last post if they are known."""
         is_cut = bool(self.limit) and len(hashes) < self.limit
-        is_stuck = self._before.issuperset(hashes)
+        is_stuck = self.is_repeated(hashes)
         self._before = frozenset(hashes)
         if first_ms is None or last_ms is None:
             self.limit = 0  # how far this page went is unknown: ask for all that is left at once

@@ -420,11 +420,10 @@ class PeerSync:
             step = await answer.done
             hashes = answer.hashes
             await self._fetch.offer(hashes)
-            if step is Step.TIMED_OUT:
-                return bool(hashes)  # cable.rs does not conclude what it has answered
-            if step in (Step.LOST, Step.CANCELLED):
+            if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
                 return False
-            if page.is_last(len(hashes)):
+            # cable.rs concludes nothing. Others may break off in the middle, so the rest is asked for.
+            if (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes)):
                 return True
             page.turn(hashes, *await self._ends_ms(hashes))
         return False

@@ -43,6 +43,7 @@ from cablestore.errors import NodeError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
+from cablestore.peers.sync_state import SyncMark
 from cablestore.protocol.body import INFO, TOPIC
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
 from cablestore.store.store import system_clock_ms
@@ -253,6 +254,48 @@ def test_failed_pass_leaves_no_mark(cuts: bool) -> None:
 
     with scratch_folder() as folder:
         run(main(folder))
+
+
+class Pausing(Keeper):
+    """Peer that breaks off its first answer to a time range. Afterwards it hangs, or answers as before."""
+
+    part = 100
+    hangs = False
+
+    def tell(self, request_id: bytes, hashes: tuple[bytes, ...], *, ends: bool) -> None:
+        if len(self.asked(TimeRangeRequest)) == 1:
+            super().tell(request_id, hashes[: self.part], ends=False)
+        elif not self.hangs:
+            super().tell(request_id, hashes, ends=ends)
+
+
+def mark_after_sync(count: int, **shape: Any) -> tuple[int, SyncMark | None]:
+    """Sync once with a peer that has N posts. Returns how many came, and the mark that the pass left."""
+
+    async def main() -> tuple[int, SyncMark | None]:
+        async with (
+            network(memory("b"), settings=replace(QUICK, answer_timeout_s=1.0)) as net,
+            raw_listener(posts=spread(count), **shape) as (address, _),
+        ):
+            report = await sync_of(net.nodes[0], address)
+            return report.posts, net.nodes[0]._core.context.marks.get(str(address), "default")
+
+    return run(main())
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+def test_an_answer_that_breaks_off_is_not_all_that_a_peer_has(oldest_first: bool) -> None:
+    """The rest is asked for, and there is a mark only if it came."""
+    assert mark_after_sync(300, kind=Pausing, oldest_first=oldest_first, hangs=True) == (100, None)
+    posts, mark = mark_after_sync(300, kind=Pausing, oldest_first=oldest_first)
+    assert (posts, mark is None) == (300, False)
+
+
+@pytest.mark.parametrize("count", [1, 40, 300])
+def test_a_pass_leaves_a_mark_although_a_peer_concludes_nothing(count: int) -> None:
+    """As cable.rs: it has no more if it only repeats what the page before ended with."""
+    posts, mark = mark_after_sync(count, kind=Keeper, oldest_first=True, concludes=False)
+    assert (posts, mark is None) == (count, False)
 
 
 # --- peers that are lost -----------------------------------------------------------------------
