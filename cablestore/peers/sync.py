@@ -42,7 +42,7 @@ SURELY_ALL_NAMES: Final = 16_000
 """A response of fewer names has all: this many of the longest names fit into one."""
 _ROUNDS: Final = 6
 """Peers are asked for their channels each round. Once in this many rounds, those that announce new ones are asked too,
-and the history of channels without live requests is fetched again."""
+and channels without live requests are polled."""
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and does not answer."""
 
@@ -185,9 +185,10 @@ class PeerSync:
         self._answers: Final[dict[Exchange, CollectedAnswer]] = {}
         self._followed: set[str] = set()
         self._turns = asyncio.Semaphore(_CHANNELS_AT_ONCE)
-        self._live = 0
+        self._live: set[str] = set()
+        """Channels that are followed with live requests."""
         self._quiet: set[str] = set()
-        """Channels that are followed without live requests, because there are too many."""
+        """Channels that are polled: there are too many for live requests, or the peer ended them."""
         self._passed: dict[str, SyncMark] = {}
         self._moderating: CollectedAnswer | None = None
         self._word = asyncio.Event()
@@ -216,7 +217,9 @@ class PeerSync:
             await asyncio.sleep(self._context.settings.list_every_s)
             is_long_round = number % _ROUNDS == 0
             again = self._followed if self._fetch.take_overflow() else self._quiet if is_long_round else set[str]()
-            await self._by_turns(self._history, sorted(again))
+            await self._by_turns(self._poll, sorted(again))
+            if is_long_round and self._moderating is not None and self._moderating.done.done():
+                self._moderating = None  # the peer ended it; it is asked for again
             if is_long_round or not self._connection.is_met:  # a peer that reconciles announces new channels itself
                 await self._follow(asks=True)
             await self._settle()
@@ -250,16 +253,25 @@ class PeerSync:
 
     def unfollow(self, channels: Collection[str]) -> None:
         """Ask for these channels no more, and end what was asked of them."""
-        self._followed.difference_update(channels)
-        self._quiet.difference_update(channels)
+        for followed in (self._followed, self._live, self._quiet):
+            followed.difference_update(channels)
+        self._cancel(lambda request: request.channel in channels)
+
+    def _cancel(self, is_unwanted: Callable[[TimeRangeRequest | StateRequest], bool]) -> None:
         for exchange, answer in list(self._answers.items()):
             request = exchange.request
-            if isinstance(request, TimeRangeRequest | StateRequest) and request.channel in channels:
-                self._live -= isinstance(request, StateRequest) and request.is_live
+            if isinstance(request, TimeRangeRequest | StateRequest) and is_unwanted(request):
                 self._connection.session.cancel(exchange)
                 if self._answers.pop(exchange, None) is not None and not answer.done.done():
                     answer.done.set_result(Step.CANCELLED)
         self._connection.flush()
+
+    def _poll_from_now_on(self, channel: str) -> None:
+        """Poll a channel, a live request for which the peer ended (wire.md 6.3.2.4), and cancel the other one."""
+        if channel in self._live:
+            self._live.remove(channel)
+            self._quiet.add(channel)
+            self._cancel(lambda request: request.is_live and request.channel == channel)
 
     async def _follow(self, *, asks: bool) -> None:
         """Follow what is not followed yet."""
@@ -331,16 +343,15 @@ class PeerSync:
 
     async def _channel(self, channel: str) -> None:
         """Ask for the state and history of a channel, and for what is new if there is room for live requests."""
-        is_live = self._is_live and self._live < limits.MAX_LIVE_CHANNELS
-        self._live += is_live
-        if self._is_live and not is_live:
-            self._quiet.add(channel)
+        is_live = self._is_live and len(self._live) < limits.MAX_LIVE_CHANNELS
+        if self._is_live:
+            (self._live if is_live else self._quiet).add(channel)
         state = self._ask(StateRequest(b"", channel, int(is_live)))
         await self._history(channel)
-        if not is_live:
-            await state.done
-        elif channel in self._followed:
+        if channel in self._live:
             self._ask(TimeRangeRequest(b"", channel, self._window_start_ms(), 0, 0))
+        else:
+            await state.done
 
     async def _poll(self, channel: str) -> None:
         """Ask for the state and history of a channel once more."""
@@ -384,6 +395,9 @@ class PeerSync:
                 del self._answers[exchange]
                 if not answer.done.done():
                     answer.done.set_result(step)
+                request = exchange.request
+                if step is Step.FINISHED and isinstance(request, TimeRangeRequest | StateRequest) and request.is_live:
+                    self._poll_from_now_on(request.channel)
 
     def _window_start_ms(self) -> int:
         window_ms = self._context.settings.window_ms

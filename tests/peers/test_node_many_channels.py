@@ -6,13 +6,26 @@ from dataclasses import replace
 
 import pytest
 from by_hand import listening, on_loop
-from peering import ANSWERS_ONLY, Keeper, every, memory, network, raw_listener, sync_of, until
-from people import ANN
+from peering import ANSWERS_ONLY, Keeper, every, memory, network, raw_listener, raw_peer, sync_of, until
+from people import ANN, BOB
 
 from cablestore import LEGACY, Post, limits
 from cablestore.peers import Node, sync
+from cablestore.protocol.body import JOIN
 from cablestore.protocol.exchange import Asked
-from cablestore.protocol.message import FrameReader, ListRequest, ListResponse, decode_message, encode_message
+from cablestore.protocol.message import (
+    CancelRequest,
+    FrameReader,
+    HashResponse,
+    ListRequest,
+    ListResponse,
+    Message,
+    ModerationRequest,
+    StateRequest,
+    TimeRangeRequest,
+    decode_message,
+    encode_message,
+)
 from cablestore.protocol.session import Session
 
 FEW_ALIVE = 40
@@ -99,3 +112,67 @@ def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> N
 def test_the_live_requests_of_a_node_are_half_of_what_a_peer_allows() -> None:
     """MAX_LIVE_CHANNELS: two requests for each, so the other half is left for what ends, and for what is forwarded."""
     assert 2 * limits.MAX_LIVE_CHANNELS <= limits.MAX_REQUESTS_ALIVE // 2
+
+
+# --- live requests that a peer ends ---------------------------------------------------------------
+
+
+class Busy(Keeper):
+    """Peer that ends live requests of one kind, as our nodes do beyond a limit. It answers requests for state too."""
+
+    ends: type[Message] = StateRequest
+
+    def answer(self, message: Message) -> None:
+        if isinstance(message, self.ends) and getattr(message, "is_live", False):
+            self.say(HashResponse(message.request_id, ()))
+        elif isinstance(message, StateRequest) and not message.is_live:
+            state = [post for post in self.posts.values() if post.channel == message.channel and post.type == JOIN]
+            self.tell(message.request_id, tuple(post.hash for post in state), ends=True)
+        else:
+            super().answer(message)
+
+    def add(self, *posts: Post) -> None:
+        self.posts |= {post.hash: post for post in posts}
+
+
+@pytest.mark.parametrize("kind", [StateRequest, TimeRangeRequest], ids=["state", "time range"])
+@on_loop
+async def test_a_channel_whose_live_request_the_peer_ends_is_asked_for_again(kind: type[Message]) -> None:
+    """Its texts and its state. The other live request is cancelled, so that channels that are polled have none."""
+    async with listening(channels=None, list_every_s=0.05) as (node, address):
+        first, text, join = ANN.text("default", "first"), BOB.text("default", "later"), BOB.join("default")
+        peer = await raw_peer(address, Busy, posts=[first], ends=kind)
+        await until(lambda: node.store.post(first.hash) and [r for r in peer.asked(kind) if r.is_live])
+        peer.add(text, join)
+        await every((text, join), lambda post: node.store.post(post.hash))
+        lives = [r.request_id for r in (*peer.asked(StateRequest), *peer.asked(TimeRangeRequest)) if r.is_live]
+        cancelled = [request.cancel_id for request in peer.asked(CancelRequest)]
+        assert len(set(lives) - set(cancelled)) == 1
+        await peer.close()
+
+
+def test_a_live_request_that_the_peer_ends_makes_room_for_one_other_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 1)
+
+    @on_loop
+    async def scenario() -> None:
+        async with listening(channels=None, list_every_s=0.05) as (node, address):
+            posts = [ANN.text(name, "x") for name in "abcd"]
+            peer = await raw_peer(address, Busy, posts=posts[:1], ends=TimeRangeRequest)
+            await until(lambda: [r for r in peer.asked(TimeRangeRequest) if r.is_live])
+            peer.ends = CancelRequest  # nothing more is ended
+            peer.add(*posts[1:])
+            await every(posts, lambda post: node.store.post(post.hash))
+            await until(lambda: len(peer.asked(TimeRangeRequest)) > 20)
+            assert [r.channel for r in peer.asked(TimeRangeRequest) if r.is_live] == ["a", "b"]
+            await peer.close()
+
+    scenario()
+
+
+@on_loop
+async def test_moderation_is_asked_for_again_where_the_peer_ends_it() -> None:
+    async with listening(channels=None, list_every_s=0.05) as (_, address):
+        peer = await raw_peer(address, Busy, posts=[ANN.text("default", "x")], ends=ModerationRequest)
+        await until(lambda: len(peer.asked(ModerationRequest)) > 2)
+        await peer.close()
