@@ -27,6 +27,10 @@ MAX_LIVE_ALIKE: Final = 64
 MAX_LIVE_CHANNELS: Final = 1_024
 """Channels for which a node has live requests at one peer, two requests each. It asks for further ones every minute."""
 
+MAX_UNSEEN_CHANNELS: Final = 65_536
+"""Channels that a peer names and the store has no post of, and that the peer is asked for: 10 MB of memory. The store's
+own channels do not count: when posts of some have come, there is room for further ones."""
+
 LIST_EVERY_S: Final = 10.0
 """Seconds between two channel list requests to a peer. Stores like this one announce new channels, and are asked every
 sixth time."""
@@ -95,6 +99,14 @@ OFFERS_REMEMBERED: Final = 3
 
 MAX_PEERS: Final = 2_000
 """Connections of one node. Each takes a file descriptor and, while idle, some 30 kB."""
+
+MAX_MARKS_PER_PEER: Final = 65_536
+"""Channels of one peer for which the time is kept up to which their history is stored: as many as one list names. Those
+that were synced longest ago are dropped first."""
+
+MAX_MARKS: Final = 131_072
+"""The same of all peers together: 13 MB on the disk, written at once. Peers that were synced longest ago are dropped
+first."""
 
 MAX_PEERS_REMEMBERED: Final = 1_000
 """Peers for which the time is kept up to which their history is stored. Those that were synced longest ago are dropped

@@ -188,7 +188,7 @@ class NodeCore:
             if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
                 self.context.restrictions.read_soon()
             self.sweeper.look()
-            self.context.marks.save()
+            self.context.marks.save_at_times(now_s)
 
     def _halt_fetches(self) -> None:
         self.sync.fetches.halt()

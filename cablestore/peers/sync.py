@@ -311,35 +311,39 @@ class PeerSync:
         await self._together(take_turns() for _ in range(_CHANNELS_AT_ONCE))
 
     async def _new_channels(self, *, asks: bool) -> list[str]:
-        """Return the channels to follow that are not followed yet: the store's, and if `asks` the peer's."""
-        session = self._connection.session
-        listed = await self._listed() if asks else set[str]()
+        """Return the channels to follow that are not followed yet: the store's, and if `asks` the peer's.
+
+        A peer may invent names, so those of which the store has no post are limited.
+        """
+        session, channel_id = self._connection.session, self._context.dialect.channel_id
+        chosen = self._context.settings.channels
+        own = set(map(channel_id, await self._context.reads.call(_own_channels) if chosen is None else chosen))
+        listed = await self._listed(own) if asks else set[str]()
         session.reads_everything |= any(map(cable_js.is_too_long, listed))
         if self._is_live and not session.is_recognised:
             return []  # the peer has not said a word; it is asked for channels when it does
-        if self._context.settings.channels is not None:
-            names = set(self._context.settings.channels)
-        else:
-            names = {*listed, *await self._context.reads.call(_own_channels)}
+        names = own if chosen is not None else own | set(map(channel_id, listed))
         if session.is_spared:
             names = set(filter(cable_js.bears_channel, names))  # the others when it is known to bear them
-        dropped = self._context.restrictions.now.channels
-        found = sorted({self._context.dialect.channel_id(name) for name in names} - self._followed - dropped)
+        names = names - self._followed - self._context.restrictions.now.channels
+        room = max(0, limits.MAX_UNSEEN_CHANNELS - len(self._followed - own))
+        found = sorted(names & own) + sorted(names - own)[:room]
         self._followed.update(found)
         return found
 
-    async def _listed(self) -> set[str]:
+    async def _listed(self, own: set[str]) -> set[str]:
         """Ask for the names of the peer's channels, by offset as long as a response may lack some and brings others."""
         listed: set[str] = set()
-        offset = 0
+        offset = known = 0
         while True:
             answer = self._ask(ListRequest(b"", offset, 0))
             await answer.done
             offset += len(answer.names)
-            known = len(listed)
             listed.update(answer.names)
-            if len(answer.names) < SURELY_ALL_NAMES or len(listed) == known:
+            is_whole = len(answer.names) < SURELY_ALL_NAMES or len(listed) == known
+            if is_whole or len(listed - own) >= limits.MAX_UNSEEN_CHANNELS:
                 return listed
+            known = len(listed)
 
     async def _channel(self, channel: str) -> None:
         """Ask for the state and history of a channel, and for what is new if there is room for live requests."""
@@ -412,9 +416,10 @@ class PeerSync:
         mark = self._context.marks.get(self._peer_name(), channel)
         is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
         start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
-        is_whole = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
-        # What a pass did not ask for may be welcome since it began.
-        if is_whole and self._peer_name() and times_again == self._times_again:
+        count = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
+        # What a pass did not ask for may be welcome since it began. One that brought nothing costs as little again.
+        is_worth_a_mark = bool(count) or (count == 0 and mark is not None)
+        if is_worth_a_mark and self._peer_name() and times_again == self._times_again:
             full_at_ms = now_ms if mark is None or is_full else mark.full_at_ms
             self._passed[channel] = SyncMark(window_ms, now_ms, full_at_ms)
 
@@ -425,22 +430,27 @@ class PeerSync:
             for channel, mark in passed.items():
                 self._context.marks.put(self._peer_name(), channel, mark)
 
-    async def _pages(self, channel: str, start_ms: int, end_ms: int) -> bool:
-        """Ask for page after page, until the channel is dropped. Returns whether the last one was reached."""
+    async def _pages(self, channel: str, start_ms: int, end_ms: int) -> int | None:
+        """Ask for page after page, until the channel is dropped.
+
+        Returns how many hashes came, None if the last page was not reached.
+        """
         page = Paging(start_ms, end_ms, self._context.settings.page_hashes)
+        count = 0
         while channel in self._followed:
             request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
             answer = self._ask(request, is_offered=not page.limit)
             step = await answer.done
             hashes = answer.hashes
+            count += answer.exchange.received
             await self._fetch.offer(hashes)
             if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
-                return False
+                return None
             # cable.rs concludes nothing. Others may break off in the middle, so the rest is asked for.
             if (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes)):
-                return True
+                return count
             page.turn(hashes, *await self._ends_ms(hashes))
-        return False
+        return None
 
     async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
         """Return the times of the first and the last post of a page whose times are known."""

@@ -13,8 +13,9 @@ Losing the file costs one full pass for each peer, so a damaged file counts as n
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ from cablestore.files import whole_file
 
 FORMAT: Final = 1
 _NAME: Final = "peers.json"
+_PAUSE: Final = 100
+"""How much longer than a save the pause after it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,10 @@ class SyncState:
         self._path = None if folder is None else folder / _NAME
         self._peers: dict[str, dict[str, SyncMark]] = {}
         self._is_changed = False
+        self._next_save_s = 0.0
         if self._path is not None and self._path.exists():
             self._peers = _read(self._path)
+        self._count = sum(map(len, self._peers.values()))
 
     def get(self, peer: str, channel: str) -> SyncMark | None:
         """Return the mark of a peer's channel."""
@@ -56,21 +61,35 @@ class SyncState:
     def put(self, peer: str, channel: str, mark: SyncMark) -> None:
         """Store the mark of a completed pass."""
         channels = self._peers.pop(peer, {})
+        self._count += channel not in channels
+        channels.pop(channel, None)
         channels[channel] = mark
         self._peers[peer] = channels
-        while len(self._peers) > limits.MAX_PEERS_REMEMBERED:
-            del self._peers[next(iter(self._peers))]
+        while len(channels) > limits.MAX_MARKS_PER_PEER:
+            del channels[next(iter(channels))]
+            self._count -= 1
+        while len(self._peers) > limits.MAX_PEERS_REMEMBERED or self._count > limits.MAX_MARKS:
+            self._count -= len(self._peers.pop(next(iter(self._peers))))
         self._is_changed = True
 
     def drop(self, peer: str, channel: str) -> None:
         """Forget a mark."""
         if self._peers.get(peer, {}).pop(channel, None) is not None:
+            self._count -= 1
             self._is_changed = True
 
     def clear(self) -> None:
         """Forget all marks: posts that were refused may be welcome now."""
         self._is_changed |= bool(self._peers)
         self._peers.clear()
+        self._count = 0
+
+    def save_at_times(self, now_s: float) -> None:
+        """Do what `save` does, so seldom that it takes a hundredth of the time at most."""
+        if now_s >= self._next_save_s:
+            began_s = time.perf_counter()
+            self.save()
+            self._next_save_s = now_s + _PAUSE * (time.perf_counter() - began_s)
 
     def save(self) -> None:
         """Write the marks to disk if they have changed."""
@@ -84,7 +103,8 @@ class SyncState:
 
 
 def _written(mark: SyncMark) -> dict[str, int]:
-    return {name: value for name, value in asdict(mark).items() if value or name != "stretch_ms"}
+    written = {"from_ms": mark.from_ms, "until_ms": mark.until_ms, "full_at_ms": mark.full_at_ms}
+    return written | {"stretch_ms": mark.stretch_ms} if mark.stretch_ms else written
 
 
 def _read(path: Path) -> dict[str, dict[str, SyncMark]]:

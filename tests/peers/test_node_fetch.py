@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +116,55 @@ def test_max_peers_remembered() -> None:
     assert marks.get("peer 0", "default") == SyncMark(0, number, number)
     assert [marks.get(f"peer {number}", "default") for number in range(1, 4)] == [None] * 3
     assert marks.get("peer 4", "default") is not None
+
+
+def test_max_marks_per_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_MARKS_PER_PEER: the marks of channels that were synced longest ago go first."""
+    monkeypatch.setattr(limits, "MAX_MARKS_PER_PEER", 10)
+    marks = SyncState(None)
+    for number in range(13):
+        marks.put("peer", f"channel {number}", SyncMark(0, number, number))
+        marks.put("peer", "channel 0", SyncMark(0, number, number))
+    assert marks.get("peer", "channel 0") == SyncMark(0, number, number)
+    assert [marks.get("peer", f"channel {number}") for number in range(1, 4)] == [None] * 3
+    assert marks.get("peer", "channel 4") is not None
+
+
+def test_max_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """MAX_MARKS: the peers that were synced longest ago go first, also those of a file. What is dropped makes room."""
+    monkeypatch.setattr(limits, "MAX_MARKS", 10)
+    marks = SyncState(tmp_path)
+    for peer in ("a", "b"):
+        for number in range(5):
+            marks.put(peer, f"channel {number}", SyncMark(0, 1, 1))
+            marks.put(peer, f"channel {number}", SyncMark(0, 2, 2))
+    marks.save()
+    marks = SyncState(tmp_path)
+    marks.drop("b", "channel 0")
+    marks.put("c", "one", SyncMark(0, 1, 1))
+    assert marks.get("a", "channel 0") is not None
+    marks.put("c", "two", SyncMark(0, 1, 1))
+    assert marks.get("a", "channel 0") is None
+    assert all(marks.get(peer, name) for peer, name in (("b", "channel 4"), ("c", "one"), ("c", "two")))
+    marks.clear()
+    for number in range(10):
+        marks.put(f"peer {number}", "default", SyncMark(0, 1, 1))
+    assert marks.get("peer 0", "default") is not None
+
+
+def test_marks_are_not_saved_again_at_once(tmp_path: Path) -> None:
+    """Writing them takes time of the loop. The last save is made in any case."""
+    marks = SyncState(tmp_path)
+
+    def saved(until_ms: int, save: Callable[[], None]) -> bool:
+        marks.put("peer", "default", SyncMark(0, until_ms, 0))
+        save()
+        return SyncState(tmp_path).get("peer", "default") == SyncMark(0, until_ms, 0)
+
+    assert saved(1, lambda: marks.save_at_times(1.0))
+    assert not saved(2, lambda: marks.save_at_times(1.0))
+    assert saved(3, lambda: marks.save_at_times(1e9))
+    assert saved(4, marks.save)
 
 
 def test_max_page_hashes() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from by_hand import listening, on_loop
 from peering import ANSWERS_ONLY, Keeper, every, memory, network, raw_listener, raw_peer, sync_of, until
-from people import ANN, BOB
+from people import ANN, BOB, raws
 
 from cablestore import LEGACY, Post, limits
 from cablestore.peers import Node, sync
@@ -112,6 +112,80 @@ def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> N
 def test_the_live_requests_of_a_node_are_half_of_what_a_peer_allows() -> None:
     """MAX_LIVE_CHANNELS: two requests for each, so the other half is left for what ends, and for what is forwarded."""
     assert 2 * limits.MAX_LIVE_CHANNELS <= limits.MAX_REQUESTS_ALIVE // 2
+
+
+# --- names without channels -----------------------------------------------------------------------
+
+
+class Inventor(Keeper):
+    """Peer that names other channels each time that it is asked."""
+
+    names_at_once = 40
+
+    def answer(self, message: Message) -> None:
+        if isinstance(message, ListRequest) and not message.limit:
+            count = len(self.asked(ListRequest))
+            self.say(ListResponse(message.request_id, tuple(f"{count} {n}" for n in range(self.names_at_once))))
+        else:
+            super().answer(message)
+
+
+def test_a_peer_that_invents_channels_is_asked_for_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_UNSEEN_CHANNELS. The store's own channels are asked for first, and also when they are new. No mark is kept."""
+    monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 100)
+    old, new = ANN.text("own", "old"), ANN.text("new", "x")
+
+    @on_loop
+    async def scenario() -> None:
+        async with (
+            raw_listener(Inventor, posts=[BOB.text("own", "theirs")]) as (address, peers),
+            network(memory("a", posts=[old])) as net,
+        ):
+            [node] = net.nodes
+            await node.connect(address)
+            await until(lambda: peers and len(peers[0].asked(ListRequest)) > 12)
+            node.store.ingest(raws(new))
+            await until(lambda: "new" in followed(peers[0]))
+            assert followed(peers[0])[0] == "own"
+            assert len(followed(peers[0])) == 102
+            marks = node._core.context.marks
+            await until(lambda: marks.get(str(address), "own"))
+            assert not any(marks.get(str(address), name) for name in followed(peers[0]) if name != "own")
+
+    scenario()
+
+
+def followed(peer: Keeper) -> list[str]:
+    """Return the channels whose state a peer was asked for, each once."""
+    return list(dict.fromkeys(request.channel for request in peer.asked(StateRequest)))
+
+
+def test_a_list_that_goes_on_without_end_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_UNSEEN_CHANNELS: each further part has new names."""
+    monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 100)
+    monkeypatch.setattr(sync, "SURELY_ALL_NAMES", 40)
+
+    @on_loop
+    async def scenario() -> None:
+        async with network(memory("a")) as net, raw_listener(Inventor) as (address, peers):
+            assert (await sync_of(net.nodes[0], address)).channels == 100
+            assert len([request for request in peers[0].asked(ListRequest) if not request.limit]) == 3
+
+    scenario()
+
+
+def test_channels_that_have_posts_make_room_for_further_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_UNSEEN_CHANNELS is no limit of the channels of a cabal."""
+    monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 10)
+    posts = joins(45)
+
+    @on_loop
+    async def scenario() -> None:
+        async with network(memory("a", posts=posts), memory("b")) as net:
+            await net.link(*reversed(net.nodes))
+            await every(posts, lambda post: net.nodes[1].store.post(post.hash))
+
+    scenario()
 
 
 # --- live requests that a peer ends ---------------------------------------------------------------
