@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from cablestore import limits
+from cablestore.errors import CableStoreError
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import LIES, Outcome, Verdict
 from cablestore.peers.connection import Connection, PauseReason
@@ -132,6 +133,8 @@ class Fetch:
         self._changed = asyncio.Event()
         self._failed = 0
         self._has_overflowed = False
+        self._error: CableStoreError | None = None
+        """Why hashes that were offered live could not be looked up."""
 
     def take_failed(self) -> int:
         """Return how many of the offered posts did not come or were not stored since the last call."""
@@ -139,7 +142,10 @@ class Fetch:
         return failed
 
     def take_overflow(self) -> bool:
-        """Tell whether there was no room for a post that was offered live since the last call."""
+        """Tell whether a post that was offered live was passed over since the last call.
+
+        There was no room for it, or the store could not be read.
+        """
         has_overflowed, self._has_overflowed = self._has_overflowed, False
         return has_overflowed
 
@@ -161,6 +167,10 @@ class Fetch:
                 self._offered -= len(self._offers.popleft())
                 if self._offered <= limits.MAX_WANTED_PER_PEER // 2:
                     self._connection.resume(PauseReason.OFFERS)
+        except CableStoreError as error:
+            self._error = error
+            self._failed += self._offered
+            self._has_overflowed = True
         finally:
             self._offers.clear()
             self._offered = 0
@@ -279,12 +289,18 @@ class Fetch:
         await self._changed.wait()
 
     async def drained(self) -> None:
-        """Wait until all that was offered has come and is stored, or will not come."""
+        """Wait until all that was offered has come and is stored, or will not come.
+
+        Raises CableStoreError if the store could not be read to look up what was offered.
+        """
         waiting = self._all.wanted.waiting
         while not self._is_lost and (
             self._requests or self._storing or self._offered or self._elsewhere or waiting(self._connection)
         ):
             await self._change()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     async def landed(self, hashes: Sequence[bytes]) -> None:
         """Wait until those of these posts that are on their way are stored, or will not come."""

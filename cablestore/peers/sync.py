@@ -10,14 +10,14 @@ those that reconcile are told that there is one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
 from cablestore import limits
-from cablestore.errors import NodeError, StoreClosedError
+from cablestore.errors import CableStoreError, NodeError, StoreClosedError
 from cablestore.index.reader import Reader
 from cablestore.peers.address import Address
 from cablestore.peers.connection import Connection
@@ -91,7 +91,8 @@ class Sync:
 
     async def look_at_channels(self) -> None:
         """Read which channels the store has, so that they do not count as new."""
-        self._channels.update(await self._context.reads.call(_own_channels))
+        with suppress(CableStoreError):  # each sync reads them too, and tells the error
+            self._channels.update(await self._context.reads.call(_own_channels))
 
     def heard(self, news: Iterable[News]) -> None:
         """Notice a channel that is new to the store: ask all peers for it, and announce it to those that reconcile."""
@@ -140,7 +141,7 @@ class Sync:
         connect: Callable[[Address], Awaitable[Connection]],
         progress: Callable[[int], None] | None,
     ) -> SyncReport:
-        """Fetch what a peer has, once."""
+        """Fetch what a peer has, once. Raises NodeError, and errors of the store that cannot be read."""
         began_s = self._context.loop.time()
         connection = await connect(address)
         connection.greet()  # the peer gives everything to a store that it recognises
@@ -152,6 +153,8 @@ class Sync:
                 why = await asyncio.shield(connection.closed)
                 raise NodeError(f"{address} ended the connection: {why}. What came is stored")
             await peer.task
+            if peer.error is not None:
+                raise peer.error
             if not peer.has_answered:
                 waited_s = self._context.settings.answer_timeout_s
                 raise NodeError(f"{address} answered nothing within {waited_s:g} s: it hangs, or is no peer. Try again")
@@ -171,6 +174,16 @@ class Sync:
 
 def _own_channels(reader: Reader) -> list[str]:
     return list(answers.channel_list(reader))
+
+
+@asynccontextmanager
+async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """Give a group of tasks that raises the first error itself, not in a group: who catches errors knows their types."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 class PeerSync:
@@ -199,6 +212,8 @@ class PeerSync:
         self._times_again = 0
         self.has_answered = False
         """Whether the peer answered any request."""
+        self.error: CableStoreError | None = None
+        """Why the store could not be read, the last time that it happened."""
         self.task: Final[asyncio.Task[None]] = context.run(self._run())
 
     # --- what is asked -------------------------------------------------------------------------
@@ -206,33 +221,53 @@ class PeerSync:
     async def _run(self) -> None:
         """Sync all channels. If the sync is live, stay for what is new."""
         with suppress(StoreClosedError):
-            await self._follow(asks=True)
-            await self._settle()
+            await self._try(self._sync_all())
             if self._is_live:
                 await self._together([self._by_rounds(), self._when_told()])
+
+    async def _try(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work of one round. What fails because the store cannot be read is asked for in the next round."""
+        try:
+            await work
+        except StoreClosedError:
+            raise
+        except CableStoreError as error:
+            self._take_error(error)
+
+    def _take_error(self, error: CableStoreError) -> None:
+        self.error = error
+        if self._is_live:
+            self._context.log.error("cannot sync", extra={"peer": self._connection.name, "reason": str(error)})
+
+    async def _sync_all(self) -> None:
+        await self._follow(asks=True)
+        await self._settle()
 
     async def _by_rounds(self) -> None:
         """Ask for new channels again and again."""
         for number in count(1):
             await asyncio.sleep(self._context.settings.list_every_s)
-            is_long_round = number % _ROUNDS == 0
-            again = self._followed if self._fetch.take_overflow() else self._quiet if is_long_round else set[str]()
-            await self._by_turns(self._poll, sorted(again))
-            if is_long_round and self._moderating is not None and self._moderating.done.done():
-                self._moderating = None  # the peer ended it; it is asked for again
-            if is_long_round or not self._connection.is_met:  # a peer that reconciles announces new channels itself
-                await self._follow(asks=True)
-            await self._settle()
+            await self._try(self._round(is_long=number % _ROUNDS == 0))
+
+    async def _round(self, *, is_long: bool) -> None:
+        again = self._followed if self._fetch.take_overflow() else self._quiet if is_long else set[str]()
+        await self._by_turns(self._poll, sorted(again))
+        if is_long and self._moderating is not None and self._moderating.done.done():
+            self._moderating = None  # the peer ended it; it is asked for again
+        if is_long or not self._connection.is_met:  # a peer that reconciles announces new channels itself
+            await self._follow(asks=True)
+        await self._settle()
 
     async def _when_told(self) -> None:
         """Follow new channels as soon as they are announced."""
-        async with asyncio.TaskGroup() as group:
+        async with _tasks() as group:
             while True:
                 await self._word.wait()
                 self._word.clear()
                 asks, self._asks = self._asks, False
                 again, self._again = self._again, False
-                group.create_task(self._ask_again(asks=asks) if again else self._follow(asks=asks))
+                work = self._ask_again(asks=asks) if again else self._follow(asks=asks)
+                group.create_task(self._try(work))
                 if asks:
                     await asyncio.sleep(limits.CHANNELS_ASKED_EVERY_S)
 
@@ -291,24 +326,36 @@ class PeerSync:
                 self._put_marks()
 
     async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with _tasks() as group:
             for work in works:
                 group.create_task(work)
 
     async def _by_turns(self, work: Callable[[str], Coroutine[Any, Any, None]], channels: Iterable[str]) -> None:
         """Do the work for each channel that is still followed when its turn comes.
 
-        A peer allows a number of requests at a time, and a task for each channel would take memory.
+        A peer allows a number of requests at a time, and a task for each channel would take memory. A channel for which
+        the store cannot be read is followed no more, so that it is new in the next round; the others go on. Then the
+        first error is raised.
         """
         left = iter(channels)
+        errors: list[CableStoreError] = []
 
         async def take_turns() -> None:
             for channel in left:
                 async with self._turns:
-                    if channel in self._followed:  # it may have been dropped by now
+                    if channel not in self._followed:  # it was dropped by now
+                        continue
+                    try:
                         await work(channel)
+                    except StoreClosedError:
+                        raise
+                    except CableStoreError as error:
+                        self.unfollow([channel])
+                        errors.append(error)
 
         await self._together(take_turns() for _ in range(_CHANNELS_AT_ONCE))
+        if errors:
+            raise errors[0]
 
     async def _new_channels(self, *, asks: bool) -> list[str]:
         """Return the channels to follow that are not followed yet: the store's, and if `asks` the peer's.

@@ -268,6 +268,25 @@ def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Call
     )
 
 
+def test_a_damaged_store_is_told_by_sync(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    """In one line, with the status of damage."""
+    posts = [ANN.text("default", f"{n}" + "x" * 3_000) for n in range(100)]
+    for name in "ab":
+        with CableStore.open(tmp_path / name) as store:
+            store.ingest(raws(*posts), verify=False)
+            store.compact()
+    for table in (tmp_path / "b" / "generation-000001").glob("*.ldb"):
+        with table.open("r+b") as file:  # in the range of the posts, so that the store can be opened
+            at = table.read_bytes().find(b"x" * 1_000)
+            file.seek(max(at, 0))
+            file.write(b"\0" * 64 if at >= 0 else b"")
+    one = serving(tmp_path / "a", "--listen", HERE, "--no-follow")
+    failed = cablestore("sync", one.address, store=tmp_path / "b")
+    assert failed.returncode == 3
+    assert failed.stderr.startswith("cablestore: the database is damaged")
+    assert len(failed.stderr.splitlines()) == 1
+
+
 def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """These processes may write no file of more than 600 kB, as on a full disk."""
 

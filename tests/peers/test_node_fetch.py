@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from by_hand import ByHand, deliver, listening, offered, on_loop, post_request, texts
-from peering import until
+from peering import logged, until
+from people import ANN, raws
 
-from cablestore import CableStore, limits
-from cablestore.errors import StorageError
-from cablestore.peers import Node
+from cablestore import CableStore, Post, limits
+from cablestore.errors import CorruptStoreError, StorageError
+from cablestore.index.reader import Reader
+from cablestore.peers import Node, fetch
 from cablestore.peers.paging import Paging
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.protocol.crypto import post_hash
@@ -103,6 +105,67 @@ def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> 
             assert report.posts + report.unstored <= 2_000
             assert report.unstored > 0
             assert not node._core.context.marks._peers
+
+    scenario()
+
+
+# --- a store that cannot be read -------------------------------------------------------------------
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, of: Callable[[Sequence[bytes]], bool]) -> list[bool]:
+    """Have looking up hashes fail as in a damaged store, while the returned list is not empty."""
+    worth_requesting = fetch._worth_requesting
+    is_broken = [True]
+
+    def failing(reader: Reader, hashes: Sequence[bytes]) -> list[bytes]:
+        if is_broken and of(hashes):
+            raise CorruptStoreError("the database is damaged")
+        return worth_requesting(reader, hashes)
+
+    monkeypatch.setattr(fetch, "_worth_requesting", failing)
+    return is_broken
+
+
+STATE, TEXT, OTHER = ANN.join("default"), ANN.text("default", "a"), ANN.text("other", "b")
+
+
+@pytest.mark.parametrize("post", [STATE, TEXT], ids=["state", "history"])
+def test_a_sync_tells_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
+    """It raises the error itself, logs no bug, and leaves no mark of a pass that failed. Other channels come."""
+
+    @on_loop
+    async def scenario() -> None:
+        async with listening([STATE, TEXT, OTHER]) as (_, address), listening(channels=None) as (node, _here):
+            unreadable(monkeypatch, lambda hashes: post.hash in hashes)
+            with logged() as log, pytest.raises(CorruptStoreError, match="damaged"):
+                await node.sync_once(address)
+            assert not log.errors()
+            assert node._core.context.marks.get(str(address), "default") is None
+            await until(lambda: node.store.post(OTHER.hash))
+
+    scenario()
+
+
+@pytest.mark.parametrize("post", [STATE, TEXT], ids=["state", "history"])
+def test_a_live_sync_goes_on_when_the_store_can_be_read_again(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
+    """Each round logs the error until then. Other channels are synced meanwhile, and what is new of them."""
+    news = ANN.text("other", "c")
+
+    @on_loop
+    async def scenario() -> None:
+        async with (
+            listening([STATE, TEXT, OTHER]) as (giving, address),
+            listening(channels=None, list_every_s=0.05) as (node, _),
+        ):
+            is_broken = unreadable(monkeypatch, lambda hashes: post.hash in hashes)
+            with logged() as log:
+                await node.connect(address)
+                await until(lambda: len(log.errors()) > 2)
+                assert all("cannot sync" in error and "the database is damaged" in error for error in log.errors())
+                giving.store.ingest(raws(news))
+                await until(lambda: all(node.store.post(other.hash) for other in (OTHER, news)))
+                is_broken.clear()
+                await until(lambda: node.store.post(post.hash))
 
     scenario()
 
