@@ -461,6 +461,8 @@ class PeerSync:
         now_ms = system_clock_ms()
         window_ms, times_again = self._window_start_ms(), self._times_again
         mark = self._context.marks.get(self._peer_name(), channel)
+        if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:
+            mark = None  # the clock was wrong: no pass would reach back to what is written until then
         is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
         start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
         count = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)

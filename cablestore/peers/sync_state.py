@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from cablestore import limits
 from cablestore.files import whole_file
@@ -109,12 +109,18 @@ def _written(mark: SyncMark) -> dict[str, int]:
 
 def _read(path: Path) -> dict[str, dict[str, SyncMark]]:
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             return {}
         return {
-            peer: {name: SyncMark(**mark) for name, mark in channels.items()}
-            for peer, channels in found["peers"].items()
+            peer: {name: _mark_of(mark) for name, mark in channels.items()} for peer, channels in found["peers"].items()
         }
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
+
+
+def _mark_of(written: dict[str, object]) -> SyncMark:
+    """Return a mark that was read. Raises TypeError if it is none."""
+    if not all(type(value) is int for value in written.values()):
+        raise TypeError("a mark has integers only")
+    return SyncMark(**cast(dict[str, int], written))

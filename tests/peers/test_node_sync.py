@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +46,7 @@ from cablestore.errors import NodeError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
-from cablestore.peers.sync_state import SyncMark
+from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.protocol.body import INFO, TOPIC
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
 from cablestore.store.store import system_clock_ms
@@ -184,6 +187,58 @@ def test_second_sync_asks_little() -> None:
         size = first.received_size_bytes + first.sent_size_bytes
         assert second.received_size_bytes + second.sent_size_bytes < size / 100
         source.ingest(raws(ANN.text("default", "new", at=system_clock_ms())))
+        assert run(paired(folder, source, sync_of)).posts == 1
+        source.close()
+
+
+def marks_of(**mark: object) -> str:
+    """Return marks of one channel of one peer as they are written."""
+    return json.dumps({"format": 1, "peers": {"peer": {"default": mark}}})
+
+
+DAMAGED_MARKS = [
+    marks_of(from_ms="0", until_ms=1, full_at_ms=1),
+    marks_of(from_ms=0, until_ms=None, full_at_ms=1),
+    marks_of(from_ms=0, until_ms=1, full_at_ms=1.5),
+    marks_of(from_ms=0, until_ms=1, full_at_ms=True),
+    marks_of(from_ms=0, until_ms=1, full_at_ms=1, stretch_ms=[]),
+    marks_of(from_ms=0, until_ms=1),
+    '{"format": 1, "peers": ' + '{"a": ' * 100_000,
+    "[" * 100_000,
+    '{"format": 1, "peers": {"peer": {"\udcff": {}}}}',
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGED_MARKS, ids=range(len(DAMAGED_MARKS)))
+def test_a_damaged_file_of_marks_counts_as_none(tmp_path: Path, damage: str) -> None:
+    """Whatever is wrong with it: types, missing values, depth, bytes that are no UTF-8."""
+    path = tmp_path / "peers.json"
+    path.write_text(marks_of(from_ms=0, until_ms=2, full_at_ms=1), encoding="utf-8")
+    assert SyncState(tmp_path).get("peer", "default") == SyncMark(0, 2, 1)
+    path.write_bytes(damage.encode(errors="surrogateescape"))
+    assert SyncState(tmp_path).get("peer", "default") is None
+
+
+def test_marks_are_read_as_they_were_written_in_any_locale(tmp_path: Path) -> None:
+    marks = SyncState(tmp_path)
+    marks.put("peer", "café", SyncMark(0, 2, 1))
+    marks.save()
+    program = (
+        "import sys; from pathlib import Path; from cablestore.peers.sync_state import SyncState;"
+        "sys.exit(SyncState(Path(sys.argv[1])).get('peer', 'caf' + chr(233)) is None)"
+    )
+    latin = os.environ | {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    subprocess.run([sys.executable, "-c", program, tmp_path], env=latin, check=True)
+
+
+@pytest.mark.parametrize("ahead", [["full_at_ms"], ["until_ms", "full_at_ms"], ["until_ms"]], ids="+".join)
+def test_a_mark_of_the_future_counts_as_none(ahead: list[str]) -> None:
+    """The clock was wrong when it was made. No later pass would reach back to what was written until then."""
+    with scratch_folder() as folder:
+        source = memory("a", clock=system_clock_ms, posts=spread(300))
+        run(paired(folder, source, sync_of))
+        source.ingest(raws(BOB.text("default", "later", at=START_MS - 1)))
+        change_marks(folder, **dict.fromkeys(ahead, system_clock_ms() + 10**10))
         assert run(paired(folder, source, sync_of)).posts == 1
         source.close()
 
