@@ -199,21 +199,26 @@ def _target(path: Path) -> Iterator[Path]:
             _refuse_full(path)
             _clear(path)
             work.mkdir()
-            yield work
+            try:
+                yield work
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
         finally:
-            if not (path / HEADER_FILE).exists():
-                _clear(path)
-            shutil.rmtree(work, ignore_errors=True)
             os.close(descriptor)
 
 
 def _clear(path: Path) -> None:
-    """Remove what an interrupted restore left, RESTORING last."""
+    """Remove what an interrupted restore left, RESTORING last. What else came meanwhile stays."""
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name == RESTORING):
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry.name != LOCK_FILE:
-            entry.unlink()
+        if _MADE.fullmatch(entry.name) and entry.name != LOCK_FILE:
+            _remove(entry)
+
+
+def _remove(entry: Path) -> None:
+    if entry.is_dir():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink(missing_ok=True)
 
 
 def _refuse_full(path: Path) -> None:
@@ -228,11 +233,25 @@ def _refuse_full(path: Path) -> None:
 
 
 def _move_out(work: Path, target: Path) -> None:
-    """Move a store out of RESTORING, its header last."""
-    with storage_errors(f"the restored store cannot be moved to {target}"):
-        for entry in sorted(work.iterdir()):
-            if entry.name not in {HEADER_FILE, LOCK_FILE}:
-                entry.replace(target / entry.name)
-        sync_folder(target)
-        (work / HEADER_FILE).replace(target / HEADER_FILE)
-        sync_folder(target)
+    """Move a store out of RESTORING, its header last. After an error, what was moved is removed."""
+    names = {entry.name for entry in work.iterdir()} - {LOCK_FILE}
+    taken = sorted(name for name in names if os.path.lexists(target / name))
+    if taken:
+        raise BackupError(
+            f"{target} got {', '.join(taken[:3])} during the restore, which overwrites nothing. Choose a new or empty "
+            "folder"
+        )
+    moved: list[Path] = []
+    try:
+        with storage_errors(f"the restored store cannot be moved to {target}"):
+            for name in sorted(names - {HEADER_FILE}):
+                moved.append(target / name)
+                (work / name).replace(target / name)
+            sync_folder(target)
+            (work / HEADER_FILE).replace(target / HEADER_FILE)
+            sync_folder(target)
+    except BaseException:
+        if not (target / HEADER_FILE).exists():
+            for entry in moved:
+                _remove(entry)
+        raise
