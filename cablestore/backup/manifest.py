@@ -75,7 +75,7 @@ class BackupManifest:
     through: int
     """The number of the last entry of the arrival log that the backup covers."""
     last_entry: str
-    """That entry in hex, by which the next backup sees whether the store's log is still the same."""
+    """The last entry of a post up to there in hex, by which the next backup sees whether the log is still the same."""
     since_full: int
     """How many backups were made since the last one that wrote all posts."""
     full_size_bytes: int

@@ -7,7 +7,7 @@ pieces that changed are written. From time to time all posts are written again, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -134,8 +134,7 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
     posts = None if base is None else _posts_since(reader, base, place, writer, progress)
     if posts is None:
         base, posts = None, _all_posts(reader, writer, progress)
-    arrivals = () if base is None else base.of("arrivals")
-    new = _log_rows(reader, 0 if base is None else base.through)
+    arrivals = _log_pieces(reader, () if base is None else base.of("arrivals"), writer)
     with causal_log_rows(source.path) as log_rows:
         logs = writer.add("causal-logs", log_rows, limits.BACKUP_ROWS_SIZE_BYTES)
     through = arrival_log.next_sequence(reader) - 1
@@ -144,12 +143,12 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
         store_id=source.header.store_id,
         generation=source.header.generation,
         through=through,
-        last_entry=_entry(reader, through),
+        last_entry=_last_entry(reader, through),
         since_full=0 if base is None else base.since_full + 1,
         full_size_bytes=sum(p.size_bytes for p in posts) if base is None else base.full_size_bytes,
         sealed=sum(1 for _ in reader.prefix(PRIVATE_PREFIX)),
         key=_put_key(source, place, None if last is None else last.key),
-        pieces=(*posts, *arrivals, *writer.add("arrivals", new, limits.BACKUP_POSTS_SIZE_BYTES), *rows, *logs),
+        pieces=(*posts, *arrivals, *rows, *logs),
     )
     place.write(MANIFEST, manifest.encode())
     return _finished(place, manifest, writer, is_full=base is None)
@@ -207,7 +206,7 @@ def _posts_since(
         return None
     touched: set[bytes] = set()
     gone: set[bytes] = set()
-    for entry in arrival_log.entries(reader, last.through):
+    for entry in arrival_log.post_entries(reader, last.through):
         touched.add(entry.hash)
         if entry.kind in _GONE:
             gone.add(entry.hash)
@@ -225,14 +224,28 @@ def _continues(reader: Reader, last: BackupManifest) -> bool:
         0 <= new <= limits.MAX_BACKUP_ARRIVALS
         and last.since_full < limits.MAX_BACKUPS_SINCE_FULL
         and last.size_bytes("posts") <= 2 * last.full_size_bytes + limits.BACKUP_POSTS_SIZE_BYTES
-        and _entry(reader, last.through) == last.last_entry
+        and last.last_entry in {_last_entry(reader, last.through), _local_entry(reader, last.through)}
     )
 
 
-def _entry(reader: Reader, sequence: int) -> str:
-    """Return an entry of the arrival log in hex, "" if there is none."""
-    found = next(arrival_log.entries(reader, sequence - 1), None) if sequence > 0 else None
-    return "" if found is None or found.sequence != sequence else f"{found.kind:02x}{found.hash.hex()}"
+def _last_entry(reader: Reader, through: int) -> str:
+    """Return the last entry of a post up to a number: kind and hash in hex, then its number if it is another.
+
+    "" if there is none. The log loses entries of local changes when the same row changes again, so none is compared.
+    """
+    found = arrival_log.last_post_entry(reader, through)
+    if found is None:
+        return ""
+    text = f"{found.kind:02x}{found.hash.hex()}"
+    return text if found.sequence == through else f"{text}{found.sequence:016x}"
+
+
+def _local_entry(reader: Reader, through: int) -> str | None:
+    """Return the entry of this number if it is of a local change: backups of 0.12.0 and 0.12.1 name it."""
+    found = next(arrival_log.entries(reader, through - 1), None)
+    if found is None or found.sequence != through or found.kind is not EventKind.LOCAL:
+        return None
+    return f"{found.kind:02x}{found.hash.hex()}"
 
 
 def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceWriter) -> list[Piece]:
@@ -268,10 +281,15 @@ def _other_rows(reader: Reader) -> Iterator[Row]:
         yield from reader.prefix(prefix)
 
 
-def _log_rows(reader: Reader, after: int) -> Iterator[Row]:
-    """Yield the rows of the arrival log with entries after this number. A row of earlier ones comes only as a whole."""
-    start = arrival_log.LOG_PREFIX + b"%016d" % (after + 1)
-    yield from reader.scan(start, after_prefix(arrival_log.LOG_PREFIX))
+def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> list[Piece]:
+    """Return the pieces of the arrival log. It is cut where the last ones end, so those without a change stay."""
+    pieces = list[Piece]()
+    start = arrival_log.LOG_PREFIX
+    for end in sorted(bytes.fromhex(piece.last) + b"\0" for piece in last):
+        pieces += writer.add("arrivals", reader.scan(start, end), limits.BACKUP_POSTS_SIZE_BYTES)
+        start = end
+    rest = reader.scan(start, after_prefix(arrival_log.LOG_PREFIX))
+    return pieces + writer.add("arrivals", rest, limits.BACKUP_POSTS_SIZE_BYTES)
 
 
 def _put_key(source: _Source, place: ObjectFolder, known: str | None) -> str | None:

@@ -75,6 +75,15 @@ def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
     return (entry for entry in entries(reader, after) if entry.kind is not EventKind.LOCAL)
 
 
+def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
+    """Return the last entry of a post with a number up to this one, None if there is none."""
+    for row in reader.scan(LOG_PREFIX, _key(upto + 1), reverse=True):
+        for entry in reversed(entries_of(row)):
+            if entry.sequence <= upto and entry.kind is not EventKind.LOCAL:
+                return entry
+    return None
+
+
 def entries_of(row: Row) -> list[Arrival]:
     """Return the entries of one row. Raises CorruptStoreError."""
     first, value = span_of(row)[0], row[1]

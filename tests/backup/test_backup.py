@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from cablestore.errors import (
     StoreLockedError,
 )
 from cablestore.files import folder_of
+from cablestore.index import arrival_log
 from cablestore.index.folder import RESTORING, peek
 from cablestore.index.reader import PRIVATE_PREFIX
 from cablestore.sds import causal_log
@@ -71,6 +73,14 @@ def change(store: CableStore, rng: random.Random, pending: list[bytes], scratch:
             store.import_exports([out])
 
 
+def change_local_rows(store: CableStore, rng: random.Random) -> None:
+    """Change none, one or two rows, often those of before."""
+    if rng.random() < 0.5:
+        store.local.set_draft(f"{rng.randrange(3)}", f"{rng.random()}")
+    if rng.random() < 0.5:
+        store.mark_read("default")
+
+
 def go_through_a_history(seed: int, dialect: Dialect, folder: Path) -> int:
     rng = random.Random(seed)
     path, out = folder / "store", folder / "backup"
@@ -80,6 +90,7 @@ def go_through_a_history(seed: int, dialect: Dialect, folder: Path) -> int:
         with opened(path, dialect) as store:
             for _ in range(rng.randrange(1, 5)):
                 change(store, rng, pending, folder)
+                change_local_rows(store, rng)
                 if rng.random() < 0.3:
                     backup(store, out)
                     backups += 1
@@ -154,6 +165,71 @@ def test_a_second_backup_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.
         again, pieces = posts_written(store, out, full=True)
         assert again.is_full
         assert again.written == len(list(out.glob("*.seg")))
+
+
+def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None:
+    """A draft or a mark that changes again takes its earlier entry out of the arrival log."""
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.local.set_draft("default", "before any post")
+        backup(store, out)
+        store.local.set_draft("default", "still before")
+        assert not backup(store, out).is_full
+        store.ingest(raws(*(ANN.text("default", f"{number} {'x' * 80}") for number in range(200))))
+        store.text("default", "joins too")
+        whole = backup(store, out, full=True)
+        for number in range(3):
+            store.local.set_draft("default", f"{number}")
+            assert not backup(store, out).is_full
+            store.text("default", f"{number}")
+            store.mark_read("default")
+            store.mark_read("other")
+            report = backup(store, out)
+            assert (report.is_full, report.posts) == (False, whole.posts + 1 + number)
+            assert report.written_size_bytes < whole.written_size_bytes // 4
+        require_equal(store, out, tmp_path / "restored")
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_backup_of_0_12_1_is_continued(tmp_path: Path, is_local: bool) -> None:
+    """It names the last entry of the arrival log, whatever it is about."""
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.text("default", "x")
+        if is_local:
+            store.local.set_draft("default", "y")
+        backup(store, out)
+        last = read_backup(folder_of(out))
+        with store.snapshot() as state:
+            [entry] = arrival_log.entries(state.reader, last.through - 1)
+        old = replace(last, last_entry=f"{entry.kind:02x}{entry.hash.hex()}")
+        assert (old == last) is not is_local
+        (out / "backup.json").write_bytes(old.encode())
+        store.text("default", "z")
+        assert not backup(store, out).is_full
+        require_equal(store, out, tmp_path / "restored")
+
+
+@pytest.mark.parametrize("has_posts", [False, True])
+def test_a_backup_takes_the_arrival_log_of_a_store_that_was_put_back(tmp_path: Path, has_posts: bool) -> None:
+    """Its posts may be those of the backup while its local rows and their entries are others."""
+    path, out = tmp_path / "store", tmp_path / "backup"
+    with opened(path) as store:
+        store.text("default", "x")
+    shutil.copytree(path, tmp_path / "copy")
+    with opened(path) as store:
+        for number in range(5):
+            store.local.set_draft(f"{number}", "lost")
+        backup(store, out)
+    shutil.rmtree(path)
+    (tmp_path / "copy").rename(path)
+    with opened(path) as store:
+        if has_posts:
+            store.ingest(raws(*(BOB.text("default", f"{number}") for number in range(3))))
+        for number in range(7):
+            store.local.set_draft(f"{number}", "here")
+        assert backup(store, out).is_full is has_posts
+        require_equal(store, out, tmp_path / "restored")
 
 
 def test_all_posts_are_written_again_after_many_backups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
