@@ -17,11 +17,11 @@ from typing import Any, Self
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.packing import pack, unpack
-from cablestore.limits import MAX_CHANNEL_CODEPOINTS, MAX_DELETIONS_LISTED, MAX_TIMESTAMP_MS
-from cablestore.protocol.body import DELETE, LINKABLE_TYPES, TYPE_NAMES, Delete
+from cablestore.limits import MAX_CHANNEL_CODEPOINTS, MAX_DELETIONS_LISTED, MAX_POST_SIZE_BYTES, MAX_TIMESTAMP_MS
+from cablestore.protocol.body import DELETE, LEAST_CHANNEL_CODEPOINTS, LINKABLE_TYPES, TYPE_NAMES, Delete
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import escape, sort_time
-from cablestore.protocol.post import Post
+from cablestore.protocol.post import SIGNED_FROM, Post
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +190,20 @@ def _can_be(stone: Tombstone) -> bool:
                 bones.type in TYPE_NAMES
                 and bones.type != DELETE
                 and 0 <= bones.timestamp_ms <= MAX_TIMESTAMP_MS
-                and len(bones.channel or "") <= MAX_CHANNEL_CODEPOINTS
+                and _can_have(bones.type, bones.channel)
+                and SIGNED_FROM + len(bones.links) * HASH_SIZE_BYTES < MAX_POST_SIZE_BYTES
                 and _are_hashes(bones.links)
             )
         )
     )
+
+
+def _can_have(kind: int, channel: str | None) -> bool:
+    """Tell whether a post of this type can have this channel, None for none."""
+    least = LEAST_CHANNEL_CODEPOINTS.get(kind)
+    if least is None or channel is None:
+        return least is None and channel is None
+    return least <= len(channel) <= MAX_CHANNEL_CODEPOINTS
 
 
 def _are_hashes(values: Sequence[Any]) -> bool:

@@ -31,6 +31,8 @@ UNBLOCK: Final = 9
 
 LINKABLE_TYPES: Final = frozenset({TEXT, TOPIC, JOIN, LEAVE})
 """Types that link to a channel's heads and become heads themselves (wire.md 5.1.2.1)."""
+LEAST_CHANNEL_CODEPOINTS: Final = {TEXT: 1, TOPIC: 1, JOIN: 1, LEAVE: 1, ROLE: 0, MODERATION: 0}
+"""Size of the shortest channel name, by types that have a channel. An empty name is the whole cabal."""
 MODERATION_TYPES: Final = frozenset({ROLE, MODERATION, BLOCK, UNBLOCK})
 """Types with a body that begins with a reason and a privacy (moderation.md 5.1.1)."""
 

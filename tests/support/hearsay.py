@@ -10,14 +10,23 @@ from history import CHANNELS, TIMES_MS, histories
 from hypothesis import strategies as st
 
 from cablestore import Dialect, Post, Skeleton, Tombstone
-from cablestore.protocol.body import Delete
+from cablestore.protocol.body import LEAST_CHANNEL_CODEPOINTS, Delete
 
-skeletons = st.builds(
-    Skeleton,
-    type=st.sampled_from((0, 2, 3, 4, 5, 6)),
-    timestamp_ms=st.sampled_from(TIMES_MS),
-    channel=st.sampled_from(CHANNELS[:4]) | st.none(),
-    links=st.lists(st.integers(0, 3).map(lambda n: bytes([n]) * 32), max_size=2).map(tuple),
+
+def _channels_of(kind: int) -> st.SearchStrategy[str | None]:
+    """Draw a channel that a post of this type can have."""
+    least = LEAST_CHANNEL_CODEPOINTS.get(kind)
+    return st.none() if least is None else st.sampled_from([*CHANNELS[:4], *([] if least else [""])])
+
+
+skeletons = st.sampled_from((0, 2, 3, 4, 5, 6)).flatmap(
+    lambda kind: st.builds(
+        Skeleton,
+        type=st.just(kind),
+        timestamp_ms=st.sampled_from(TIMES_MS),
+        channel=_channels_of(kind),
+        links=st.lists(st.integers(0, 3).map(lambda n: bytes([n]) * 32), max_size=2).map(tuple),
+    )
 )
 
 

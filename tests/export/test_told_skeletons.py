@@ -1,0 +1,68 @@
+"""Skeletons of deleted posts in exports: those that a post can have are read, others are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from exporting import forge, in_memory
+from people import ANN, BOB, START_MS
+
+from cablestore import LEGACY, Body, Join, Leave, Moderation, Post, Role, Skeleton, Text, Tombstone, Topic, limits
+from cablestore.errors import CorruptExportError
+from cablestore.protocol.body import DELETE, MODERATION, ROLE, TEXT, TYPE_NAMES, Block, Info, Unblock
+
+LONGEST = "x" * limits.MAX_CHANNEL_CODEPOINTS
+BODIES: list[Body] = [
+    *(kind(channel) for kind in (Join, Leave) for channel in ("x", LONGEST)),
+    *(kind(channel, "") for kind in (Text, Topic) for channel in ("x", LONGEST)),
+    *(Role("", 0, channel, BOB.key, 2) for channel in ("", "x", LONGEST)),
+    *(Moderation("", 0, channel, (BOB.key,), 0) for channel in ("", "x", LONGEST)),
+    Info.of(name="ann"),
+    Block("", 0, (BOB.key,), 0, 0),
+    Unblock("", 0, (BOB.key,), 0),
+]
+
+
+def told(target: Post, skeleton: Skeleton) -> Tombstone:
+    return Tombstone(target.hash, target.author, START_MS, bytes(32), skeleton)
+
+
+def read(stone: Tombstone) -> Tombstone:
+    return Tombstone.read([stone.target, stone.author, stone.encode()])
+
+
+def links(number: int) -> tuple[bytes, ...]:
+    return tuple(each.to_bytes(32) for each in range(number))
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: f"{type(body).__name__} {getattr(body, 'channel', '')}")
+def test_the_skeleton_of_any_post_is_read(body: Body) -> None:
+    free = limits.MAX_POST_SIZE_BYTES - len(ANN.post(body).raw) - 2  # a larger number of links takes two bytes more
+    for number in (0, free // 32):
+        stone = told(post := ANN.post(body, links=links(number)), Skeleton.of(post))
+        assert read(stone) == stone
+
+
+def test_a_skeleton_has_no_more_links_than_the_largest_post(tmp_path: Path) -> None:
+    post = ANN.text("default", "x")
+    deletion = ANN.delete(post)
+    skeleton = Skeleton(TEXT, 7, "default", links(limits.MAX_POST_SIZE_BYTES // 32))
+    with pytest.raises(ValueError, match="this is not a tombstone"):
+        read(told(post, skeleton))
+    stone = Tombstone(post.hash, post.author, deletion.timestamp_ms, deletion.hash, skeleton)
+    forge(tmp_path / "forged", [deletion], [stone])
+    with in_memory(LEGACY) as store, pytest.raises(CorruptExportError, match="an item that is not a tombstone"):
+        store.import_exports([tmp_path / "forged"])
+
+
+def test_a_skeleton_has_a_channel_exactly_where_its_type_has_one() -> None:
+    read_ = {(body.type, getattr(body, "channel", None)) for body in BODIES}
+    assert {kind for kind, _ in read_} | {DELETE} == set(TYPE_NAMES)
+    refused = [(kind, channel) for kind in TYPE_NAMES for channel in (None, "", "x") if (kind, channel) not in read_]
+    assert len(refused) == 3 * len(TYPE_NAMES) - len([each for each in read_ if each[1] != LONGEST])
+    assert {(TEXT, None), (TEXT, ""), (ROLE, None), (MODERATION, None), (DELETE, None)} <= set(refused)
+    post = ANN.text("default", "x")
+    for kind, channel in [*refused, *((kind, LONGEST + "x") for kind in TYPE_NAMES)]:
+        with pytest.raises(ValueError, match="this is not a tombstone"):
+            read(told(post, Skeleton(kind, 7, channel, ())))
