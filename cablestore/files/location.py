@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Final, TypeAlias
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from cablestore.errors import LocationError
 from cablestore.files.folder import LocalFolder, ObjectFolder
-from cablestore.files.remote import RemoteFolder
+from cablestore.files.remote import RemoteFolder, uri_of
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SECRET: Final = re.compile(r"key|secret|token|password|passwd|credential|signature|^sig$|^sas", re.IGNORECASE)
@@ -55,13 +55,13 @@ def folder_of(location: Location) -> ObjectFolder:
         raise LocationError(f"{location} names no bucket, expected {parts.scheme}://BUCKET/FOLDER")
     if parts.scheme == "file":
         return _local(parts)
-    uri = urlunsplit(parts._replace(path=parts.path.rstrip("/")))
+    uri = uri_of(parts._replace(path=parts.path.rstrip("/")))
     return RemoteFolder(uri).opened()
 
 
 def _local(parts: SplitResult) -> LocalFolder:
     if parts.netloc not in {"", "localhost"} or not parts.path or parts.query:
-        raise LocationError(f"{urlunsplit(parts)} is not a folder of this machine: expected file:///FOLDER")
+        raise LocationError(f"{uri_of(parts)} is not a folder of this machine: expected file:///FOLDER")
     return LocalFolder(Path(unquote(parts.path)))
 
 

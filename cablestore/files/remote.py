@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeVar
-from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 from cablestore.errors import LocationError, MissingFileError, StorageError
 from cablestore.extras import naming_extras
@@ -50,6 +50,12 @@ _RENAMING: Final = frozenset({"hdfs", "viewfs"})
 """Schemes of file systems where a file has its name when it is begun, but where renaming is one step."""
 
 
+def uri_of(parts: SplitResult) -> str:
+    """Return the URI of these parts. `urlunsplit` drops the // of one without a host, and then it is a path."""
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{query}"
+
+
 class RemoteFolder(ObjectFolder):
     """A folder in an object store. Its connection is opened when it is first used, once in a process."""
 
@@ -75,7 +81,7 @@ class RemoteFolder(ObjectFolder):
     @property
     def uri(self) -> str:
         """Its URI, without options."""
-        return urlunsplit(urlsplit(self._uri)._replace(query=""))
+        return uri_of(urlsplit(self._uri)._replace(query=""))
 
     @property
     def full_uri(self) -> str:
@@ -93,7 +99,7 @@ class RemoteFolder(ObjectFolder):
     def child(self, name: str) -> RemoteFolder:
         """Return a folder in this one, which shares its connection."""
         parts = urlsplit(self._uri)
-        uri = urlunsplit(parts._replace(path=f"{parts.path}/{quote(name)}"))
+        uri = uri_of(parts._replace(path=f"{parts.path}/{quote(name)}"))
         connection = self._connection
         return RemoteFolder(uri, None if connection is None else (connection[0], f"{connection[1]}/{name}"))
 
@@ -243,7 +249,7 @@ def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...
         import pyarrow as pa  # noqa: PLC0415 - an extra
         from pyarrow.fs import FileSystem  # noqa: PLC0415 - an extra
     parts = urlsplit(uri)
-    shown = urlunsplit(parts._replace(query=""))
+    shown = uri_of(parts._replace(query=""))
     try:
         system, root = _retried(shown, lambda: FileSystem.from_uri(_quoted(uri)))
         return (_s3(uri, system) if parts.scheme == "s3" else system), str(root)
@@ -258,7 +264,7 @@ def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...
 def _quoted(uri: str) -> str:
     """Return a URI as pyarrow parses it, whatever characters its folders have."""
     parts = urlsplit(uri)
-    return urlunsplit(parts._replace(path=quote(parts.path, safe="/%")))
+    return uri_of(parts._replace(path=quote(parts.path, safe="/%")))
 
 
 def _s3(uri: str, found: Any) -> Any:

@@ -7,6 +7,7 @@ from s3 import S3Server
 
 from cablestore.errors import LocationError
 from cablestore.files import folder_of
+from cablestore.files.remote import RemoteFolder
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,17 @@ def test_what_is_no_folder_is_refused_in_one_line(s3: S3Server, uri: str, what: 
 
 def test_an_upper_case_scheme_is_the_same(s3: S3Server) -> None:
     assert folder_of("S3://bucket/folder") == folder_of("s3://bucket/folder/")
+
+
+@pytest.mark.parametrize("uri", ["mock:///community/export", "mock://host/export"])
+def test_a_uri_leads_to_the_same_folder_again(uri: str) -> None:
+    """A URI without a host keeps its //. Without them it would be a local path."""
+    folder = folder_of(f"{uri}/")
+    assert (folder.uri, folder.full_uri, folder.is_local) == (uri, uri, False)
+    assert folder_of(folder.full_uri) == folder
+    assert folder_of(folder.child("a b").full_uri).uri == f"{uri}/a%20b"
+
+
+def test_a_folder_below_a_uri_without_a_host_is_a_uri_too() -> None:
+    folder = RemoteFolder("hdfs:///export?user=ann")
+    assert (folder.uri, folder.child("a").full_uri) == ("hdfs:///export", "hdfs:///export/a?user=ann")
