@@ -31,7 +31,7 @@ from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes, decode_sizes, meta_row, require_views
 from cablestore.index.parallel import Origin, check_in_parts
-from cablestore.index.reader import PRIVATE_PREFIX, Reader
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader
 from cablestore.index.rebuild import add_summaries, write_head
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import TakeoverReport, take_over
@@ -81,8 +81,9 @@ def reindex(
     It gets the union of all posts in them that nobody deleted. Archives are canonical for their weeks and channels
     (RFC 61) and remove posts only if they are imported, not here. An existing store must be among those exported; its
     later posts are added. It must not be open when the new database replaces its own. `views` are those to rebuild;
-    empty means all. `work` is a folder that the workers share, by path or URI, by default beside `out`; it is removed
-    at the end unless `keep_work`. Spark's own files and its log are beside `out` if it is a URI.
+    empty means all. The posts themselves stay as they are if views are named, `data` among them or not. `work` is a
+    folder that the workers share, by path or URI, by default beside `out`; it is removed at the end unless `keep_work`.
+    Spark's own files and its log are beside `out` if it is a URI.
 
     The new database is read back completely: each row is compared with what the job derived and what was added since.
     With `check` all rows are also derived from its posts a second time, as by `CableStore.check_closed`: that finds a
@@ -226,7 +227,8 @@ class _NewGeneration:
 
         Returns what was written, and the sizes of all views.
         """
-        rebuilt = views | {REVERSE_NAME}
+        # A job of single views derives no posts, so they come from the live database even if their view is named.
+        rebuilt = (views | {REVERSE_NAME}) - {self.catalog.view_of(DATA_PREFIX)}
         segments = [read_rows(self.derived.folder, segment) for segment in self.derived.segments]
         own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
         left_out = tuple(each.prefix for each in self._outdated(live, views))

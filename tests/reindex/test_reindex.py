@@ -398,6 +398,16 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
     assert {CATALOG.view_of(key) for key in changed - {b"!meta"}} == {"messages", "sync"}
 
 
+def test_all_views_by_name_keep_the_posts(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS[:200])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "export")
+    before = digest_of(path)
+    run("reindex", tmp_path / "export", "--out", path, "--views", ",".join(CATALOG.versions))
+    assert digest_of(path) == before
+
+
 def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "store"
     assert "there is no store" in run("reindex", exports[0], "--out", path, "--views", "messages", expect=2).stderr
