@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,16 +26,17 @@ from cablestore.index.batches import batches
 from cablestore.index.census import Summary, summaries
 from cablestore.index.check import CheckReport
 from cablestore.index.database import Database, Row
-from cablestore.index.derive import key_of, measure
+from cablestore.index.derive import key_of, measure, side_by_side
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes, decode_sizes, meta_row, require_views
 from cablestore.index.parallel import Origin, check_in_parts
-from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader
 from cablestore.index.rebuild import add_summaries, write_head
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import TakeoverReport, take_over
-from cablestore.index.view import REVERSE_NAME, Catalog
+from cablestore.index.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
+from cablestore.protocol.keys import SEPARATOR
 from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops, claim_folder
@@ -96,7 +97,8 @@ def reindex(
     beside = out.with_name(f"{out.name}.reindex")
     scratch = out.with_name(f"{out.name}.loading")
     drops = drops or Drops()
-    views = catalog.with_dependencies(views)
+    if views:  # with the tombstones, which are compared with those of the store
+        views = catalog.with_dependencies(views | {catalog.view_of(TOMBSTONE_PREFIX)})
     after = covered(read_sources(exports, archives).manifests, out)
     _require_views(out, catalog)
     derived = derive_rows(
@@ -200,6 +202,7 @@ class _NewGeneration:
             if live is None:
                 raise ExportError(f"there is no store at {self.out} whose views could be rebuilt: run without --views")
             self._refuse_later_posts(live)
+            self._refuse_others(live)
             with closing(LevelDB(path, create=True)) as target, self._timed("load"):
                 written, sizes = self._mix(live, target, views)
             with self._recorded(LevelDB(path)) as target:
@@ -216,6 +219,27 @@ class _NewGeneration:
                 f"{later:,} entries were added to the store's log after the export. Export it again: "
                 "single views can be rebuilt only if the store has not changed"
             )
+
+    def _refuse_others(self, live: Reader) -> None:
+        """Raise ExportError if the exports give other posts or tombstones than the store has.
+
+        Their rows would be in the rebuilt views alone. What a store is told of deleted posts is not in its log.
+        """
+        posts = side_by_side(_hashes(live.prefix(DATA_PREFIX)), _hashes(self._derived_rows(REVERSE_PREFIX)))
+        stones = side_by_side(live.prefix(TOMBSTONE_PREFIX), self._derived_rows(TOMBSTONE_PREFIX))
+        others = sum(present != derived for _, present, derived in chain(posts, stones))
+        if others:
+            raise ExportError(
+                f"{others:,} posts and tombstones are in the exports or in the store at {self.out}, but not in both. "
+                "Single views need an export of all that the store has, and nothing else: export it again, or run "
+                "without --views"
+            )
+
+    def _derived_rows(self, prefix: bytes) -> Iterator[Row]:
+        """Yield the derived rows with a view's prefix: a segment begins at each."""
+        for segment in self.derived.segments:
+            if segment.first.startswith(prefix):
+                yield from chain.from_iterable(read_rows(self.derived.folder, segment))
 
     def _outdated(self, live: Reader, views: frozenset[str]) -> list[Summary]:
         """Return the summaries of the rebuilt views if local-only posts add to them: those in the segments lack that."""
@@ -320,6 +344,11 @@ class _NewGeneration:
 
 def _row_size_bytes(row: Row) -> int:
     return len(row[0]) + len(row[1])
+
+
+def _hashes(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the hash in each key, in place of a row."""
+    return ((key[key.rindex(SEPARATOR) + 1 :], b"") for key, _ in rows)
 
 
 @contextmanager

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from hearsay import Told, hearsay
 from history import AUTHORS, NOW_MS, histories
 from hypothesis import given
 from hypothesis import strategies as st
-from people import raws
+from people import ANN, BOB, raws
 from reindex_tasks import job_over, run_tasks, segments_of
+from reindexing import conversation, digest_of, export_of, store_at
 from stores import scratch_folder
 
 from cablestore import CableStore, Dialect, Post
+from cablestore.errors import ExportError
 from cablestore.files import Location
 from cablestore.index.view import Catalog
 from cablestore.reindex import reindex as reindexing
+from cablestore.reindex.job import Drops
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.reindex import ReindexReport, reindex
 from cablestore.reindex.stages import DerivedRows
 from cablestore.views import CATALOG
+
+POSTS = conversation(40)
 
 names = st.frozensets(st.sampled_from([view.name for view in CATALOG.views]), min_size=1)
 
@@ -58,3 +65,68 @@ def test_any_views_of_any_history_keep_all_rows(history: tuple[Dialect, list[Pos
         with opened(folder / "store", dialect) as store:
             assert dict(store.dump()) == before
             assert store.check().is_clean
+
+
+@given(hearsay(), names)
+def test_what_was_told_of_dead_posts_is_not_lost(case: Told, views: frozenset[str]) -> None:
+    """The last export is imported after the store was exported: its claims are no entries of the log."""
+    with scratch_folder() as folder:
+        told = case.write(folder)
+        with opened(folder / "store", case.dialect) as store:
+            store.ingest(raws(*case.offered), verify=False)
+            store.import_exports(told[:-1])
+            store.export(folder / "export")
+            exported = dict(store.dump())
+            store.import_exports(told[-1:])
+            before = dict(store.dump())
+        with nullcontext() if before == exported else suppress(ExportError):
+            rebuild_views([folder / "export"], folder / "store", views)
+        with opened(folder / "store", case.dialect) as store:
+            assert dict(store.dump()) == before
+            assert store.check().is_clean
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Make a store with an export beside it."""
+    store_at(tmp_path / "store", POSTS)
+    with CableStore.open(tmp_path / "store") as opened:
+        opened.export(tmp_path / "export")
+    return tmp_path / "store"
+
+
+def test_what_a_store_was_told_after_its_export_is_no_part_of_single_views(tmp_path: Path) -> None:
+    """The store is told what a deleted post was that it never had: that is no entry of its log."""
+    gone, path = ANN.text("default", "gone"), tmp_path / "store"
+    deletion = ANN.delete(gone)
+    store_at(path, [*POSTS, deletion])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "export")
+        store.import_exports([export_of([gone, deletion], tmp_path / "other")])
+    before = digest_of(path)
+    with pytest.raises(ExportError, match="export it again"):
+        rebuild_views([tmp_path / "export"], path, frozenset(["links", "deleted"]))
+    assert digest_of(path) == before
+
+
+@pytest.mark.parametrize("other", [[BOB.text("elsewhere", "other")], [ANN.delete(POSTS[3])]])
+def test_exports_with_other_posts_do_not_make_single_views(store: Path, tmp_path: Path, other: list[Post]) -> None:
+    before = digest_of(store)
+    merged = export_of(other, tmp_path / "other")
+    with pytest.raises(ExportError, match="not in both"):
+        rebuild_views([tmp_path / "export", merged], store, frozenset(["author"]))
+    assert digest_of(store) == before
+
+
+def test_an_export_of_some_of_the_posts_changes_nothing(store: Path, tmp_path: Path) -> None:
+    before = digest_of(store)
+    some = export_of(POSTS[:20], tmp_path / "some")
+    rebuild_views([tmp_path / "export", some], store, frozenset(["author"]))
+    assert digest_of(store) == before
+
+
+def test_posts_are_not_left_out_of_single_views(store: Path, tmp_path: Path) -> None:
+    before = digest_of(store)
+    with pytest.raises(ExportError, match="run without --views"):
+        rebuild_views([tmp_path / "export"], store, frozenset(["author"]), drops=Drops(frozenset([ANN.key])))
+    assert digest_of(store) == before
