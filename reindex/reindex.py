@@ -18,7 +18,7 @@ from heapq import merge
 from itertools import chain
 from pathlib import Path
 
-from cablestore.errors import ExportError, ReindexError, StoreLockedError
+from cablestore.errors import ExportError, OutdatedViewError, ReindexError, StoreLockedError
 from cablestore.export.manifest import Manifest, read_arrivals
 from cablestore.files import Location, folder_of
 from cablestore.index import arrival_log
@@ -29,7 +29,16 @@ from cablestore.index.database import Database, Row
 from cablestore.index.derive import key_of, measure, side_by_side
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes, decode_sizes, meta_row, require_views
+from cablestore.index.meta import (
+    META_KEY,
+    SIZES_KEY,
+    Sizes,
+    add_sizes,
+    decode_sizes,
+    meta_row,
+    outdated_views,
+    require_views,
+)
 from cablestore.index.parallel import Origin, check_in_parts
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader
 from cablestore.index.rebuild import add_summaries, write_head
@@ -91,7 +100,7 @@ def reindex(
     wrong derivation too.
 
     Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has
-    views which `catalog` lacks. After any error the store is unchanged.
+    views which `catalog` lacks, OutdatedViewError if `views` lacks some that must be rebuilt. After any error the store is unchanged.
     """
     out = out.absolute()
     beside = out.with_name(f"{out.name}.reindex")
@@ -100,7 +109,7 @@ def reindex(
     if views:  # with the tombstones, which are compared with those of the store
         views = catalog.with_dependencies(views | {catalog.view_of(TOMBSTONE_PREFIX)})
     after = covered(read_sources(exports, archives).manifests, out)
-    _require_views(out, catalog)
+    _require_views(out, catalog, views)
     derived = derive_rows(
         exports,
         work or beside,
@@ -145,11 +154,16 @@ def covered(manifests: Sequence[Manifest], out: Path) -> int:
     return max(found)
 
 
-def _require_views(out: Path, catalog: Catalog) -> None:
-    """Raise MissingViewError before the work begins. A store that is open now is checked at the end."""
+def _require_views(out: Path, catalog: Catalog, views: frozenset[str]) -> None:
+    """Raise MissingViewError or OutdatedViewError before the work begins. A store that is open is checked at the end."""
     if peek(out) is not None:
-        with suppress(StoreLockedError), locked_folder(out) as folder, _live(folder, catalog):
+        with suppress(StoreLockedError), locked_folder(out) as folder, _live(folder, catalog, views):
             pass
+
+
+def _rebuilt(catalog: Catalog, views: frozenset[str]) -> frozenset[str]:
+    """Return the views whose rows a job of single views derives. Posts are not among them, even if they are named."""
+    return (views | {REVERSE_NAME}) - {catalog.view_of(DATA_PREFIX)}
 
 
 @dataclass(slots=True)
@@ -197,7 +211,7 @@ class _NewGeneration:
         shutil.rmtree(path, ignore_errors=True)
         with (
             locked_folder(self.out, create=True, dialect=self.derived.dialect) as folder,
-            _live(folder, self.catalog) as live,
+            _live(folder, self.catalog, views) as live,
         ):
             if live is None:
                 raise ExportError(f"there is no store at {self.out} whose views could be rebuilt: run without --views")
@@ -251,8 +265,7 @@ class _NewGeneration:
 
         Returns what was written, and the sizes of all views.
         """
-        # A job of single views derives no posts, so they come from the live database even if their view is named.
-        rebuilt = (views | {REVERSE_NAME}) - {self.catalog.view_of(DATA_PREFIX)}
+        rebuilt = _rebuilt(self.catalog, views)
         segments = [read_rows(self.derived.folder, segment) for segment in self.derived.segments]
         own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
         left_out = tuple(each.prefix for each in self._outdated(live, views))
@@ -352,14 +365,22 @@ def _hashes(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 @contextmanager
-def _live(folder: Folder, catalog: Catalog) -> Iterator[Reader | None]:
+def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset()) -> Iterator[Reader | None]:
     """Open the live database of a closed store for reading; None if there is none yet.
 
-    Raises MissingViewError if it has views that the catalog lacks: the next generation would lack them.
+    Raises MissingViewError if it has views that the catalog lacks: the next generation would lack them. Raises
+    OutdatedViewError if only `views` are rebuilt and others are of another version than in the catalog.
     """
     if folder.is_new:
         yield None
         return
     with open_reader(folder, folder.header.generation) as (_, reader):
-        require_views(reader.get(META_KEY), catalog, str(folder.path))
+        meta = reader.get(META_KEY)
+        require_views(meta, catalog, str(folder.path))
+        outdated = outdated_views(meta, catalog).keys() - _rebuilt(catalog, views) if views and meta else ()
+        if outdated:
+            raise OutdatedViewError(
+                f"views of {folder.path} that are not rebuilt are of another version: {', '.join(sorted(outdated))}. "
+                "Name these too, or run without --views"
+            )
         yield reader

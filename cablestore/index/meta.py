@@ -62,7 +62,7 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
     Raises CorruptStoreError for a damaged row. Views that the catalog lacks are left to `require_views`.
     """
     match unpack(value):
-        case {"dialect": str(name), "views": dict(found)}:
+        case {"dialect": str(name), "views": dict()}:
             pass
         case _:
             raise CorruptStoreError(
@@ -71,15 +71,20 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
     if name != dialect.name:
         raise FormatError(f"{where} has the dialect {dialect.name}, but its database has {name}")
     outdated = [
-        f"{name} (found {found.get(name, 'none')}, expected {version})"
-        for name, version in catalog.versions.items()
-        if found.get(name) != version
+        f"{name} (found {'none' if found is None else found}, expected {catalog.versions[name]})"
+        for name, found in outdated_views(value, catalog).items()
     ]
     if outdated:
         raise OutdatedViewError(
             f"views of {where} were built by another version: {', '.join(outdated)}. Run `cablestore rebuild` to build "
             "them again from the posts; a program opens the store with upgrade=True"
         )
+
+
+def outdated_views(value: bytes, catalog: Catalog) -> dict[str, int | None]:
+    """Return the views that a database lacks or has in another version than the catalog, with the version found."""
+    found: dict[str, int] = unpack(value)["views"]
+    return {name: found.get(name) for name, version in catalog.versions.items() if found.get(name) != version}
 
 
 def missing_views(value: bytes | None, catalog: Catalog) -> dict[str, int]:

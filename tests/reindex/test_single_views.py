@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +19,7 @@ from reindexing import conversation, digest_of, export_of, store_at
 from stores import scratch_folder
 
 from cablestore import CableStore, Dialect, Post
-from cablestore.errors import ExportError
+from cablestore.errors import ExportError, OutdatedViewError
 from cablestore.files import Location
 from cablestore.index.view import Catalog
 from cablestore.reindex import reindex as reindexing
@@ -130,3 +131,14 @@ def test_posts_are_not_left_out_of_single_views(store: Path, tmp_path: Path) -> 
     with pytest.raises(ExportError, match="run without --views"):
         rebuild_views([tmp_path / "export"], store, frozenset(["author"]), drops=Drops(frozenset([ANN.key])))
     assert digest_of(store) == before
+
+
+def test_single_views_are_not_rebuilt_beside_outdated_ones(store: Path, tmp_path: Path) -> None:
+    """The new database would say that these are of the new version."""
+    newer = Catalog(tuple(replace(v, version=9) if v.name in ("messages", "links") else v for v in CATALOG.views))
+    with pytest.raises(OutdatedViewError, match="links"):
+        rebuild_views([tmp_path / "export"], store, frozenset(["messages"]), catalog=newer)
+    digest_of(store)
+    rebuild_views([tmp_path / "export"], store, frozenset(["messages", "links"]), catalog=newer)
+    with CableStore.open(store, catalog=newer) as opened:
+        assert opened.check().is_clean
