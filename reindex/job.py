@@ -35,7 +35,7 @@ def claim_folder(folder: ObjectFolder) -> ObjectFolder:
     Raises ReindexError if the folder holds anything else.
     """
     if not folder.exists(_MARK):
-        if not folder.is_empty() and not _is_claimed(folder):
+        if not folder.is_empty() and not is_begun(folder, _MARK):
             raise ReindexError(
                 f"{folder} is not a work folder of cablestore, and its content would be removed. Name a new folder"
             )
@@ -43,10 +43,10 @@ def claim_folder(folder: ObjectFolder) -> ObjectFolder:
     return folder
 
 
-def _is_claimed(folder: ObjectFolder) -> bool:
-    """Tell whether a process was killed while it wrote the mark, which then has a temporary name."""
+def is_begun(folder: ObjectFolder, mark: str) -> bool:
+    """Tell whether a process was killed while it wrote a folder's first file, which then has a temporary name."""
     with suppress(StorageError):  # it is a file
-        return bool(folder.names(f"{_MARK}.*.tmp"))
+        return bool(folder.names(f"{mark}.*.tmp"))
     return False
 
 

@@ -28,7 +28,7 @@ from cablestore.errors import ExportError, ReindexError
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.reindex.columns import BY_MONTH, SETTLED, schema_of
 from cablestore.reindex.inputs import ArchiveSource, posts_of
-from cablestore.reindex.job import Drops, claim_folder, shared
+from cablestore.reindex.job import Drops, claim_folder, is_begun, shared
 from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.settled import Tables, found_deletions, found_posts, settle
@@ -135,7 +135,10 @@ class _Written:
 
     @classmethod
     def begin(cls, folder: ObjectFolder, sources: JobSources, drops: Drops) -> _Written:
-        """Look at what an earlier run left. Raises ExportError if the folder holds anything else."""
+        """Look at what an earlier run left, and mark the folder before anything else is written to it.
+
+        Raises ExportError if the folder holds anything else.
+        """
         about = {
             "format": FORMAT,
             "dialect": sources.dialect.name,
@@ -146,16 +149,23 @@ class _Written:
                 "before_ms": drops.before_ms,
             },
         }
-        for name in (DESCRIPTION, UNFINISHED):
-            if folder.exists(name):
-                return cls(folder, about, _tables_in(folder, name, about))
-        if folder.names():
-            raise ExportError(f"{folder.uri} holds other files: name a new folder for the tables")
-        return cls(folder, about, {})
+        if folder.exists(DESCRIPTION):
+            return cls(folder, about, _tables_in(folder, DESCRIPTION, about))
+        written = cls(folder, about, {})
+        if folder.exists(UNFINISHED):
+            written.tables = _tables_in(folder, UNFINISHED, about)
+        elif not folder.is_empty() and not is_begun(folder, UNFINISHED):
+            raise ExportError(f"{folder.uri} holds other files or folders: name a new folder for the tables")
+        written.note()
+        return written
 
     def add(self, name: str, table: TableFiles) -> None:
         """Note that a table is complete."""
         self.tables[name] = table
+        self.note()
+
+    def note(self) -> None:
+        """Write down which tables are complete. The next run finds it, and takes the folder for one of tables."""
         self.folder.write(UNFINISHED, self._encoded())
 
     def finish(self) -> None:
@@ -174,13 +184,13 @@ def _fingerprint(sources: JobSources) -> str:
 
 
 def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[str, TableFiles]:
-    """Return the tables that are complete. Raises ExportError if they are of other sources."""
+    """Return the tables that are complete. Raises ExportError if there are any and they are of other sources."""
     try:
         fields = json.loads(folder.read(name))
         found = {table: TableFiles(dict(of["files"])) for table, of in fields.pop("tables").items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ExportError(f"{folder.uri}/{name} is damaged: remove {folder.uri}, or name a new folder") from None
-    if fields != about:
+    if fields != about and (found or fields.keys() != about.keys()):
         raise ExportError(f"{folder.uri} has tables of other sources or drops: remove it, or name a new folder")
     return found
 

@@ -165,6 +165,42 @@ def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeyp
         assert plain(of_duckdb(out, "messages")) == in_order(answers(store)["messages"])
 
 
+def test_a_run_that_finished_no_table_is_begun_again(
+    posts: list[Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
+
+    def break_off(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table_files, "_find", break_off)
+        with pytest.raises(KeyboardInterrupt):
+            write_tables([source], out, work=tmp_path / "work")
+    assert files_of(out, "posts")
+    before_all = write_tables([source], out, work=tmp_path / "work", drops=Drops(before_ms=AFTER_9999_MS + 1))
+    assert before_all.tables["messages"].rows == 0
+
+
+def test_a_run_that_was_killed_while_it_marked_its_folder_is_begun_again(posts: list[Post], tmp_path: Path) -> None:
+    source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
+    out.mkdir()
+    (out / "unfinished.json.1234.tmp").touch()
+    assert write_tables([source], out, work=tmp_path / "work").tables.keys() == SETTLED.keys()
+
+
+def test_a_folder_that_holds_only_folders_is_refused(posts: list[Post], tmp_path: Path) -> None:
+    """Their names may be those of tables: a blog has posts, a chat has users."""
+    source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "blog"
+    essay = out / "posts" / "essay.md"
+    essay.parent.mkdir(parents=True)
+    essay.write_text("mine")
+    with pytest.raises(ExportError, match="holds other files or folders"):
+        write_tables([source], out, work=tmp_path / "work")
+    assert essay.read_text() == "mine"
+    assert [path.name for path in out.iterdir()] == ["posts"]
+
+
 def test_a_damaged_segment_ends_it_in_a_line(posts: list[Post], tmp_path: Path) -> None:
     manifest = export(posts[:80], tmp_path / "export", LEGACY)
     segment = tmp_path / "export" / manifest.post_segments[-1].file
