@@ -36,12 +36,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from cablestore.errors import DecodeError, ExportError, StorageError
+from cablestore.errors import DecodeError, ExportError
 from cablestore.files import LocalFolder, Location, storage_errors
 from cablestore.index.batches import gc_paused
 from cablestore.limits import MAX_TIMESTAMP_MS
 from cablestore.protocol.body import DELETE, TYPE_NAMES
-from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import parse_hex
 from cablestore.protocol.post import Post, decode_post, peek_type
@@ -159,7 +158,7 @@ class SourceOptions(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Read the options of a data source. Raises ExportError for those that cannot be.
+        """Read the options of a data source. Raises ExportError for those that cannot be, StorageError for a key file.
 
         `path` or `paths` (a JSON list) is what `load` was given. `table` is posts or deletions, `columns` names columns
         with commas between, all by default. `start_ms` and `end_ms` bound times, start <= time < end; `types` names the
@@ -180,7 +179,11 @@ class SourceOptions(NamedTuple):
         columns = {name: known[name] for name in names}
         if "control_key" not in options:
             return cls(tuple(paths), (), table, columns, Bounds.of(options))
-        node, key = parse_hex(options["control_key"], "a public key"), _key_in(options.get("cabal_key_file"))
+        try:
+            node = parse_hex(options["control_key"], "a public key")
+        except DecodeError as error:
+            raise ExportError(f"the option `control_key`: {error.reason}") from None
+        key = _key_in(options.get("cabal_key_file"))
         return cls((), tuple(ArchiveSource(path, node, key) for path in paths), table, columns, Bounds.of(options))
 
 
@@ -192,16 +195,16 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _key_in(name: str | None) -> bytes | None:
-    """Return the key in a file. It is no option itself, because Spark shows options."""
+    """Return the key in a file. It is no option itself, because Spark shows options. Raises ExportError, StorageError."""
     if name is None:
         return None
     path = Path(name)
     with storage_errors(path):
         text = path.read_text(encoding="ascii", errors="replace").strip()
     try:
-        return parse_hex(text, "a cabal key")
-    except ValueError:
-        raise StorageError(f"{path} does not hold a cabal key of {2 * KEY_SIZE_BYTES} hex digits") from None
+        return parse_hex(text, "a cabal key", is_secret=True)
+    except DecodeError as error:
+        raise ExportError(f"{path} holds no cabal key: {error.reason}") from None
 
 
 _ALL: Final = Bounds()

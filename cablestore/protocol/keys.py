@@ -73,12 +73,21 @@ def utf8(text: str, what: str) -> bytes:
         raise InvalidPostError(f"{what} must be text that UTF-8 can say, not {text[:80]!r}") from None
 
 
-def parse_hex(text: str, what: str, size_bytes: int = 32) -> bytes:
-    """Return the bytes of hex digits that a person entered. Raises DecodeError, which names `what`."""
+def parse_hex(text: str, what: str, size_bytes: int = 32, *, is_secret: bool = False) -> bytes:
+    """Return the bytes of hex digits that a person entered. Raises DecodeError, which names `what`.
+
+    The error shows the text unless it `is_secret`: messages go to logs and to people who help.
+    """
     try:
         value = bytes.fromhex(text)
     except ValueError:
-        raise DecodeError(0, f"{what} must be hex digits, not {text!r}") from None
-    if len(value) != size_bytes:
-        raise DecodeError(0, f"{what} must have {2 * size_bytes} hex digits, not {len(text)}: {text!r}")
-    return value
+        value = None
+    if value is not None and len(value) == size_bytes:
+        return value
+    if is_secret:
+        raise DecodeError(
+            0, f"{what} must have {2 * size_bytes} hex digits; it has {len(text)} characters, not shown here"
+        )
+    if value is None:
+        raise DecodeError(0, f"{what} must be hex digits, not {text!r}")
+    raise DecodeError(0, f"{what} must have {2 * size_bytes} hex digits, not {len(text)}: {text!r}")

@@ -154,18 +154,24 @@ def load_identity(path: Path) -> Identity:
         )
     if mode & 0o077:
         raise IdentityError(f"{path} has mode {mode:04o}: others could read the key. Run: chmod 600 {path}")
-    return parse_identity(text)
+    try:
+        return parse_identity(text)
+    except IdentityError as error:
+        raise IdentityError(f"{path} holds no identity: {error}") from None
 
 
 def parse_identity(text: str) -> Identity:
-    """Read an identity from 64 hex digits of seed, or 128 of a libsodium secret key."""
+    """Read an identity from 64 hex digits of seed, or 128 of a libsodium secret key.
+
+    Raises IdentityError, which does not show them.
+    """
     try:
         if len(text) == 4 * SEED_SIZE_BYTES:
-            secret = parse_hex(text, "a secret key", 2 * SEED_SIZE_BYTES)
+            secret = parse_hex(text, "a secret key", 2 * SEED_SIZE_BYTES, is_secret=True)
             identity = Identity(secret[:SEED_SIZE_BYTES])
             if identity.public_key != secret[SEED_SIZE_BYTES:]:
                 raise IdentityError("the seed and the public key in the secret key do not match")
             return identity
-        return Identity(parse_hex(text, "an identity", SEED_SIZE_BYTES))
+        return Identity(parse_hex(text, "an identity", SEED_SIZE_BYTES, is_secret=True))
     except DecodeError as error:
         raise IdentityError(error.reason) from None

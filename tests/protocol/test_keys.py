@@ -56,3 +56,10 @@ def test_after_prefix_is_the_end_of_a_range(prefix: bytes, key: bytes) -> None:
 def test_hex_of_the_wrong_form_is_an_error(text: str) -> None:
     with pytest.raises(DecodeError, match="a hash"):
         parse_hex(text, "a hash")
+
+
+@pytest.mark.parametrize("text", ["zz" * 32, "5eed", "5eed" * 17])
+def test_a_secret_of_the_wrong_form_is_not_shown(text: str) -> None:
+    with pytest.raises(DecodeError, match=f"a key must have 64 hex digits; it has {len(text)} characters") as error:
+        parse_hex(text, "a key", is_secret=True)
+    assert text[:4] not in str(error.value)

@@ -224,8 +224,19 @@ def test_filters_choose_segments(filters: list[Filter], first: int, last: int, m
         ({"path": "x", "table": "users"}, "posts or deletions"),
         ({"path": "x", "columns": "hash,colour"}, "posts has no column 'colour'"),
         ({"path": "x", "table": "deletions", "columns": "text"}, "deletions has no column 'text'"),
+        ({"path": "x", "control_key": "abc"}, "`control_key`: a public key must be hex digits, not 'abc'"),
+        ({"path": "x", "control_key": "ab"}, "must have 64 hex digits, not 2"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
     with pytest.raises(ExportError, match=message):
         SourceOptions.of(options)
+
+
+@pytest.mark.parametrize("secret", ["ab" * 31, "ab" * 33, "ab" * 31 + "xy", "5eed" * 16 + " comment", "ü" * 64])
+def test_a_file_that_holds_no_cabal_key_is_named_and_not_shown(secret: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(secret)
+    with pytest.raises(ExportError, match="a cabal key must have 64 hex digits") as error:
+        SourceOptions.of({"path": "x", "control_key": "00" * 32, "cabal_key_file": str(tmp_path / "key")})
+    assert str(tmp_path / "key") in str(error.value)
+    assert secret[:8] not in str(error.value)

@@ -321,3 +321,13 @@ def test_a_given_identity_is_used_and_not_written(tmp_path: Path) -> None:
 def test_a_missing_key_file(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match="cannot be read"):
         load_identity(tmp_path / "none")
+
+
+@pytest.mark.parametrize("digits", ["5eed" * 16 + "5", "5eed" * 15, "5eed" * 15 + "seed", "5eed" * 31 + "seed"])
+def test_a_key_file_of_the_wrong_form_is_named_and_not_shown(tmp_path: Path, digits: str) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text(digits)
+    key_file.chmod(0o600)
+    with pytest.raises(IdentityError, match=f"{key_file}.* hex digits") as error:
+        load_identity(key_file)
+    assert "5eed" not in str(error.value)
