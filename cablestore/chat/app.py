@@ -86,6 +86,8 @@ class ChatApp(App[None]):
         self.theme = LIGHT.name if light else DARK.name
         self._open_cabals = open_cabals
         self._place = ChannelPlace(0, channel)
+        self._sends_to = self._place
+        """Where the next typed text goes: the channel that is shown, or that of a /join that is not done yet."""
         self._zone = zone
         self._channels: list[list[ChannelEntry]] = [[] for _ in open_cabals]
         self._members: list[Member] = []
@@ -114,7 +116,7 @@ class ChatApp(App[None]):
             yield MessageList(self._zone, "messages")
             yield LineList("members")
         yield Static(id="notice", markup=False)
-        yield TypingBox(self._completions, "typing")
+        yield TypingBox(self._completions, self._send, "typing")
         with Horizontal(id="bottom"):
             yield Static(id="state", markup=False)
             yield Static("F1 help", id="hints", markup=False)
@@ -128,6 +130,10 @@ class ChatApp(App[None]):
     def channel(self) -> str:
         """The channel that is shown."""
         return self._place.channel
+
+    def cabal_of(self, place: ChannelPlace) -> Cabal:
+        """Return the cabal of a channel."""
+        return self._open_cabals[place.cabal]
 
     @property
     def messages(self) -> MessageList:
@@ -167,7 +173,7 @@ class ChatApp(App[None]):
         if self._is_ready:
             self._mark_read()
         await self._exchange_drafts(place)
-        self._place = place
+        self._place = self._sends_to = place
         self.messages.note = ""
         self.messages.own_key = self.open_cabal.own_key
         self.messages.clear()
@@ -313,39 +319,41 @@ class ChatApp(App[None]):
 
     # --- what commands ask for -----------------------------------------------------------------
 
-    async def show_channel(self, channel: str) -> None:
-        """Show a channel of the same cabal."""
-        await self._open(ChannelPlace(self._place.cabal, channel))
+    async def show_channel(self, place: ChannelPlace) -> None:
+        """Show a channel."""
+        await self._open(place)
 
-    def show_end(self) -> None:
-        """Show the newest messages."""
-        self.messages.action_newest()
+    def show_end(self, place: ChannelPlace) -> None:
+        """Show the newest messages of a channel, if it is the one that is shown."""
+        if place == self._place:
+            self.messages.action_newest()
 
     def show_help(self) -> None:
         """Show keys and commands."""
         self.push_screen(HelpScreen())
 
-    async def show_invitation(self) -> None:
-        """Show the invitation to the cabal."""
-        self.push_screen(InvitationScreen(await self.open_cabal.invitation()))
+    async def show_invitation(self, place: ChannelPlace) -> None:
+        """Show the invitation to a cabal."""
+        self.push_screen(InvitationScreen(await self.cabal_of(place).invitation()))
 
-    async def show_found(self, text: str) -> None:
-        """Search, and show what was found. The message that is chosen there is shown in its channel."""
-        cabal, page = self._place.cabal, await self.open_cabal.search(text)
+    async def show_found(self, place: ChannelPlace, text: str) -> None:
+        """Search a cabal, and show what was found. The message that is chosen there is shown in its channel."""
+        page = await self.cabal_of(place).search(text)
 
         async def show(message: Message | None) -> None:
             if message is not None:
-                await self._try(self._open(ChannelPlace(cabal, message.channel), message))
+                await self._try(self._open(place._replace(channel=message.channel), message))
 
         self.push_screen(FoundScreen(text, page, self._zone), show)
 
-    async def ask_to_delete_last(self) -> None:
+    async def ask_to_delete_last(self, place: ChannelPlace) -> None:
         """Ask whether the last own message shall be deleted. Raises CableStoreError if there are many after it."""
-        page = await self.open_cabal.page(self.channel, PAGE_MESSAGES)
-        own = next((message for message in page.messages if message.author == self.open_cabal.own_key), None)
+        open_cabal = self.cabal_of(place)
+        page = await open_cabal.page(place.channel, PAGE_MESSAGES)
+        own = next((message for message in page.messages if message.author == open_cabal.own_key), None)
         if own is None:
             raise CableStoreError("none of your messages is near: scroll to it, press Escape, choose it, press D")
-        self._delete(own)
+        self._delete(open_cabal, own)
 
     async def end(self) -> None:
         """Keep what is typed, and end."""
@@ -366,7 +374,7 @@ class ChatApp(App[None]):
 
     async def action_invitation(self) -> None:
         """Show the invitation to the cabal."""
-        await self._try(self.show_invitation())
+        await self._try(self.show_invitation(self._place))
 
     def action_toggle_look(self) -> None:
         """Change between light and dark."""
@@ -395,23 +403,30 @@ class ChatApp(App[None]):
         places = [place for place, _ in listed(self._channels)]
         if places:
             at = places.index(self._place) if self._place in places else -1
-            await self._try(self._open(places[(at + by) % len(places)]))
+            await self._go(places[(at + by) % len(places)])
 
     async def action_next_unread(self) -> None:
         """Show the next channel of the list that has unread messages and is not muted."""
         if (place := next_unread(self._channels, self._place)) is None:
             self.tell("No other channel has unread messages")
         else:
-            await self._try(self._open(place))
+            await self._go(place)
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Show a channel that was clicked, or begin a message to a member."""
         if isinstance(event.key, ChannelPlace):
-            await self._try(self._open(event.key))
+            await self._go(event.key)
             self.typing.focus()
         elif isinstance(event.key, str):
             self.typing.insert(f"@{event.key} ")
             self.typing.focus()
+
+    async def _go(self, place: ChannelPlace) -> None:
+        """Show a channel that a key or the mouse asks for, after the typing box has the keys that came before."""
+        has_keys = asyncio.Event()
+        if self.typing.call_later(has_keys.set):
+            await has_keys.wait()
+        await self._try(self._open(place))
 
     def action_choose_message(self) -> None:
         """Give the focus to the messages, or back to the typing box."""
@@ -424,7 +439,7 @@ class ChatApp(App[None]):
     async def action_delete_chosen(self) -> None:
         """Delete the chosen message, after a question."""
         if self.messages.chosen is not None:
-            self._delete(self.messages.chosen)
+            self._delete(self.open_cabal, self.messages.chosen)
 
     def action_hide_chosen(self) -> None:
         """Hide the chosen message."""
@@ -433,13 +448,13 @@ class ChatApp(App[None]):
             self._do(partial(self.open_cabal.moderate, "hide", posts=[chosen.hash]))
 
     @work
-    async def _delete(self, message: Message) -> None:
-        if message.author != self.open_cabal.own_key:
+    async def _delete(self, open_cabal: Cabal, message: Message) -> None:
+        if message.author != open_cabal.own_key:
             self.tell("This message is not yours: H hides it")
             return
         quoted = fit(clean(message.text, lines=True), _QUOTED)
         if await self.push_screen_wait(QuestionScreen("Delete this message, here and on peers?", quoted)):
-            self._do(partial(self.open_cabal.delete, message.hash))
+            self._do(partial(open_cabal.delete, message.hash))
 
     # --- typed texts ---------------------------------------------------------------------------
 
@@ -448,17 +463,27 @@ class ChatApp(App[None]):
         names = [short_name(member.name) for member in self._members if not member.is_self]
         return commands.completions(text, channels, names)
 
-    async def on_typing_box_sent(self, event: TypingBox.Sent) -> None:
+    def _send(self, text: str) -> None:
         """Do what a typed text says, after what earlier ones say."""
         self.tell("")
-        self._obey(event.text)
+        self._obey(text, self._sends_to, self._place)
+        if joined := commands.joined_channel(text):
+            self._sends_to = self._sends_to._replace(channel=joined)
 
     @work
-    async def _obey(self, text: str) -> None:
+    async def _obey(self, text: str, place: ChannelPlace, typed_in: ChannelPlace) -> None:
+        """Do what a text says that was typed in the box of one channel, for that one or for one that is joined."""
         with self._until_the_end():
             async with self._in_order:
-                if not await self._try(self._runner.run(text)):
+                if await self._try(self._runner.run(text, place)):
+                    return
+                if self._sends_to == place._replace(channel=commands.joined_channel(text)):
+                    self._sends_to = self._place
+                if self._place in (place, typed_in):
                     self.typing.restore(text)
+                elif not self._drafts.get(typed_in):
+                    self._drafts[typed_in] = text
+                    self._do(self._keep_drafts)
 
     @work
     async def _do(self, work: Callable[[], Awaitable[None]]) -> None:

@@ -6,87 +6,86 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
 from cablestore.chat import commands
-from cablestore.chat.cabal import PrivateAct, ShownChannel
+from cablestore.chat.cabal import Cabal, PrivateAct
+from cablestore.chat.lines import ChannelPlace
 from cablestore.errors import CableStoreError
 
 
-class Client(ShownChannel, Protocol):
+class Client(Protocol):
     """The client, as commands see it."""
 
-    async def show_channel(self, channel: str) -> None:
-        """Show a channel of the same cabal."""
+    def cabal_of(self, place: ChannelPlace) -> Cabal:
+        """Return the cabal of a channel."""
 
-    async def show_found(self, text: str) -> None:
-        """Show the messages that match a search."""
+    async def show_channel(self, place: ChannelPlace) -> None:
+        """Show a channel."""
 
-    async def show_invitation(self) -> None:
-        """Show the invitation to the cabal."""
+    async def show_found(self, place: ChannelPlace, text: str) -> None:
+        """Show the messages of a cabal that match a search."""
+
+    async def show_invitation(self, place: ChannelPlace) -> None:
+        """Show the invitation to a cabal."""
 
     def show_help(self) -> None:
         """Show keys and commands."""
 
-    def show_end(self) -> None:
-        """Show the newest messages."""
+    def show_end(self, place: ChannelPlace) -> None:
+        """Show the newest messages of a channel, if it is the one that is shown."""
 
-    async def ask_to_delete_last(self) -> None:
-        """Ask whether the last own message shall be deleted."""
+    async def ask_to_delete_last(self, place: ChannelPlace) -> None:
+        """Ask whether the last own message of a channel shall be deleted."""
 
     async def end(self) -> None:
         """End the client."""
 
 
 class CommandRunner:
-    """Runs what is typed, on the cabal and in the channel that are shown."""
+    """Runs what is typed, on the cabal and in the channel where it was sent: another one may be shown by now."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._simple: dict[str, Callable[[], Awaitable[None] | None]] = {
+        self._simple: dict[str, Callable[[ChannelPlace], Awaitable[None] | None]] = {
             "delete": client.ask_to_delete_last,
-            "help": client.show_help,
+            "help": lambda _: client.show_help(),
             "invite": client.show_invitation,
-            "quit": client.end,
+            "quit": lambda _: client.end(),
         }
 
-    async def run(self, text: str) -> None:
+    async def run(self, text: str, place: ChannelPlace) -> None:
         """Post a message, or run a command. Raises CableStoreError if that is not possible."""
         typed = commands.read(text)
-        client, open_cabal = self._client, self._client.open_cabal
+        client, open_cabal = self._client, self._client.cabal_of(place)
         match typed.command:
             case "":
-                await open_cabal.text(client.channel, typed.argument.rstrip())
-                client.show_end()
+                await open_cabal.text(place.channel, typed.argument.rstrip())
+                client.show_end(place)
             case "join":
-                await self._join(typed.argument.removeprefix("#"))
+                await open_cabal.join(commands.channel_of(typed))
+                await client.show_channel(place._replace(channel=commands.channel_of(typed)))
             case "leave":
-                await open_cabal.leave(typed.argument.removeprefix("#") or client.channel)
+                await open_cabal.leave(commands.channel_of(typed) or place.channel)
             case "mute" | "unmute":
-                await self._mute(typed)
+                await self._mute(typed, place)
             case "topic":
-                await open_cabal.topic(client.channel, typed.argument)
+                await open_cabal.topic(place.channel, typed.argument)
             case "nick":
                 await open_cabal.set_name(typed.argument)
             case "search":
-                await client.show_found(typed.argument)
+                await client.show_found(place, typed.argument)
             case "hide" | "unhide" | "block" | "unblock":
-                await self._moderate(typed)
+                await self._moderate(typed, open_cabal)
             case simple:
-                waiting = self._simple[simple]()
+                waiting = self._simple[simple](place)
                 if waiting is not None:
                     await waiting
 
-    async def _join(self, channel: str) -> None:
-        await self._client.open_cabal.join(channel)
-        await self._client.show_channel(channel)
-
-    async def _mute(self, typed: commands.Typed) -> None:
-        client, open_cabal = self._client, self._client.open_cabal
-        channel = typed.argument.removeprefix("#") or client.channel
-        if channel != client.channel and all(entry.name != channel for entry in await open_cabal.channels()):
+    async def _mute(self, typed: commands.Typed, place: ChannelPlace) -> None:
+        open_cabal, channel = self._client.cabal_of(place), commands.channel_of(typed) or place.channel
+        if channel != place.channel and all(entry.name != channel for entry in await open_cabal.channels()):
             raise CableStoreError(f"there is no channel {channel!r} here: Tab completes the names of those that are")
         await (open_cabal.mute if typed.command == "mute" else open_cabal.unmute)(channel)
 
-    async def _moderate(self, typed: commands.Typed) -> None:
-        open_cabal = self._client.open_cabal
+    async def _moderate(self, typed: commands.Typed, open_cabal: Cabal) -> None:
         found = await open_cabal.users_named(typed.argument)
         if len(found) != 1:
             many = ", ".join(member.public_key.hex()[:16] for member in found[:4])

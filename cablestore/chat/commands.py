@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from cablestore.errors import CableStoreError
@@ -60,6 +61,20 @@ def read(text: str) -> Typed:
     if not argument and command.arguments and not command.arguments.startswith("[") and name != "topic":
         raise UnknownCommandError(f"/{name} needs more: /{name} {command.arguments}")
     return Typed(name, argument)
+
+
+def joined_channel(text: str) -> str:
+    """Return the channel that a typed text joins, "" if it joins none."""
+    with suppress(UnknownCommandError):
+        typed = read(text)
+        if typed.command == "join":
+            return channel_of(typed)
+    return ""
+
+
+def channel_of(typed: Typed) -> str:
+    """Return the channel that the argument of a command names, "" if it names none."""
+    return typed.argument.removeprefix("#")
 
 
 def completions(text: str, channels: Sequence[str], names: Iterable[str]) -> list[str]:

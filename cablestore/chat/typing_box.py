@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from textual import events
-from textual.message import Message as UiMessage
 from textual.widgets import TextArea
 
 from cablestore.chat.commands import SentTexts
@@ -18,16 +17,14 @@ _LINE_BREAKS: Final = frozenset({"ctrl+j", "shift+enter", "alt+enter"})
 class TypingBox(TextArea):
     """One line that grows while a message has several."""
 
-    class Sent(UiMessage):
-        """Enter was pressed, and the box is empty again. `restore` brings back a text that could not be sent."""
+    def __init__(self, complete: Callable[[str], list[str]], send: Callable[[str], object], widget_id: str) -> None:
+        """Give what is sent to `send`, at once: what is shown may have changed when a message of Textual comes.
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    def __init__(self, complete: Callable[[str], list[str]], widget_id: str) -> None:
+        `restore` brings back a text that could not be sent.
+        """
         super().__init__(compact=True, highlight_cursor_line=False, placeholder="Write a message", id=widget_id)
         self._complete = complete
+        self._give = send
         self._history = SentTexts()
         self._candidates: list[str] = []
         self._candidate = 0
@@ -70,7 +67,7 @@ class TypingBox(TextArea):
         if text.strip():
             self._history.add(text)
             self.clear()
-            self.post_message(self.Sent(text))
+            self._give(text)
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()

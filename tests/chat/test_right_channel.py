@@ -1,0 +1,203 @@
+"""What is typed and asked for goes to the channel where it was asked for, whatever is shown when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from chatting import PICTURES, app_on, cabals_on, new_store, shown
+from textual.events import Key
+from waiting import LIMIT_S
+
+from cablestore import CableStore
+from cablestore.chat.app import ChatApp
+from cablestore.chat.open_cabal import OpenCabal
+
+Pilot = Any
+until = PICTURES.until
+Run = Callable[[ChatApp, Pilot], Awaitable[None]]
+TOO_LONG = "x" * 5000
+
+
+def drive(run: Run, *stores: CableStore) -> None:
+    async def work() -> None:
+        with cabals_on(*stores) as open_cabals:
+            app = app_on(open_cabals, channel="apples")
+            async with PICTURES.running(app, 100, 24) as pilot:
+                await run(app, pilot)
+
+    asyncio.run(work())
+
+
+@asynccontextmanager
+async def writes_held(app: ChatApp, pilot: Pilot) -> AsyncIterator[None]:
+    """Let nothing be written to the cabal that is shown meanwhile; then wait until all of it is."""
+    held = threading.Event()
+    assert isinstance(app.open_cabal, OpenCabal)
+    busy = asyncio.create_task(app.open_cabal.write(lambda _: held.wait(LIMIT_S)))
+    try:
+        yield
+    finally:
+        held.set()
+        await busy
+    await until(pilot, lambda: not app.is_busy)
+
+
+async def send(app: ChatApp, pilot: Pilot, text: str) -> None:
+    app.typing.insert(text)
+    await pilot.press("enter")
+
+
+async def go(app: ChatApp, pilot: Pilot, key: str, cabal: int, channel: str) -> None:
+    await pilot.press(key)
+    await until(pilot, lambda: (app._place.cabal, app.channel) == (cabal, channel))
+
+
+def with_channels(*channels: str, name: str = "ann") -> CableStore:
+    store = new_store(name)
+    for channel in channels:
+        store.text(channel, f"begin of {channel}")
+    return store
+
+
+def texts(store: CableStore, channel: str) -> list[str]:
+    return [message.text for message in store.messages(channel, newest_first=False).messages]
+
+
+def test_a_text_goes_to_the_channel_where_it_was_sent() -> None:
+    store = with_channels("apples", "bees")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        async with writes_held(app, pilot):
+            for text in ("one", "secret", "/topic about apples"):
+                await send(app, pilot, text)
+            await go(app, pilot, "ctrl+n", 0, "bees")
+            await send(app, pilot, "buzz")
+        assert texts(store, "apples") == ["begin of apples", "one", "secret"]
+        assert texts(store, "bees") == ["begin of bees", "buzz"]
+        assert store.topic_of("apples") == "about apples"
+        assert not store.topic_of("bees")
+        assert app.channel == "bees"
+
+    drive(run, store)
+
+
+def test_a_text_goes_to_the_cabal_where_it_was_sent() -> None:
+    first, second = with_channels("apples"), with_channels("apples", name="bob")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        before = second.stats().posts
+        async with writes_held(app, pilot):
+            for text in ("one", "secret", "/nick anna", "/leave"):
+                await send(app, pilot, text)
+            await go(app, pilot, "ctrl+n", 1, "apples")
+        assert texts(first, "apples") == ["begin of apples", "one", "secret"]
+        assert first.user(first.identity.public_key).name == "anna"
+        assert second.stats().posts == before
+
+    drive(run, first, second)
+
+
+def test_texts_after_a_join_go_to_the_joined_channel() -> None:
+    """Also if another channel is looked at before the join is done."""
+    first, second = with_channels("apples"), with_channels("bees", name="bob")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        async with writes_held(app, pilot):
+            for text in ("/join #garden", "roses", "/topic what grows"):
+                await send(app, pilot, text)
+            await go(app, pilot, "ctrl+n", 1, "bees")
+            await send(app, pilot, "buzz")
+        assert texts(first, "garden") == ["roses"]
+        assert first.topic_of("garden") == "what grows"
+        assert texts(second, "bees") == ["begin of bees", "buzz"]
+        assert [channel.name for channel in second.channels()] == ["bees"]
+
+    drive(run, first, second)
+
+
+def test_texts_after_a_join_that_failed_go_nowhere_else() -> None:
+    """The channel that is shown goes on to work."""
+    store, name = with_channels("apples"), "g" * 100
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        async with writes_held(app, pilot):
+            await send(app, pilot, f"/join {name}")
+            await send(app, pilot, "secret")
+        assert texts(store, "apples") == ["begin of apples"]
+        assert app.typing.text == f"/join {name}"
+        app.typing.clear()
+        await send(app, pilot, "still here")
+        await until(pilot, lambda: not app.is_busy)
+        assert texts(store, "apples") == ["begin of apples", "still here"]
+
+    drive(run, store)
+
+
+def test_a_text_that_cannot_be_sent_is_kept_in_its_own_channel() -> None:
+    store = with_channels("apples", "bees")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        async with writes_held(app, pilot):
+            await send(app, pilot, TOO_LONG)
+            await go(app, pilot, "ctrl+n", 0, "bees")
+        assert app.typing.text == ""
+        assert store.local.draft("apples") == TOO_LONG
+        await go(app, pilot, "ctrl+p", 0, "apples")
+        await until(pilot, lambda: app.typing.text == TOO_LONG)
+
+    drive(run, store)
+
+
+def test_a_text_that_cannot_be_sent_replaces_no_later_draft() -> None:
+    store = with_channels("apples", "bees")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        async with writes_held(app, pilot):
+            await send(app, pilot, TOO_LONG)
+            await pilot.press(*"half")
+            await go(app, pilot, "ctrl+n", 0, "bees")
+        assert store.local.draft("apples") == "half"
+
+    drive(run, store)
+
+
+@pytest.mark.parametrize("asking", [("escape", "d"), (*"/delete", "enter")], ids=["D", "command"])
+def test_a_deletion_is_done_in_the_cabal_of_its_message(asking: tuple[str, ...]) -> None:
+    first, second = with_channels("apples"), with_channels("apples", name="bob")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        before = second.stats().posts
+        await pilot.press(*asking)
+        await until(pilot, lambda: "Delete this message" in shown(app))
+        await go(app, pilot, "ctrl+n", 1, "apples")
+        await pilot.press("y")
+        await until(pilot, lambda: not app.is_busy)
+        assert texts(first, "apples") == []
+        assert second.stats().posts == before
+
+    drive(run, first, second)
+
+
+def test_keys_that_come_at_once_are_done_in_their_order() -> None:
+    """As after a pause of the line to the terminal. The drafts of both channels are known, so that nothing is read."""
+    store = with_channels("apples", "bees")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        async with writes_held(app, pilot):
+            for key, channel in (("ctrl+n", "bees"), ("ctrl+p", "apples")):
+                await pilot.press(*"half")
+                await go(app, pilot, key, 0, channel)
+            for key in (*" a secret", "enter", *"more", "ctrl+n"):
+                app.post_message(Key({" ": "space"}.get(key, key), key if len(key) == 1 else None))
+            await until(pilot, lambda: app.channel == "bees")
+        assert texts(store, "apples") == ["begin of apples", "half a secret"]
+        assert texts(store, "bees") == ["begin of bees"]
+        assert store.local.draft("apples") == "more"
+        assert app.typing.text == "half"
+
+    drive(run, store)
