@@ -28,12 +28,13 @@ class MessagePages:
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
 
-    async def read_newest(self) -> None:
-        """Show the end of the channel."""
+    async def read_newest(self, changed_from_ms: int = 0) -> None:
+        """Show the end of the channel. Of what is held before it, only what is older than a change stays."""
         shown, timeline = self._shown, self._shown.messages.timeline
         page = await shown.open_cabal.page(shown.channel, PAGE_MESSAGES)
         if timeline is shown.messages.timeline:
-            timeline.set_newest(page.messages, has_older=page.cursor is not None)
+            keeps_older = bool(page.messages) and page.messages[-1].timestamp_ms < changed_from_ms
+            timeline.set_newest(page.messages, has_older=page.cursor is not None, keeps_older=keeps_older)
             shown.messages.note = "" if page.messages else "No messages yet: write the first one"
             shown.messages.update_rows()
 
@@ -77,26 +78,26 @@ class MessagePages:
 
     async def take(self, news: CabalNews) -> None:
         """Draw what is new in the channel."""
-        earliest = news.channels.get(self._shown.channel)
-        if not news.is_all and earliest is None:
+        earliest_ms = 0 if news.is_all else news.channels.get(self._shown.channel)
+        if earliest_ms is None:
             return
         timeline = self._shown.messages.timeline
         if self._shown.messages.is_at_end and not timeline.has_newer:
-            await self.read_newest()
-        elif news.is_all or (
-            timeline.messages and earliest is not None and earliest <= timeline.messages[-1].timestamp_ms
-        ):
-            await self._read_window()
+            await self.read_newest(earliest_ms)
+        elif news.is_all or (timeline.messages and earliest_ms <= timeline.messages[-1].timestamp_ms):
+            await self._read_window(earliest_ms)
         else:
             timeline.has_newer = True
 
-    async def _read_window(self) -> None:
+    async def _read_window(self, changed_from_ms: int) -> None:
         """Read again what is held, while the view is not at the end of the channel."""
         shown, timeline = self._shown, self._shown.messages.timeline
         if not timeline.messages:
             await self.read_newest()
             return
-        page = await shown.open_cabal.page_from(shown.channel, timeline.messages[0].timestamp_ms, MAX_HELD)
+        start_ms = timeline.messages[0].timestamp_ms
+        page = await shown.open_cabal.page_from(shown.channel, start_ms, MAX_HELD)
         if timeline is shown.messages.timeline:
             timeline.set_window(page.messages, has_newer=page.cursor is not None)
+            timeline.has_older = timeline.has_older or changed_from_ms < start_ms  # a late post may be there
             shown.messages.update_rows()

@@ -43,11 +43,12 @@ class Timeline:
 
     # --- pages ---------------------------------------------------------------------------------
 
-    def set_newest(self, page: Sequence[Message], *, has_older: bool) -> None:
-        """Take the newest page, newest first. Older messages stay if they join it without a gap."""
+    def set_newest(self, page: Sequence[Message], *, has_older: bool, keeps_older: bool = False) -> None:
+        """Take the newest page, newest first. With `keeps_older`, older messages stay if they join it without a gap."""
         found = list(reversed(page))
         kept: list[Message] = []
-        if found and has_older and self.messages and self.messages[-1].cursor >= found[0].cursor and not self.has_newer:
+        joins = bool(found and self.messages) and self.messages[-1].cursor >= found[0].cursor and not self.has_newer
+        if keeps_older and has_older and joins:
             kept = [message for message in self.messages if message.cursor < found[0].cursor]
         has_older_before = self.has_older
         self.messages = [*kept, *found]

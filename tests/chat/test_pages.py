@@ -1,0 +1,100 @@
+"""What is held of a channel is what the store has, whatever happens to the messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from chatting import PICTURES, app_on, cabals_on, new_store, shown
+from people import BOB, START_MS, raws
+
+from cablestore import CableStore
+from cablestore.chat.app import ChatApp
+from cablestore.chat.open_cabal import OpenCabal
+
+Pilot = Any
+until = PICTURES.until
+Run = Callable[[ChatApp, Pilot], Awaitable[None]]
+COUNT = 500
+POSTS = [BOB.text("default", f"message {at}", at=START_MS + at * 1000) for at in range(COUNT)]
+
+
+def drive_on(open_cabal: OpenCabal, run: Run) -> None:
+    async def work() -> None:
+        app = app_on([open_cabal], channel="default")
+        async with PICTURES.running(app, 100, 24) as pilot:
+            await run(app, pilot)
+
+    asyncio.run(work())
+
+
+def with_history() -> CableStore:
+    store = new_store()
+    store.ingest(raws(*POSTS))
+    return store
+
+
+def delete(store: CableStore) -> None:
+    store.ingest(raws(BOB.delete(POSTS[3])))
+
+
+def hide(store: CableStore) -> None:
+    store.moderation.hide(posts=[POSTS[3].hash], private=True)
+
+
+def rename(store: CableStore) -> None:
+    store.ingest(raws(BOB.named("robert")))
+
+
+def post_late(store: CableStore) -> None:
+    store.ingest(raws(BOB.text("default", "late", at=START_MS + 3500)))
+
+
+def post_late_before_all(store: CableStore) -> None:
+    store.ingest(raws(BOB.text("default", "late", at=START_MS - 1000)))
+
+
+@pytest.mark.parametrize("is_at_end", [True, False], ids=["at the end", "scrolled up"])
+@pytest.mark.parametrize("happen", [delete, hide, rename, post_late, post_late_before_all])
+def test_what_happens_to_messages_far_above_is_seen_when_one_scrolls_up(
+    happen: Callable[[CableStore], None], is_at_end: bool
+) -> None:
+    store = with_history()
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        async def scroll_to_the_top() -> None:
+            while app.messages.top > 0 or app.messages.timeline.has_older:
+                await pilot.press("pageup")
+                await until(pilot, lambda: not app.is_busy)
+
+        await scroll_to_the_top()
+        assert len(app.messages.timeline.messages) == COUNT
+        if is_at_end:
+            await pilot.press("ctrl+end")
+        happen(store)
+        await until(pilot, lambda: not app.is_busy)
+        assert app.messages.is_at_end is is_at_end
+        await scroll_to_the_top()
+        found = store.messages("default", 2 * COUNT, newest_first=False, hidden="mark").messages
+        assert app.messages.timeline.messages == found
+
+    with cabals_on(store) as (open_cabal,):
+        drive_on(open_cabal, run)
+
+
+def test_messages_far_above_stay_when_a_new_one_comes() -> None:
+    store = with_history()
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        while app.messages.timeline.has_older:
+            await pilot.press("pageup")
+            await until(pilot, lambda: not app.is_busy)
+        await pilot.press("ctrl+end")
+        store.text("default", "the newest")
+        await until(pilot, lambda: "the newest" in shown(app))
+        assert len(app.messages.timeline.messages) == COUNT + 1
+
+    with cabals_on(store) as (open_cabal,):
+        drive_on(open_cabal, run)
