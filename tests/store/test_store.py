@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Verdict, limits
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, Verdict, limits
 from cablestore.errors import CursorError, InvalidPostError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 
