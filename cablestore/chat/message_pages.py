@@ -40,9 +40,11 @@ class MessagePages:
 
     async def read_oldest(self) -> None:
         """Show the beginning of the channel."""
-        page = await self._shown.open_cabal.page(self._shown.channel, PAGE_MESSAGES, newest_first=False)
-        self._shown.messages.timeline.set_window(page.messages, has_newer=page.cursor is not None)
-        self._shown.messages.show_start()
+        shown, timeline = self._shown, self._shown.messages.timeline
+        page = await shown.open_cabal.page(shown.channel, PAGE_MESSAGES, newest_first=False)
+        if timeline is shown.messages.timeline:
+            timeline.set_window(page.messages, has_newer=page.cursor is not None)
+            shown.messages.show_start()
 
     async def read_around(self, message: Message) -> None:
         """Show a message with what is before and after it, and choose it."""

@@ -1,4 +1,4 @@
-"""What is held of a channel is what the store has, whatever happens to the messages."""
+"""What is held of a channel is what the store has, whatever happens to the messages and whenever a page comes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from people import BOB, START_MS, raws
 from cablestore import CableStore
 from cablestore.chat.app import ChatApp
 from cablestore.chat.open_cabal import OpenCabal
+from cablestore.store.queries import Page
 
 Pilot = Any
 until = PICTURES.until
@@ -98,3 +99,37 @@ def test_messages_far_above_stay_when_a_new_one_comes() -> None:
 
     with cabals_on(store) as (open_cabal,):
         drive_on(open_cabal, run)
+
+
+class LateCabal(OpenCabal):
+    """A cabal whose oldest pages come late."""
+
+    may_come: asyncio.Event
+
+    async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
+        found = await super().page(channel, limit, cursor, newest_first=newest_first)
+        if not newest_first:
+            await self.may_come.wait()
+        return found
+
+
+def test_the_oldest_page_of_a_channel_is_not_shown_in_another_one() -> None:
+    store = with_history()
+    store.text("garden", "roses")
+    late = LateCabal(store, "late")
+
+    async def run(app: ChatApp, pilot: Pilot) -> None:
+        late.may_come = asyncio.Event()
+        reading = asyncio.create_task(app._pages.read_oldest())
+        app.typing.insert("/join garden")
+        await pilot.press("enter")
+        await until(pilot, lambda: "roses" in shown(app) and not app.is_busy)
+        late.may_come.set()
+        await reading
+        assert [message.text for message in app.messages.timeline.messages] == ["roses"]
+        assert app.messages.is_at_end
+
+    try:
+        drive_on(late, run)
+    finally:
+        late.close()
