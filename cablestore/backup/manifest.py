@@ -136,7 +136,7 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
             manifest = _manifest_of(fields)
             if manifest.encode() == data:
                 return manifest
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         version = FORMAT
     if version != FORMAT:
         raise BackupError(

@@ -87,9 +87,10 @@ class _Work:
             sizes = self.out.sizes()
             is_here = all(sizes.get(segment.file) == segment.size_bytes for segment in found.segments)
             is_here &= found.is_merged or all(run.exists() for run in found.run_paths())
-        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+            is_ours = fields["identity"] == self.identity
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return None
-        return found if fields["identity"] == self.identity and is_here else None
+        return found if is_ours and is_here else None
 
     def run_paths(self) -> list[Path]:
         """Return the paths of the finished runs."""

@@ -62,7 +62,10 @@ def folder_of(location: Location) -> ObjectFolder:
 def _local(parts: SplitResult) -> LocalFolder:
     if parts.netloc not in {"", "localhost"} or not parts.path or parts.query:
         raise LocationError(f"{uri_of(parts)} is not a folder of this machine: expected file:///FOLDER")
-    return LocalFolder(Path(unquote(parts.path)))
+    path = unquote(parts.path)
+    if "\0" in path:
+        raise LocationError(f"{uri_of(parts)} has a NUL in it, which no path can have")
+    return LocalFolder(Path(path))
 
 
 def _refuse_credentials(parts: SplitResult, *, has_password: bool) -> None:

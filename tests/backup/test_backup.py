@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from contextlib import suppress
 from dataclasses import replace
@@ -304,9 +305,13 @@ def test_damage_is_found_and_mended(tmp_path: Path) -> None:
         assert len(verify_backup(out)[1]) == 1
         backup(store, out, full=True)
         require_equal(store, out, tmp_path / "restored")
-    (out / "backup.json").write_bytes((out / "backup.json").read_bytes().replace(b'"sealed": 0', b'"sealed": 1'))
-    with pytest.raises(CorruptBackupError, match=r"backup\.json is damaged"):
-        verify_backup(out)
+    manifest = (out / "backup.json").read_bytes()
+    through = re.search(rb'"through": \d+', manifest)
+    assert through is not None
+    for old, new in ((b'"sealed": 0', b'"sealed": 1'), (through[0], b'"through": Infinity')):
+        (out / "backup.json").write_bytes(manifest.replace(old, new))
+        with pytest.raises(CorruptBackupError, match=r"backup\.json is damaged"):
+            verify_backup(out)
 
 
 def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

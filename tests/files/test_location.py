@@ -41,6 +41,7 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str, where: str)
         ("s3://bucket/folder#part", "write # as %23"),
         ("s3://bucket/folder?colour=red", "colour"),
         ("file://host/folder", "not a folder of this machine"),
+        ("file:///tmp/a%00b", "NUL"),
     ],
 )
 def test_what_is_no_folder_is_refused_in_one_line(s3: S3Server, uri: str, what: str) -> None:
