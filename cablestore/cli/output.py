@@ -42,6 +42,7 @@ class Output:
         Times are those of `zone`, by default the machine's time zone.
         """
         self.as_json = as_json
+        self._is_quiet = quiet
         self.zone = zone
         self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.notes = Console(stderr=True, highlight=False, quiet=quiet)
@@ -118,7 +119,7 @@ class Output:
             TimeElapsedColumn(),
             *more,
             console=self.notes,
-            disable=self.as_json or self.notes.quiet or not self.notes.is_terminal,
+            disable=self.as_json or self._is_quiet or not self.notes.is_terminal,
             transient=True,
         )
 
