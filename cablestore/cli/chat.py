@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -122,11 +123,26 @@ def chat(
     for further, invitation in others:
         more = chosen | {"cabal_key": None, "invitation": invitation}
         choices.append(_chosen_cabal(further, (), (), more))
+    if not sys.stdin.isatty():  # the invitation was read from it
+        _take_keys_from_the_screen()
     logging.getLogger("cablestore").addHandler(logging.NullHandler())  # a line of a log would break the screen
     with ExitStack() as stack:
         app = ChatApp([_open_cabal(stack, choice) for choice in choices], channel=channel or "", light=light)
         run_on_loop(app.run_async)
     return app.return_code or 0
+
+
+def _take_keys_from_the_screen() -> None:
+    """Make the terminal of the screen the standard input, where Textual reads keys."""
+    try:
+        terminal = os.open(os.ttyname(sys.stdout.fileno()), os.O_RDWR | os.O_NOCTTY)
+    except OSError as error:
+        raise click.UsageError(
+            f"chat cannot read keys from the terminal that it shows: {error.strerror}. Put the invitation into a file, "
+            "and name it with --invitation FILE"
+        ) from None
+    os.dup2(terminal, sys.stdin.fileno())
+    os.close(terminal)
 
 
 def _chosen_cabal(

@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 from folders import TESTS
-from terminals import CTRL_Q, Screen, Start
+from terminals import CTRL_Q, Screen, Start, Terminal
 
 from cablestore import CableStore
 
@@ -83,6 +83,22 @@ def test_bad_input_is_told_in_a_line(start_chat: Start, tmp_path: Path) -> None:
     assert piped.returncode == 2
     assert "chat needs a terminal" in piped.stderr
     assert not (tmp_path / "cyd").exists()
+
+
+def test_an_invitation_can_come_from_a_pipe(tmp_path: Path) -> None:
+    """Keys come from the terminal then, and Ctrl+Q ends the client."""
+    command = [sys.executable, "-m", "cablestore", "chat", "-s", "ann", "--invitation", "-"]
+    client = Terminal(command, tmp_path, piped="cable:" + "5a" * 32)
+    try:
+        sees = Screen(client)
+        sees.shows("Write a message")
+        client.type("from the keyboard")
+        sees.shows("from the keyboard")
+        assert client.end(CTRL_Q) == 0
+    finally:
+        client.kill()
+    with CableStore.open(tmp_path / "ann", create=False) as store:
+        assert [message.text for message in store.messages("default").messages] == ["from the keyboard"]
 
 
 def test_a_store_of_an_earlier_version_is_opened(start_chat: Start, tmp_path: Path) -> None:
