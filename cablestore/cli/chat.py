@@ -19,7 +19,7 @@ from cablestore.cli.options import all_of, store_option
 from cablestore.cli.output import safe
 from cablestore.cli.remote import talk
 from cablestore.cli.serve import join_with_seed
-from cablestore.cli.serve_options import AddressType, invited, peer_options, settings_of
+from cablestore.cli.serve_options import AddressType, invited, joining_options, settings_of
 from cablestore.cli.service import run_on_loop
 from cablestore.cli.stores import open_store, open_upgraded
 from cablestore.cli.values import PathValue, channel_name
@@ -95,7 +95,8 @@ _options: Final[Callable[[Any], Any]] = all_of(
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_CHAT"})
 @_options
-@peer_options
+@joining_options
+@click.option("--create", is_flag=True, hidden=True, expose_value=False)  # earlier versions told of it
 def chat(
     path: Path,
     listen: tuple[Address, ...],
@@ -115,7 +116,6 @@ def chat(
     """
     with naming_extras("a client on the terminal needs"):
         from cablestore.chat.app import ChatApp  # noqa: PLC0415 - needs an extra
-    del chosen["create"]
     is_answered = sys.stdin is not None and (sys.stdin.isatty() or str(chosen["invitation"]) == "-")
     if not (sys.stdout.isatty() and is_answered):
         raise click.UsageError("chat needs a terminal for input and output; `cablestore log` prints messages")

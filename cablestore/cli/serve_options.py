@@ -108,7 +108,7 @@ class AddressType(click.ParamType[Address]):
         return address
 
 
-peer_options = all_of(
+joining_options = all_of(
     click.option(
         "--invitation",
         type=click.Path(path_type=Path, allow_dash=True),
@@ -131,9 +131,14 @@ peer_options = all_of(
         "--separate-static-key/--no-separate-static-key",
         help="Use a separate static key in the handshake instead of the identity's, as cable-handshake.ts does.",
     ),
+)
+"""Options of every command that connects to peers: how it joins the cabal."""
+
+peer_options = all_of(
+    joining_options,
     click.option("--create", is_flag=True, help="Create the store if it does not exist."),
 )
-"""Options of every command that connects to peers."""
+"""Options of commands that connect to peers, and make no store without being told to."""
 
 sync_options = all_of(
     peer_options,

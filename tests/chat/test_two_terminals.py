@@ -85,6 +85,19 @@ def test_bad_input_is_told_in_a_line(start_chat: Start, tmp_path: Path) -> None:
     assert not (tmp_path / "cyd").exists()
 
 
+def test_an_option_without_an_effect_is_accepted_and_not_promised(start_chat: Start, tmp_path: Path) -> None:
+    """A store is made in any case."""
+    client = start_chat("-s", "ann", "--create")
+    Screen(client).shows("Write a message")
+    assert client.end(CTRL_Q) == 0
+    assert (tmp_path / "ann").exists()
+    told = subprocess.run(
+        [sys.executable, "-m", "cablestore", "chat", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "--create" not in told.stdout
+    assert "made if it is missing" in " ".join(told.stdout.split())
+
+
 def test_an_invitation_can_come_from_a_pipe(tmp_path: Path) -> None:
     """Keys come from the terminal then, and Ctrl+Q ends the client."""
     command = [sys.executable, "-m", "cablestore", "chat", "-s", "ann", "--invitation", "-"]
