@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -305,13 +305,16 @@ def _interruptible(work: Callable[[], T]) -> T:
     answer = in_thread(work)
     try:
         return awaited(answer)
-    except BaseException:
-        if not answer.done():
-            _given_up.append(answer)
-        raise
+    finally:
+        give_up([answer])
 
 
 _given_up: Final[list[Future[Any]]] = []
+
+
+def give_up(answers: Iterable[Future[Any]]) -> None:
+    """Remember the requests among these that are under way: nobody waits for them any more."""
+    _given_up.extend(answer for answer in answers if not answer.done())
 
 
 def is_request_under_way() -> bool:

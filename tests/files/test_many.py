@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from faulty_proxy import faulty_proxy
+from faulty_proxy import Fault, faulty_proxy
 from s3 import S3Server, environment_of
+from waiting import LIMIT_S
 
 from cablestore.errors import MissingFileError
 from cablestore.files import ObjectFolder, folder_of, for_each, remove
@@ -62,3 +67,55 @@ def test_a_part_of_an_object_is_one_request(s3: S3Server, monkeypatch: pytest.Mo
             file.seek(16)
             assert len(file.read(16)) == 16
     assert [method for method, _ in proxy.requests[before:]] == ["GET", "GET"]
+
+
+READING = """
+import os, sys
+from cablestore.files import folder_of, for_each, is_request_under_way
+folder = folder_of(sys.argv[1])
+try:
+    list(for_each(folder, folder.read, map(str, range(20))))
+except KeyboardInterrupt:
+    print("interrupted", is_request_under_way(), flush=True)
+    os._exit(0)
+"""
+
+
+def test_ctrl_c_ends_the_wait_for_many_files(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server answers only after the process ended, so the process cannot wait for an answer."""
+    for number in range(20):
+        s3.put(f"many/{number}", b"x")
+    with faulty_proxy(s3.port) as proxy:
+        for name, value in environment_of(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        command = [sys.executable, "-c", READING, s3.uri("many")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+
+            def hang(method: str, path: str, number: int) -> Fault:
+                if "/many/" in path and child.poll() is None:
+                    child.send_signal(signal.SIGINT)
+                    child.wait(LIMIT_S)
+                return "none"
+
+            proxy.fault = hang
+            assert child.communicate(timeout=LIMIT_S)[0] == "interrupted True\n"
+    assert 0 < sum("/many/" in path for _, path in proxy.requests) <= REQUESTS_AT_ONCE
+
+
+def test_nothing_goes_on_after_an_error(s3: S3Server) -> None:
+    """The caller may begin again, and then no request of before may change what it writes."""
+    folder = folder_of(s3.uri("errors"))
+    begun = threading.Barrier(REQUESTS_AT_ONCE)
+    ended: list[str] = []
+
+    def work(name: str) -> None:
+        begun.wait(LIMIT_S)
+        if name == "0":
+            raise ValueError(name)
+        folder.write(name, b"")
+        ended.append(name)
+
+    names = [str(number) for number in range(REQUESTS_AT_ONCE)]
+    with pytest.raises(ValueError, match="0"):
+        list(for_each(folder, work, names))
+    assert sorted(ended) == names[1:]
