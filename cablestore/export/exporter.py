@@ -96,9 +96,13 @@ class _Work:
         """Return the paths of the finished runs."""
         return [self.runs_folder / f"run-{number:06d}" for number in range(self.runs)]
 
-    def add_run(self, records: list[bytes], read_to: str) -> None:
-        """Write a run of the records that were read up to a hash."""
-        write_run(self.runs_folder / f"run-{self.runs:06d}", records)
+    def next_run(self) -> Path:
+        """Return the path of the run that follows the finished ones."""
+        return self.runs_folder / f"run-{self.runs:06d}"
+
+    def add_run(self, written: Future[None], read_to: str) -> None:
+        """Wait for the next run, with the records that were read up to a hash, and note it."""
+        written.result()
         self.runs += 1
         self.read_to = read_to
         self.save()
@@ -175,15 +179,15 @@ def _read(
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
-    """Write the posts to sorted runs, and the tombstones to their segments."""
-    with ThreadPoolExecutor(1) as thread:
-        under_way: Future[None] | None = None
+    """Write the posts to sorted runs, and the tombstones to their segments. A run is written while more is read."""
+    with ThreadPoolExecutor(1) as thread:  # for this disk only: its end waits, and Ctrl-C with it
+        under_way: tuple[Future[None], str] | None = None
         for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):
             if under_way is not None:
-                under_way.result()
-            under_way = thread.submit(work.add_run, records, read_to)
+                work.add_run(*under_way)
+            under_way = thread.submit(write_run, work.next_run(), records), read_to
         if under_way is not None:
-            under_way.result()
+            work.add_run(*under_way)
     stones = reader.tombstones()
     writer.add_tombstones(stones if selection is None else filter(selection.takes_tombstone, stones))
     work.is_read = True

@@ -240,14 +240,22 @@ def test_the_commands_take_uris(s3: S3Server, tmp_path: Path, run: Callable[...,
     assert (status, error.count("\n"), "NO_SUCH_BUCKET" in error) == (3, 1, True)
 
 
-def test_ctrl_c_ends_the_command_while_the_server_hangs(s3: S3Server, proxy: FaultyProxy, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "before"), [("posts-", 0), ("unfinished.json", 0), ("unfinished.json", 1)])
+def test_ctrl_c_ends_the_command_while_the_server_hangs(
+    s3: S3Server, proxy: FaultyProxy, tmp_path: Path, name: str, before: int
+) -> None:
+    """The server does not answer to a segment, or to what says that a run of sorted posts was written."""
+    prefix, seen = f"hangs {name} {before}", 0
     with stored(tmp_path / "store"):
         pass
-    command = [sys.executable, "-m", "cablestore", "export", s3.uri("hangs"), "--store", str(tmp_path / "store")]
+    command = [sys.executable, "-m", "cablestore", "export", s3.uri(prefix), "--store", str(tmp_path / "store")]
     with subprocess.Popen(command, env=os.environ, stderr=subprocess.PIPE, text=True) as child:
 
         def hang(method: str, path: str, number: int) -> str:
-            if method == "PUT" and "/posts-" in path:
+            nonlocal seen
+            is_it = method == "PUT" and f"/{name}" in path
+            seen += is_it
+            if is_it and seen > before and child.poll() is None:
                 child.send_signal(signal.SIGINT)
                 child.wait(LIMIT_S)  # so the command cannot wait for this answer
             return "none"
@@ -255,4 +263,5 @@ def test_ctrl_c_ends_the_command_while_the_server_hangs(s3: S3Server, proxy: Fau
         proxy.fault = hang  # type: ignore[assignment]
         _, error = child.communicate(timeout=LIMIT_S)
     assert (child.returncode, error.strip().splitlines()[-1]) == (130, "interrupted; what was stored stays stored")
-    assert "manifest.json" not in s3.objects("hangs/")
+    assert "manifest.json" not in s3.objects(f"{prefix}/")
+    assert seen - before <= 3, "pyarrow makes three requests in one attempt; a second attempt came after Ctrl-C"
