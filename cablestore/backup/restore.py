@@ -80,7 +80,7 @@ def restore(
     _refuse_full(target)
     with claimed(source):
         manifest = read_backup(source)
-        known = _key_of(source, manifest, identity)
+        known = _key_of(source, manifest, identity, without_sealed=without_sealed)
         if known is None and manifest.sealed and not without_sealed:
             raise IdentityError(
                 f"{source} has {manifest.sealed:,} local-only posts, but not the key that opens them. Name its file "
@@ -102,14 +102,28 @@ def restore(
     )
 
 
-def _key_of(source: ObjectFolder, manifest: BackupManifest, given: Identity | None) -> Identity | None:
+def _key_of(
+    source: ObjectFolder, manifest: BackupManifest, given: Identity | None, *, without_sealed: bool
+) -> Identity | None:
     if manifest.key is None:
         return given
-    found = load_identity(source.path / KEY_FILE)
+    if given is not None:
+        if given.public_key.hex() != manifest.key:
+            raise IdentityError(f"the store in the backup has the key {manifest.key}, and {given} is another one")
+        return given
+    try:
+        found = load_identity(source.path / KEY_FILE)
+    except IdentityError as error:
+        if without_sealed:
+            return None
+        raise IdentityError(
+            f"{error}. Or name a copy of the key with --key; if it is lost, --without-local-only restores the rest"
+        ) from None
     if found.public_key.hex() != manifest.key:
-        raise CorruptBackupError(f"{source.file(KEY_FILE)} is another key than {manifest.key}, which the backup names")
-    if given not in {None, found}:
-        raise IdentityError(f"the store in the backup has the key {manifest.key}, and {given} is another one")
+        raise CorruptBackupError(
+            f"{source.file(KEY_FILE)} is another key than {manifest.key}, which the backup names. Name a copy of that one "
+            "with --key"
+        )
     return found
 
 

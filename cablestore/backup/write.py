@@ -147,7 +147,7 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
         since_full=0 if base is None else base.since_full + 1,
         full_size_bytes=sum(p.size_bytes for p in posts) if base is None else base.full_size_bytes,
         sealed=sum(1 for _ in reader.prefix(PRIVATE_PREFIX)),
-        key=_put_key(source, place, None if last is None else last.key),
+        key=_put_key(source, place, last.key if last is not None and KEY_FILE in present else None, again=full),
         pieces=(*posts, *arrivals, *rows, *logs),
     )
     place.write(MANIFEST, manifest.encode())
@@ -292,7 +292,7 @@ def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> l
     return pieces + writer.add("arrivals", rest, limits.BACKUP_POSTS_SIZE_BYTES)
 
 
-def _put_key(source: _Source, place: ObjectFolder, known: str | None) -> str | None:
+def _put_key(source: _Source, place: ObjectFolder, known: str | None, *, again: bool) -> str | None:
     """Write the key file if it is asked for. Return the public key of the one in the backup."""
     if source.identity is None:
         return known
@@ -300,9 +300,16 @@ def _put_key(source: _Source, place: ObjectFolder, known: str | None) -> str | N
     if identity is None:
         raise IdentityError(f"the store at {source.path} has no key yet: back up without the key")
     file = place.path / KEY_FILE
-    if not (file.exists() and known is not None and load_identity(file) == identity):
+    if again or known is None or not _holds(file, identity):
         draft = draft_identity(identity, file)
         with storage_errors(file):
             draft.replace(file)
             sync_folder(place.path)
     return identity.public_key.hex()
+
+
+def _holds(file: Path, identity: Identity) -> bool:
+    try:
+        return load_identity(file) == identity
+    except IdentityError:
+        return False

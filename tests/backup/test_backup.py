@@ -20,7 +20,6 @@ from cablestore.backup import BackupReport, backup, read_backup, restore, verify
 from cablestore.errors import (
     BackupError,
     CorruptBackupError,
-    IdentityError,
     ModerationError,
     NotAStoreError,
     StoreLockedError,
@@ -28,7 +27,6 @@ from cablestore.errors import (
 from cablestore.files import folder_of
 from cablestore.index import arrival_log
 from cablestore.index.folder import RESTORING, peek
-from cablestore.index.reader import PRIVATE_PREFIX
 from cablestore.sds import causal_log
 from cablestore.store.closed import ClosedStore
 
@@ -320,37 +318,6 @@ def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", 500)
         with pytest.raises(BackupError, match="is larger than what a backup takes, 500 bytes"):
             backup(store, tmp_path / "backup")
-
-
-# --- the key --------------------------------------------------------------------------------------
-
-
-def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
-    out = tmp_path / "backup"
-    with CableStore.open(tmp_path / "store") as store:
-        with pytest.raises(IdentityError, match="has no key yet"):
-            backup(store, out, with_key=True)
-        assert not (tmp_path / "store" / "identity").exists()
-        post = store.text("default", "x")
-        store.moderation.hide(posts=[post.hash], private=True)
-        assert (backup(store, out).has_key, (out / "identity").exists()) == (False, False)
-        assert sum(key.startswith(PRIVATE_PREFIX) for key, _ in rows_of(store)) == 1
-        expected = rows_of(store)
-    with pytest.raises(IdentityError, match=r"1 local-only posts.*--key.*--without-local-only"):
-        restore(out, tmp_path / "restored")
-    with pytest.raises(CorruptBackupError, match="the key is another one"):
-        restore(out, tmp_path / "restored", identity=AUTHORS[1])
-    report = restore(out, tmp_path / "without", without_sealed=True)
-    assert (report.posts, report.sealed, report.has_key) == (read_backup(folder_of(out)).items("posts"), 0, False)
-    with CableStore.open(tmp_path / "without") as store:
-        assert store.check().is_clean
-    assert backup(tmp_path / "store", out, with_key=True).has_key
-    assert (out / "identity").stat().st_mode & 0o777 == 0o600
-    assert backup(tmp_path / "store", out).has_key  # what is there stays
-    with pytest.raises(IdentityError, match="another one"):
-        restore(out, tmp_path / "restored", identity=AUTHORS[1])
-    restore(out, tmp_path / "restored")
-    assert rows_of(tmp_path / "restored") == expected
 
 
 # --- refusals -------------------------------------------------------------------------------------

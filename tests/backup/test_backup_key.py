@@ -1,0 +1,94 @@
+"""The key of a store in its backup: it comes if it is asked for, and a lost or damaged one is written again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from backing_up import opened, require_equal, rows_of
+from history import AUTHORS
+
+from cablestore import CableStore
+from cablestore.backup import backup, read_backup, restore, verify_backup
+from cablestore.errors import CorruptBackupError, IdentityError
+from cablestore.files import folder_of
+from cablestore.index.reader import PRIVATE_PREFIX
+
+
+def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+    with CableStore.open(tmp_path / "store") as store:
+        with pytest.raises(IdentityError, match="has no key yet"):
+            backup(store, out, with_key=True)
+        assert not (tmp_path / "store" / "identity").exists()
+        post = store.text("default", "x")
+        store.moderation.hide(posts=[post.hash], private=True)
+        assert (backup(store, out).has_key, (out / "identity").exists()) == (False, False)
+        assert sum(key.startswith(PRIVATE_PREFIX) for key, _ in rows_of(store)) == 1
+        expected = rows_of(store)
+    with pytest.raises(IdentityError, match=r"1 local-only posts.*--key.*--without-local-only"):
+        restore(out, tmp_path / "restored")
+    with pytest.raises(CorruptBackupError, match="the key is another one"):
+        restore(out, tmp_path / "restored", identity=AUTHORS[1])
+    report = restore(out, tmp_path / "without", without_sealed=True)
+    assert (report.posts, report.sealed, report.has_key) == (read_backup(folder_of(out)).items("posts"), 0, False)
+    with CableStore.open(tmp_path / "without") as store:
+        assert store.check().is_clean
+    assert backup(tmp_path / "store", out, with_key=True).has_key
+    assert (out / "identity").stat().st_mode & 0o777 == 0o600
+    assert backup(tmp_path / "store", out).has_key  # what is there stays
+    with pytest.raises(IdentityError, match="another one"):
+        restore(out, tmp_path / "restored", identity=AUTHORS[1])
+    restore(out, tmp_path / "restored")
+    assert rows_of(tmp_path / "restored") == expected
+
+
+def test_a_lost_or_damaged_key_is_noticed_and_written_again(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+    key = out / "identity"
+    with opened(tmp_path / "store") as store:
+        store.text("default", "x")
+        backup(store, out, with_key=True)
+        whole = key.read_text()
+        key.unlink()
+        assert [problem.file for problem in verify_backup(out)[1]] == ["identity"]
+        assert not backup(store, out).has_key
+        assert read_backup(folder_of(out)).key is None
+        require_equal(store, out, tmp_path / "without key")
+        assert backup(store, out, with_key=True).has_key
+        for full in (False, True):
+            for damaged in ("", whole[:-9], "0" * 64, "\xff"):
+                key.write_bytes(damaged.encode("latin-1"))
+                assert [problem.file for problem in verify_backup(out)[1]] == ["identity"]
+                assert backup(store, out, with_key=True, full=full).has_key
+                assert (key.read_text(), key.stat().st_mode & 0o777) == (whole, 0o600)
+        key.chmod(0o644)
+        backup(store, out, with_key=True)
+        assert key.stat().st_mode & 0o777 == 0o600
+        known = key.stat().st_ino
+        backup(store, out, with_key=True)
+        assert key.stat().st_ino == known
+        backup(store, out, with_key=True, full=True)
+        assert key.stat().st_ino != known
+        require_equal(store, out, tmp_path / "restored")
+
+
+@pytest.mark.parametrize("left", [None, "damaged"])
+def test_a_restore_does_not_need_the_key_in_the_backup(tmp_path: Path, left: str | None) -> None:
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        post = store.text("default", "x")
+        store.moderation.hide(posts=[post.hash], private=True)
+        backup(store, out, with_key=True)
+        (out / "identity").unlink()
+        if left is not None:
+            (out / "identity").write_text(left)
+        with pytest.raises(IdentityError, match=r"--key"):
+            restore(out, tmp_path / "restored")
+        with pytest.raises(IdentityError, match="another one"):
+            restore(out, tmp_path / "restored", identity=AUTHORS[1])
+        restore(out, tmp_path / "restored", identity=AUTHORS[0])
+        assert rows_of(tmp_path / "restored") == rows_of(store)
+        assert not restore(out, tmp_path / "the rest", without_sealed=True).has_key
+    with CableStore.open(tmp_path / "the rest") as store:
+        assert store.check().is_clean
