@@ -357,7 +357,7 @@ def _reports(work: ObjectFolder, stage: str) -> list[dict[str, Any]]:
 def _report(path: str, data: bytes) -> dict[str, Any]:
     try:
         report: dict[str, Any] = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CorruptExportError(f"{path} is damaged: it is not JSON. Remove its folder and run again") from None
     return report
 

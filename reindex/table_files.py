@@ -188,7 +188,7 @@ def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[s
     try:
         fields = json.loads(folder.read(name))
         found = {table: TableFiles(dict(of["files"])) for table, of in fields.pop("tables").items()}
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ExportError(f"{folder.uri}/{name} is damaged: remove {folder.uri}, or name a new folder") from None
     if fields != about and (found or fields.keys() != about.keys()):
         raise ExportError(f"{folder.uri} has tables of other sources or drops: remove it, or name a new folder")

@@ -147,22 +147,33 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
 
 
 def _manifest_of(fields: dict[str, Any]) -> BackupManifest:
+    key = fields["key"]
+    if key is not None and not _HEX.fullmatch(key):
+        raise ValueError("the public key is malformed")
     return BackupManifest(
         dialect=DIALECTS[fields["dialect"]],
         store_id=str(fields["store"]),
         generation=str(fields["generation"]),
-        through=int(fields["through"]),
+        through=_number(fields["through"]),
         last_entry=str(fields["last_entry"]),
-        since_full=int(fields["since_full"]),
-        full_size_bytes=int(fields["full_size_bytes"]),
-        sealed=int(fields["sealed"]),
-        key=fields["key"],
+        since_full=_number(fields["since_full"]),
+        full_size_bytes=_number(fields["full_size_bytes"]),
+        sealed=_number(fields["sealed"]),
+        key=key,
         pieces=tuple(_piece_of(entry) for entry in fields["pieces"]),
     )
 
 
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("a number is malformed")
+    return value
+
+
 def _piece_of(entry: dict[str, Any]) -> Piece:
     piece = Piece(**entry)
+    _number(piece.items)
+    _number(piece.size_bytes)
     if piece.kind not in KINDS or not all(map(_HEX.fullmatch, (piece.first, piece.last, piece.blake3))):
         raise ValueError("the entry of a piece is malformed")
     return piece

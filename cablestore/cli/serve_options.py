@@ -34,7 +34,7 @@ def read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pa
 def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise click.UsageError(f"{path} cannot be read: {reason}") from None
     values = tables.pop("serve", {})
@@ -68,6 +68,8 @@ def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option
         expected, is_right = "a text in quotes", isinstance(value, str)
     if not is_right:
         raise click.UsageError(f"{path}: {key} must be {expected}")
+    if any("\0" in str(text) for text in (value if isinstance(value, list) else [value])):
+        raise click.UsageError(f"{path}: {key} must have no NUL character")
     try:
         option.type_cast_value(ctx, value)
     except click.UsageError as error:

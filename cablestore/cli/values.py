@@ -102,7 +102,10 @@ class FolderValue(click.ParamType[ObjectFolder]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ObjectFolder:
         """Return the folder. Raises CableStoreError for a URI that cannot be used."""
         if isinstance(value, str) and is_uri(value):
-            return folder_of(PlainText().convert(value, param, ctx))
+            folder = folder_of(PlainText().convert(value, param, ctx))
+            if not folder.is_local:
+                return folder
+            value = folder.path
         return folder_of(PathValue().convert(value, param, ctx))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -41,6 +41,7 @@ _OWN: Final = re.compile(
     r"|manifest\.json\.([0-9a-f]+\.)?tmp"
 )
 """Names of files in the folder of an unfinished export. Those of a killed one may end in .tmp."""
+_HASH: Final = re.compile(r"([0-9a-f]{64})?")
 
 
 @dataclass(slots=True)
@@ -76,10 +77,12 @@ class _Work:
         """Return what an earlier call wrote down, None if that was another export, or if files are missing."""
         try:
             fields = json.loads(self.out.read(UNFINISHED))
+            if fields["identity"] != self.identity or not _HASH.fullmatch(fields["read_to"]):
+                return None
             found = replace(
                 self,
                 runs=int(fields["runs"]),
-                read_to=str(fields["read_to"]),
+                read_to=fields["read_to"],
                 is_read=bool(fields["is_read"]),
                 is_merged=bool(fields["is_merged"]),
                 segments=list(segments_of(fields["segments"])),
@@ -87,14 +90,13 @@ class _Work:
             sizes = self.out.sizes()
             is_here = all(sizes.get(segment.file) == segment.size_bytes for segment in found.segments)
             is_here &= found.is_merged or all(run.exists() for run in found.run_paths())
-            is_ours = fields["identity"] == self.identity
         except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return None
-        return found if is_ours and is_here else None
+        return found if is_here else None
 
-    def run_paths(self) -> list[Path]:
-        """Return the paths of the finished runs."""
-        return [self.runs_folder / f"run-{number:06d}" for number in range(self.runs)]
+    def run_paths(self) -> Iterator[Path]:
+        """Yield the paths of the finished runs."""
+        return (self.runs_folder / f"run-{number:06d}" for number in range(self.runs))
 
     def next_run(self) -> Path:
         """Return the path of the run that follows the finished ones."""
@@ -165,7 +167,7 @@ def export_store(
                 _read(reader, selection, writer, work, run_size_bytes, progress)
             state.close()  # as soon as it was read
             if not work.is_merged:
-                writer.add_records(_counted(merge(work.run_paths(), work.place()), progress))
+                writer.add_records(_counted(merge(list(work.run_paths()), work.place()), progress))
                 work.is_merged = True
                 work.save()
             return _finish(work, writer, store_id, through)

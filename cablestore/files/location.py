@@ -36,12 +36,13 @@ def is_uri(text: str) -> bool:
 def folder_of(location: Location) -> ObjectFolder:
     """Return the folder that a path or URI names. `file://` and text without a scheme are local paths.
 
-    Raises LocationError for a malformed URI, an unknown scheme, or a URI with credentials; MissingExtraError if the
-    URI needs pyarrow and it is not installed; StorageError if the storage cannot be opened.
+    Raises LocationError for a malformed URI, an unknown scheme, a NUL character, or a URI with credentials;
+    MissingExtraError if the URI needs pyarrow and it is not installed; StorageError if the storage cannot be opened.
     """
     if isinstance(location, ObjectFolder):
         return location
     if isinstance(location, Path) or not is_uri(location):
+        _refuse_nul(str(location))
         return LocalFolder(Path(location))
     try:
         parts = urlsplit(location)
@@ -49,6 +50,7 @@ def folder_of(location: Location) -> ObjectFolder:
     except ValueError as error:
         raise LocationError(f"a URI is malformed: {error}. Expected SCHEME://PLACE/FOLDER") from None
     _refuse_credentials(parts, has_password=has_password)
+    _refuse_nul(unquote(location))
     if parts.fragment:
         raise LocationError(f"{location} has a #, expected SCHEME://PLACE/FOLDER: write # as %23")
     if not parts.netloc and parts.scheme in _VARIABLES.keys() | _SAME.keys():
@@ -57,6 +59,11 @@ def folder_of(location: Location) -> ObjectFolder:
         return _local(parts)
     uri = uri_of(parts._replace(path=parts.path.rstrip("/")))
     return RemoteFolder(uri).opened()
+
+
+def _refuse_nul(text: str) -> None:
+    if "\0" in text:
+        raise LocationError(f"a path or URI has a NUL character, which no name can have: {text[:100]!r}")
 
 
 def _local(parts: SplitResult) -> LocalFolder:

@@ -40,6 +40,13 @@ def all_of(store: ContentStore, cid: Cid, start: int = 0) -> bytes:
     return b"".join(store.get(cid, start))
 
 
+@pytest.mark.parametrize("header", ["", "{}", "[1]", "[" * 100_000])
+def test_a_damaged_header_is_told(tmp_path: Path, header: str) -> None:
+    (tmp_path / "CONTENT").write_text(header)
+    with pytest.raises(ArchiveError, match="is not the header of a content store"):
+        ContentStore.open(tmp_path)
+
+
 def files_of(folder: Path) -> dict[str, list[str]]:
     return {
         kind: sorted(path.name for path in (folder / kind).iterdir())

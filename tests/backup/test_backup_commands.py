@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from backing_up import rows_of
@@ -16,6 +17,7 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.backup import backup
+from cablestore.export.manifest import with_checksum
 from cablestore.sds import causal_log
 
 Run = Callable[..., tuple[int, str, str]]
@@ -70,6 +72,43 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Ru
         assert expected in errors
         assert "Traceback" not in errors
     assert not (tmp_path / "new" / "STORE").exists()
+
+
+DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "endless number": lambda fields: fields.update(through=float("inf")),
+    "no number": lambda fields: fields.update(through=float("nan")),
+    "negative": lambda fields: fields.update(through=-1),
+    "yes": lambda fields: fields.update(sealed=True),
+    "text": lambda fields: fields.update(through="7"),
+    "list": lambda fields: fields.update(through=[7]),
+    "endless items": lambda fields: fields["pieces"][0].update(items=float("inf")),
+    "items in text": lambda fields: fields["pieces"][0].update(size_bytes="7"),
+    "no key": lambda fields: fields["pieces"][0].update(first=7),
+    "half a byte": lambda fields: fields["pieces"][0].update(last="abc"),
+    "no pieces": lambda fields: fields.update(pieces=7),
+    "public key": lambda fields: fields.update(key=7),
+}
+
+
+def with_damage(manifest: bytes, name: str) -> bytes:
+    """Return a manifest with something else in it and the checksum that it then has."""
+    fields = json.loads(manifest)
+    del fields["blake3"]
+    DAMAGES[name](fields)
+    return with_checksum(fields)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "nested", "bytes"])
+def test_a_damaged_manifest_is_one_line(tmp_path: Path, store: Path, run: Run, damage: str) -> None:
+    out = tmp_path / "backup"
+    backup(store, out)
+    file = out / "backup.json"
+    others = {"nested": b"[" * 100_000, "bytes": b"\xff"}
+    file.write_bytes(others.get(damage) or with_damage(file.read_bytes(), damage))
+    for words in (("backup", out, "--check"), ("backup", out, "-s", store), ("restore", out, "-s", tmp_path / "new")):
+        status, printed, errors = run(*words)
+        assert (status, printed, errors.count("\n")) == (2, "", 1), errors
+        assert "backup.json is damaged" in errors
 
 
 def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> None:

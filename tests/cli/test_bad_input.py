@@ -65,6 +65,18 @@ def test_a_store_that_cannot_be_made(tmp_path: Path, run: Run, command: list[str
     said(run, *(words.get(word, word) for word in command), "-s", f"{tmp_path}/{path}")
 
 
+@pytest.mark.parametrize("end", ["a%00b", "FILE/x", "n" * 256, "LOOP", "LOOP/x"])
+@pytest.mark.parametrize("command", ["export", "import", "verify-export", "backup", "restore"])
+def test_a_uri_of_a_file_is_refused_like_its_path(tmp_path: Path, run: Run, command: str, end: str) -> None:
+    (tmp_path / "FILE").touch()
+    (tmp_path / "LOOP").symlink_to(tmp_path / "LOOP")
+    with CableStore.open(tmp_path / "store") as store:
+        store.text("default", "x")
+    into = tmp_path / ("new" if command == "restore" else "store")
+    options = () if command == "verify-export" else ("-s", into)
+    said(run, command, f"file://{tmp_path}/{end}", *options)
+
+
 def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
     command: list[str | bytes] = [sys.executable, "-m", "cablestore", "init", "-s", os.fsencode(tmp_path) + b"/\xff"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

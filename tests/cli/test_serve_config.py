@@ -166,6 +166,10 @@ def test_bad_values_have_status_2_and_open_nothing(
         ('[serve]\nlog-level = "loud"', "log-level: 'loud' is not one of"),
         ('[serve]\nconfig = "x"', "sets config, which is not known"),
         ('[serve]\nchannels = ["a", ""]', "channels: a channel's name has 0 code points"),
+        ('[serve]\nchannels = ["a\\u0000b"]', "channels must have no NUL character"),
+        ('[serve]\nstore = "a\\u0000b"', "store must have no NUL character"),
+        ('[serve]\nlisten = ["a\\u0000b:1"]', "listen must have no NUL character"),
+        (f"serve = {'[' * 100_000}", "cannot be read"),
     ],
 )
 def test_bad_files_have_status_2_and_open_nothing(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from exporting import SMALL, files_of, files_of_export, in_memory, some_posts, stored
@@ -169,6 +170,33 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path, name: str) -> None:
             store.export(out, **SMALL)
     kept = out if name == "file" else out / ("notes.txt" if name == "both" else name)
     assert kept.read_text() == "mine"
+
+
+DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no identity": lambda fields: fields.pop("identity"),
+    "endless runs": lambda fields: fields.update(runs=float("inf")),
+    "many runs": lambda fields: fields.update(runs=10**30),
+    "runs in text": lambda fields: fields.update(runs="x"),
+    "surrogate": lambda fields: fields.update(read_to="\ud800"),
+    "no hash": lambda fields: fields.update(read_to="zz"),
+    "no segments": lambda fields: fields.update(segments=3),
+    "empty": lambda fields: fields.clear(),
+}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "nested", "list"])
+def test_an_export_begins_again_where_its_notes_are_damaged(tmp_path: Path, damage: str) -> None:
+    out = tmp_path / "out"
+    notes = out / "unfinished.json"
+    with stored(tmp_path / "store") as store:
+        store.export(tmp_path / "straight", **SMALL)
+        with pytest.raises(KeyboardInterrupt):
+            store.export(out, progress=Interrupt(1), **SMALL)
+        fields = json.loads(notes.read_text())
+        DAMAGES.get(damage, len)(fields)
+        notes.write_text({"nested": "[" * 100_000, "list": "[1]"}.get(damage, json.dumps(fields)))
+        store.export(out, **SMALL)
+    assert files_of(out) == files_of(tmp_path / "straight")
 
 
 def test_two_exports_into_one_folder(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from cablestore.files.remote import RemoteFolder
         ("abfs://:hunter2@account/container", "AZURE_CLIENT_ID"),
         ("abfss://container@account.dfs.core.windows.net/folder?sas_token=hunter2", "AZURE_CLIENT_ID"),
         ("hdfs://ann:hunter2@host:8020/folder", "environment"),
+        ("s3://AKIA:hunter2@bucket/a%00b", "AWS_ACCESS_KEY_ID"),
     ],
 )
 def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str, where: str) -> None:
@@ -41,7 +42,10 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str, where: str)
         ("s3://bucket/folder#part", "write # as %23"),
         ("s3://bucket/folder?colour=red", "colour"),
         ("file://host/folder", "not a folder of this machine"),
-        ("file:///tmp/a%00b", "NUL"),
+        ("file:///folder/a%00b", "NUL"),
+        ("s3://bucket/a%00b", "NUL"),
+        ("mock:///a%00b", "NUL"),
+        ("folder/a\0b", "NUL"),
     ],
 )
 def test_what_is_no_folder_is_refused_in_one_line(s3: S3Server, uri: str, what: str) -> None:

@@ -169,7 +169,7 @@ async def paired(folder: Path, source: CableStore, act: Callable[[Node, Address]
         return found
 
 
-def change_marks(folder: Path, **fields: int) -> None:
+def change_marks(folder: Path, **fields: object) -> None:
     path = folder / "peers.json"
     found = json.loads(path.read_text())
     for channels in found["peers"].values():
@@ -257,6 +257,16 @@ def test_damaged_marks_cost_a_full_pass(damage: str) -> None:
         assert again.posts == 0
         assert again.received_size_bytes > 300 * 32
         assert run(paired(folder, source, sync_of)).received_size_bytes < 300 * 32
+        source.close()
+
+
+@pytest.mark.parametrize("value", ["1", None, 1.5, [1]])
+def test_a_mark_that_is_no_number_costs_a_full_pass(value: object) -> None:
+    with scratch_folder() as folder:
+        source = memory("a", clock=system_clock_ms, posts=spread(300))
+        assert run(paired(folder, source, sync_of)).posts == 300
+        change_marks(folder, until_ms=value)
+        assert run(paired(folder, source, sync_of)).received_size_bytes > 300 * 32
         source.close()
 
 

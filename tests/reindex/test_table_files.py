@@ -154,6 +154,12 @@ def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeyp
     (out / "topics" / "part-99999.parquet").write_bytes(b"of the run before")
     with pytest.raises(ExportError, match="other sources or drops"):
         write_tables([source], out, work=tmp_path / "work", drops=Drops(before_ms=5))
+    notes = (out / "unfinished.json").read_bytes()
+    for damaged in (b"{", b"[" * 100_000):
+        (out / "unfinished.json").write_bytes(damaged)
+        with pytest.raises(ExportError, match="is damaged: remove"):
+            write_tables([source], out, work=tmp_path / "work")
+    (out / "unfinished.json").write_bytes(notes)
     monkeypatch.setattr(table_files, "_find", whole)
     report = write_tables([source], out, work=tmp_path / "work")
     assert kept == {path: path.stat().st_mtime_ns for path in (out / "posts").rglob("*.parquet")}

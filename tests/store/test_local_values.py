@@ -75,6 +75,10 @@ def test_bad_values_are_refused_and_nothing_is_lost(store: CableStore) -> None:
     for value in (object(), float("nan"), {1, 2}, "\udc80"):
         with pytest.raises(LocalValueError):
             local.put_json("name", "key", value)
+    local.put("name", "nested", b"[" * 100_000)
+    with pytest.raises(LocalValueError, match="not JSON"):
+        local.get_json("name", "nested")
+    local.delete("name", "nested")
     with pytest.raises(LocalValueError, match="not JSON"):
         local.get_json("name", "key")
     local.put("name", "deep", b"[" * 100_000)
