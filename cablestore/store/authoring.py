@@ -61,7 +61,7 @@ class Composer:
             post.author == own_key and verdict is Verdict.ACCEPTED
             for post, verdict in zip(posts, verdicts, strict=True)
         ):
-            self._last_ms = None
+            self.forget()
 
     def written(self, post: Post) -> None:
         """Note that a post is stored: the next one is dated after it."""

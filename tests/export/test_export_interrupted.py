@@ -98,20 +98,6 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("damage", ['"other": 1', '"runs": 1e400', '"runs": ' + "[" * 100_000])
-def test_an_export_whose_notes_are_damaged_begins_again(tmp_path: Path, damage: str) -> None:
-    out = tmp_path / "out"
-    with stored(tmp_path / "store") as store:
-        with pytest.raises(KeyboardInterrupt):
-            store.export(out, progress=Interrupt(1), **SMALL)
-        notes = json.loads((out / "unfinished.json").read_text())
-        del notes["identity"]
-        (out / "unfinished.json").write_text(json.dumps(notes)[:-1] + f", {damage}}}")
-        store.export(out, **SMALL)
-        store.export(tmp_path / "straight", **SMALL)
-        assert files_of(out) == files_of(tmp_path / "straight")
-
-
 @pytest.mark.parametrize("posts", [1, 40])
 def test_ctrl_c_and_a_store_that_changed_meanwhile(tmp_path: Path, posts: int) -> None:
     out = tmp_path / "out"
