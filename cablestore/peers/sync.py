@@ -240,7 +240,8 @@ class PeerSync:
             self._context.log.error("cannot sync", extra={"peer": self._connection.name, "reason": str(error)})
 
     async def _sync_all(self) -> None:
-        await self._follow(asks=True)
+        """Fetch all once. Posts of channels that could be read still come if others could not."""
+        await self._try(self._follow(asks=True))
         await self._settle()
 
     async def _by_rounds(self) -> None:
