@@ -296,24 +296,28 @@ class ContentStore(Closable):
         """
         with self._guard, storage_errors(self.folder):
             self._check_open()
-            manifest = self._manifests.get(cid)
+            manifest = self._manifests.pop(cid, None)  # first: who reads it meanwhile finds it gone, and not damaged
             if manifest is None and cid not in self.damaged:
                 return False
-            (self.folder / MANIFESTS / str(cid)).unlink(missing_ok=True)
-            sync_folder(self.folder / MANIFESTS)
-            if manifest is not None:
-                if self._users[manifest.tree] == 1:
+            try:
+                (self.folder / MANIFESTS / str(cid)).unlink(missing_ok=True)
+                sync_folder(self.folder / MANIFESTS)
+                if manifest is not None and self._users[manifest.tree] == 1:
                     self._remove_bytes(manifest.tree)
-                self._forget(cid, manifest)  # last: after an error, deleting can be tried again
+            except BaseException:
+                if manifest is not None:
+                    self._manifests[cid] = manifest  # deleting can be tried again
+                raise
             self.damaged.discard(cid)
+            if manifest is not None:
+                self._forget(manifest)
         return True
 
     def _remove_bytes(self, tree: Cid) -> None:
         for kind in (DATA, LEAVES):
             (self.folder / kind / str(tree)).unlink(missing_ok=True)
 
-    def _forget(self, cid: Cid, manifest: DatasetManifest) -> None:
-        del self._manifests[cid]
+    def _forget(self, manifest: DatasetManifest) -> None:
         self._used_size_bytes -= len(manifest.encode())
         self._users[manifest.tree] -= 1
         if not self._users[manifest.tree]:
