@@ -135,7 +135,8 @@ class Reconciler:
         mark = self._context.marks.get(_peer_of(link), _ALL_CHANNELS)
         if mark is None or mark.from_ms > self.own_terms().from_ms:
             return True
-        return now_ms - mark.full_at_ms > self._context.settings.reconcile_all_every_s * 1000
+        every_ms = self._context.settings.reconcile_all_every_s * 1000
+        return not 0 <= now_ms - mark.full_at_ms <= every_ms  # of the future: the clock was wrong
 
     def _recent(self, now_ms: int) -> Terms:
         settings = self._context.settings

@@ -17,7 +17,7 @@ from talking import conversation, hello, two_halves, with_stores
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError, PeerRefusedError, ReconcileError
-from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers import Address, Node, NodeSettings, reconciler
 from cablestore.peers.metrics import OUTCOMES
 from cablestore.protocol.message import TimeRangeRequest
 from cablestore.store.store import system_clock_ms
@@ -180,6 +180,23 @@ async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
         await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= before + 2)
         assert not are_alike(one, other)
         object.__setattr__(other.settings, "reconcile_all_every_s", 0.0)
+        await until(lambda: are_alike(one, other))
+        link.end("by the test")
+        await soon(task)
+
+
+@on_loop
+async def test_all_is_reconciled_with_a_peer_after_the_clock_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark of the last time is of a day that comes much later."""
+    store, empty = CableStore.in_memory(verify_threads=1), CableStore.in_memory(verify_threads=1)
+    quick = NodeSettings(reconcile_every_s=0.1, reconcile_window_ms=60_000)
+    monkeypatch.setattr(reconciler, "system_clock_ms", lambda: system_clock_ms() + 10**10)
+    async with two_nodes(store, empty, settings=quick) as (one, other, address):
+        link = await other.reconcile_port.connect(address)
+        task = other._core._run(other._core.reconciler.keep_in_step(link))
+        await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
+        store.ingest(raws(*recent(ANN, 5, age_ms=10**9)))
+        monkeypatch.undo()
         await until(lambda: are_alike(one, other))
         link.end("by the test")
         await soon(task)
