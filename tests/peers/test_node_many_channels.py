@@ -10,7 +10,7 @@ from peering import ANSWERS_ONLY, Keeper, every, memory, network, raw_listener, 
 from people import ANN, BOB, raws
 
 from cablestore import LEGACY, Post, limits
-from cablestore.peers import Node, sync
+from cablestore.peers import Node, peer_sync
 from cablestore.protocol.body import JOIN
 from cablestore.protocol.exchange import Asked
 from cablestore.protocol.message import (
@@ -78,7 +78,7 @@ def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.Monke
 def test_names_beyond_one_response_are_asked_for_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_NAMES_PER_MESSAGE. A peer that repeats its names whatever the offset is not asked without end."""
     monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 50)
-    monkeypatch.setattr(sync, "SURELY_ALL_NAMES", 50)
+    monkeypatch.setattr(peer_sync, "SURELY_ALL_NAMES", 50)
     posts = joins(120)
 
     @on_loop
@@ -101,12 +101,12 @@ def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> N
     asked = ListRequest(bytes(4), 0, 0)
     [found] = session.receive(encode_message(asked, LEGACY), 0)
     assert isinstance(found, Asked)
-    names = [chr(0x1F600 + n % 50) * limits.MAX_CHANNEL_CODEPOINTS for n in range(sync.SURELY_ALL_NAMES + 1_000)]
+    names = [chr(0x1F600 + n % 50) * limits.MAX_CHANNEL_CODEPOINTS for n in range(peer_sync.SURELY_ALL_NAMES + 1_000)]
     session.answer_names(found.exchange, names)
     [frame] = FrameReader().feed(session.output()[-1])
     answer = decode_message(frame, LEGACY)
     assert isinstance(answer, ListResponse)
-    assert sync.SURELY_ALL_NAMES <= len(answer.channels) < len(names)
+    assert peer_sync.SURELY_ALL_NAMES <= len(answer.channels) < len(names)
 
 
 def test_the_live_requests_of_a_node_are_half_of_what_a_peer_allows() -> None:
@@ -163,7 +163,7 @@ def followed(peer: Keeper) -> list[str]:
 def test_a_list_that_goes_on_without_end_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_UNSEEN_CHANNELS: each further part has new names."""
     monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 100)
-    monkeypatch.setattr(sync, "SURELY_ALL_NAMES", 40)
+    monkeypatch.setattr(peer_sync, "SURELY_ALL_NAMES", 40)
 
     @on_loop
     async def scenario() -> None:
