@@ -6,28 +6,27 @@ READY := $(VENV)/ready
 
 CLASSES := .cache/spark-classes.jsa
 
-.PHONY: demo compiled test test-all lint bench soak coverage docs pictures site proto dist clean
+.PHONY: demo test test-all lint bench soak coverage docs pictures site proto dist clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
 	$(BIN)/cablestore demo $(if $(LOGS),--logs "$(LOGS)")
 
-# Python's bytecode, where the environment lets Python write none: the tests start a thousand processes.
-compiled: $(READY)
-	$(BIN)/python -m compileall -q cablestore views reindex tests/support
+# Python keeps its bytecode, also where the environment asks for none: the tests start a thousand processes.
+test test-all soak coverage: export PYTHONDONTWRITEBYTECODE :=
 
 # Java's classes of Spark, half of the work of a small job.
 $(CLASSES): $(READY)
 	$(BIN)/python tests/support/class_archive.py $@
 
-# Every promise once: some minutes.
-test: compiled
-	$(BIN)/pytest -n 2 --dist worksteal --tier short
+# Every promise once: some minutes. Three at a time on two cores, because some wait.
+test: $(READY)
+	$(BIN)/pytest -n 3 --dist worksteal --tier short
 
 # Four at a time, whatever the cores: many wait for a clock, a peer or a torrent. A file is run by one process, so that
 # what its tests share, as Spark, starts once.
 test-all: export SPARK_SUBMIT_OPTS := "-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)" -Xlog:disable
-test-all: compiled $(CLASSES)
+test-all: $(READY) $(CLASSES)
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
@@ -40,7 +39,7 @@ bench: $(READY)
 	$(BIN)/python bench/run.py
 
 # Thousands of histories, 200 kills, ten million fuzzed inputs: hours.
-soak: compiled
+soak: $(READY)
 	CABLESTORE_SOAK=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 7200
 
 # How much of the product the short tier runs: a table, and build/coverage/index.html. Tests of processes of another user

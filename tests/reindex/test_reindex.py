@@ -30,7 +30,6 @@ from stores import scratch_folder, store_of
 from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, encode_post
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
-from cablestore.export import Filters
 from cablestore.index.check import CheckReport
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED
@@ -263,20 +262,6 @@ def test_dropped_posts_are_gone_as_if_discarded(run: Run, tmp_path: Path) -> Non
     assert digest_of(path) == expected
     for reason in ("by an author to drop", "in a channel to drop", "dated before the time to keep"):
         assert said["counts"][f"dropped: {reason}"] > 10
-
-
-def test_an_export_of_another_store_is_refused(run: Run, exports: list[Path], tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    store_at(path, POSTS[:50])
-    before = digest_of(path)
-    assert (
-        "none of the exports is a complete one of the store"
-        in run("reindex", exports[0], "--out", path, expect=2).stderr
-    )
-    with CableStore.open(path) as store:
-        store.export(tmp_path / "part", filters=Filters(authors=frozenset([ANN.key])))
-    run("reindex", tmp_path / "part", "--out", path, expect=2)
-    assert digest_of(path) == before
 
 
 def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:

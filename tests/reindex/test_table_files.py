@@ -195,18 +195,6 @@ def test_a_run_that_was_killed_while_it_marked_its_folder_is_begun_again(posts: 
     assert write_tables([source], out, work=tmp_path / "work").tables.keys() == SETTLED.keys()
 
 
-def test_a_folder_that_holds_only_folders_is_refused(posts: list[Post], tmp_path: Path) -> None:
-    """Their names may be those of tables: a blog has posts, a chat has users."""
-    source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "blog"
-    essay = out / "posts" / "essay.md"
-    essay.parent.mkdir(parents=True)
-    essay.write_text("mine")
-    with pytest.raises(ExportError, match="holds other files or folders"):
-        write_tables([source], out, work=tmp_path / "work")
-    assert essay.read_text() == "mine"
-    assert [path.name for path in out.iterdir()] == ["posts"]
-
-
 def test_a_damaged_segment_ends_it_in_a_line(posts: list[Post], tmp_path: Path) -> None:
     manifest = export(posts[:80], tmp_path / "export", LEGACY)
     segment = tmp_path / "export" / manifest.post_segments[-1].file
