@@ -287,7 +287,10 @@ def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, .
     """
     topics = {profile.topic(topic) for topic in content_topics}
     if len(topics) > MAX_ARCHIVE_TOPICS:
-        raise ArchiveError(f"a week has {len(topics)} channels, an archive names at most {MAX_ARCHIVE_TOPICS}")
+        raise ArchiveError(
+            f"there are posts in {len(topics)} channels, an archive names at most {MAX_ARCHIVE_TOPICS}. "
+            "Drop channels, or the users who made them, with `cablestore drop`"
+        )
     return tuple(sorted(topics, key=_topic_bytes))
 
 
