@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -110,25 +110,22 @@ READING = [
 ]
 
 
-def test_reading_and_refusals_are_the_same_byte_for_byte(folder: Path) -> None:
+def test_reading_and_refusals_are_the_same_byte_for_byte(
+    folder: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     digest = first_hash(folder, by_me=False)
     for words in READING:
         words[:] = [digest if word == "HASH" else digest[:8] if word == "HA" else word for word in words]
     commands = [*READING, *([*words, "--json"] for words in READING[:6])]
 
-    def results() -> list[tuple[int, str, str]]:
-        with ThreadPoolExecutor(4) as pool:
-            found = pool.map(lambda words: cablestore(*words, store=folder), commands)
-            return [(f.returncode, f.stdout, f.stderr) for f in found]
-
-    with holding(folder):
-        served = results()
+    with holding(folder), ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda words: cablestore(*words, store=folder), commands)
+        served = [(f.returncode, f.stdout, f.stderr) for f in found]
     with CableStore.open(folder) as store:
         assert store.check().is_clean
-    alone = []
-    for words in commands:  # one process at a time
-        found = cablestore(*words, store=folder)
-        alone.append((found.returncode, found.stdout, found.stderr))
+    monkeypatch.setenv("CABLESTORE_STORE", str(folder))
+    monkeypatch.setattr("click.core._detect_program_name", lambda: "python -m cablestore")
+    alone = [run(*words) for words in commands]
     for words, one, other in zip(commands, served, alone, strict=True):
         assert one == other, words
     assert {status for status, _, _ in served} == {0, 2}
