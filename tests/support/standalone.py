@@ -52,6 +52,7 @@ def standalone_cluster(
         "CABLESTORE_TEST_MARK": str(scratch),
         **variables,
     }
+    environment.pop("PYTHONPATH", None)  # a worker has what is installed, or what a job sends
     with ExitStack() as stack:
         log = scratch / "master.log"
         stack.enter_context(_daemon(log, environment, MASTER))
