@@ -100,10 +100,12 @@ class PeerSync:
 
     async def _run(self) -> None:
         """Sync all channels. If the sync is live, stay for what is new."""
-        with suppress(StoreClosedError):
+        try:
             await self._try(self._sync_all())
             if self._is_live:
                 await self._together([self._by_rounds(), self._when_told()])
+        except StoreClosedError as error:
+            self.error = error
 
     async def _try(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work of one round. What fails because the store cannot be read is asked for in the next round."""

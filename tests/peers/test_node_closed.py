@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -77,9 +76,9 @@ async def test_peers_of_a_closed_store_do_not_wait() -> None:
         [node] = net.nodes
         address = await node.reconcile_port.listen(Address(HOST, 0))
         other.store.close()
-        for work in (other.sync_once(net.addresses[node]), other.reconcile_once(address)):
-            with suppress(StoreClosedError):
-                await soon(work)
+        for ask, given in ((other.sync_once, net.addresses[node]), (other.reconcile_once, address)):
+            with pytest.raises(StoreClosedError, match="the store is closed"):
+                await soon(ask(given))
         assert not [error for error in net.log.errors() if error.startswith("a task failed")]
 
 
