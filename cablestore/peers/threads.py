@@ -20,6 +20,7 @@ from cablestore.errors import CableStoreError, CorruptStoreError, StoreClosedErr
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Outcome
 from cablestore.peers.news import MAX_ENTRIES, News, news_of
+from cablestore.store.following import read_again
 from cablestore.store.queries import Snapshot
 from cablestore.store.store import CableStore
 
@@ -110,7 +111,8 @@ class ReadJob(Protocol):
 class Call:
     """A function of a reader, whose result goes to `future`."""
 
-    def __init__(self, function: Callable[[Reader], Any], future: asyncio.Future[Any]) -> None:
+    def __init__(self, store: CableStore, function: Callable[[Reader], Any], future: asyncio.Future[Any]) -> None:
+        self._store = store
         self._function = function
         self._future = future
         self._settle: Callable[[], object] = future.cancel
@@ -119,9 +121,19 @@ class Call:
     def run(self, state: SharedState) -> None:
         """Call the function."""
         try:
-            self._settle = partial(self._future.set_result, self._function(state.reader))
+            self._settle = partial(self._future.set_result, self._result(state))
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
             self._settle = partial(self._future.set_exception, error)
+
+    def _result(self, state: SharedState) -> Any:
+        try:
+            return self._function(state.reader)
+        except StoreClosedError:  # or only the snapshot, by a rebuild
+            return read_again(self._store, self._result_now)
+
+    def _result_now(self) -> Any:
+        with self._store.snapshot() as snapshot:
+            return self._function(snapshot.reader)
 
     def done(self) -> None:
         """Settle the future."""
@@ -173,9 +185,12 @@ class ReadThread:
         del self._jobs[:_MOST_JOBS]
 
     def begin(self, function: Callable[[Reader], T]) -> asyncio.Future[T]:
-        """Return the coming result of a function on the present state. Jobs that are submitted later run after it."""
+        """Return the coming result of a function on the present state. Jobs that are submitted later run after it.
+
+        If a rebuild replaces the database meanwhile, the function is called again.
+        """
         future: asyncio.Future[T] = self._loop.create_future()
-        self.submit(Call(function, future))
+        self.submit(Call(self._store, function, future))
         return future
 
     async def call(self, function: Callable[[Reader], T]) -> T:

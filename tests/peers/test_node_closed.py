@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from by_hand import on_loop, texts
-from peering import HOST, QUICK, Raw, memory, network, raw_peer, soon, until
+from peering import ANSWERS_ONLY, HOST, QUICK, Raw, memory, network, raw_peer, soon, until
 from people import ANN, BOB, raws
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError, StoreClosedError
+from cablestore.index.reader import Reader
 from cablestore.index.verdict import Outcome
-from cablestore.peers import Address, Node, news, threads
+from cablestore.peers import Address, Node, news, peer_sync, threads
 from cablestore.peers.threads import FeedThread, ReadThread, WriteThread
 from cablestore.protocol.body import Block
 from cablestore.protocol.message import TimeRangeRequest
@@ -103,3 +104,25 @@ async def test_a_rebuild_ends_no_live_news(monkeypatch: pytest.MonkeyPatch) -> N
         node.store.ingest(raws(*texts(1)))
         await until(lambda: rebuilt and peer.hashes(asked) == [texts(1)[0].hash])
         await peer.close()
+
+
+@on_loop
+async def test_a_rebuild_ends_no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read just then is read again. Else the peer is asked for no new channel any more."""
+    rebuilt: list[object] = []
+    read = peer_sync.own_channels
+
+    def own_channels(reader: Reader) -> list[str]:
+        if not rebuilt:
+            rebuilt.append(other.store.rebuild())
+        return read(reader)
+
+    monkeypatch.setattr(peer_sync, "own_channels", own_channels)
+    async with network(memory("a", posts=texts(3)), settings=ANSWERS_ONLY) as net:
+        [node] = net.nodes
+        with memory("b") as store:
+            async with Node(store, QUICK) as other:
+                await other.connect(net.addresses[node])
+                await until(lambda: rebuilt and [found.name for found in store.channels()] == ["default"])
+                node.store.ingest(raws(*texts(1, "new")))
+                await until(lambda: len(list(store.channels())) == 2)
