@@ -23,6 +23,11 @@ class Following(Queries):
 
     _engine: Engine
 
+    @property
+    def cursor(self) -> str:
+        """The cursor of the changes that follow the present state: pass it to `changes` or `next_changes`."""
+        return read_again(self._engine, lambda: super(Following, self).cursor)
+
     def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
         """Yield every event after number `after`: stored ones first, then new ones as they happen.
 

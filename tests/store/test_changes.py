@@ -13,6 +13,7 @@ from waiting import LIMIT_S
 from cablestore import CableStore, EventKind, limits
 from cablestore.errors import ChangesCursorError, StoreClosedError
 from cablestore.index import arrival_log
+from cablestore.index.reader import Reader
 from cablestore.moderation import UserRole
 from cablestore.protocol.body import PUBLIC, Moderation
 from cablestore.store.changes import (
@@ -36,6 +37,7 @@ from cablestore.store.changes import (
     UserShown,
 )
 from cablestore.store.closed import ClosedStore, locked_folder
+from cablestore.store.cursor import cursor_of
 
 
 def kinds(store: CableStore, after: str, channel: str | None = None) -> list[type]:
@@ -124,6 +126,19 @@ def test_what_discarded_posts_changed_is_kept_until_nobody_can_ask_for_it(tmp_pa
     with CableStore.open(path) as store:
         assert touched_rows(store) == []
         assert store.check().is_clean
+
+
+def test_a_cursor_can_be_read_during_a_rebuild(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    rebuilt: list[object] = []
+
+    def rebuild_first(reader: Reader) -> str:
+        if not rebuilt:
+            rebuilt.append(store.rebuild())
+        return cursor_of(reader)
+
+    monkeypatch.setattr("cablestore.store.queries.cursor_of", rebuild_first)
+    assert store.cursor == store.cursor
+    assert rebuilt
 
 
 def test_a_rebuild_in_memory_forgets_what_discarded_posts_changed(store: CableStore) -> None:
