@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cablestore.errors import StoreClosedError
 from cablestore.index.engine import Engine
@@ -124,15 +124,7 @@ class Following(Queries):
         return self._engine.next_sequence - 1
 
 
-class Ending(Protocol):
-    """Store, or its engine."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is closed for good."""
-
-
-def read_again(store: Ending, read: Callable[[], T]) -> T:
+def read_again(store: Following | Engine, read: Callable[[], T]) -> T:
     """Return what a function reads. If a rebuild replaces the database meanwhile, the function is called again.
 
     Raises StoreClosedError if the store is closed.
