@@ -63,6 +63,9 @@ ANSWER_TIMEOUT_S: Final = 20.0
 """Seconds without an answer after which a request is abandoned: existing clients do not answer requests for what they
 lack."""
 
+SLOW_MESSAGE_S: Final = 1.0
+"""Seconds in which bytes come and complete no message, after which no request is abandoned while more of them come."""
+
 MAX_CONTROL_CONNECTIONS: Final = 64
 """Commands and clients of other processes that an open store has at the same time: a command has a thread, a client
 four, and a `log --follow` runs for days."""

@@ -139,7 +139,7 @@ class Connection(PeerLink):
         self._took(watch.spent_s(began_s))
 
     def _receive(self, messages: list[bytes]) -> None:
-        events = [event for message in messages for event in self.session.receive(message, self.heard_s)]
+        events = [event for message in messages or [b""] for event in self.session.receive(message, self.heard_s)]
         if events:
             self._take(events)
         self.flush()
@@ -243,9 +243,7 @@ class Connection(PeerLink):
         now_s = self._context.loop.time()
         if now_s - self._paused_at_s < 1:
             return
-        for exchange in self.session.asked.values():
-            if exchange.deadline_s is not None:
-                exchange.deadline_s = max(exchange.deadline_s, now_s + exchange.timeout_s)
+        self.session.postpone(now_s)
 
     def _took(self, seconds: float) -> None:
         """Count what the peer's bytes cost the loop. A peer beyond its share is not read from until that is made up."""

@@ -105,6 +105,11 @@ class Exchange:
             exchange.missing = set(request.hashes)
         return exchange
 
+    def wait(self, now_s: float) -> None:
+        """Wait for the answer as long again, unless it is live."""
+        if self.deadline_s is not None:
+            self.deadline_s = now_s + self.timeout_s
+
     @property
     def is_over(self) -> bool:
         """Whether the request is concluded."""

@@ -106,6 +106,8 @@ class Session:
         self._max_requests_alive = max_requests_alive
         self._answer_timeout_s = answer_timeout_s
         self._frames = FrameReader()
+        self._complete_s = 0.0
+        """When the peer's last message was complete."""
         self._out: list[bytes] = []
         self._may_speak = speaks_first
         self._unsaid: list[Exchange] = []
@@ -121,10 +123,16 @@ class Session:
     def receive(self, data: bytes, now_s: float) -> list[Event]:
         """Take bytes of the peer, and return their events.
 
-        Raises DecodeError if the rest of the stream cannot be read.
+        No bytes mean that some came that cannot be decrypted yet. Bytes that complete no message for some time belong
+        to a long one on a slow line: the answers after it are not late. Raises DecodeError if the rest of the stream cannot be read.
         """
         events: list[Event] = []
-        for frame in self._frames.feed(data):
+        frames = self._frames.feed(data)
+        if frames:
+            self._complete_s = now_s
+        elif now_s - self._complete_s > limits.SLOW_MESSAGE_S:
+            self.postpone(now_s)
+        for frame in frames:
             try:
                 spoken = recognise(frame)
                 if not self.is_recognised or (spoken is LEGACY and self.dialect is not LEGACY):
@@ -273,6 +281,11 @@ class Session:
             self._withdraw(exchange, Step.TIMED_OUT)
         return [Concluded(exchange, Step.TIMED_OUT) for exchange in late]
 
+    def postpone(self, now_s: float) -> None:
+        """Give time again to all our requests: until now their answers could not come."""
+        for exchange in self.asked.values():
+            exchange.wait(now_s)
+
     def lose(self) -> list[Event]:
         """End all requests: the connection is lost."""
         mine, others = [*self.asked.values(), *self._unsaid], list(self.to_answer.values())
@@ -321,11 +334,17 @@ class Session:
             events.append(Names(exchange, response.channels))
             self._conclude_into(events, exchange, Step.FINISHED)
 
-    @staticmethod
-    def _wait_on(exchange: Exchange, now_s: float) -> None:
-        """Give the rest of the answer time again: something of use has come."""
-        if exchange.deadline_s is not None:
-            exchange.deadline_s = now_s + exchange.timeout_s
+    def _wait_on(self, exchange: Exchange, now_s: float) -> None:
+        """Give time again to the rest of the answer, of which something of use has come, and to later requests.
+
+        A peer answers in order. Nobody waits for the end of a live answer, so it delays nothing.
+        """
+        if exchange.deadline_s is None:
+            return
+        for later in reversed(self.asked.values()):
+            later.wait(now_s)
+            if later is exchange:
+                return
 
     def _hashes(self, exchange: Exchange, hashes: tuple[bytes, ...], now_s: float, events: list[Event]) -> None:
         if not hashes:

@@ -36,8 +36,10 @@ from cablestore.protocol.message import (
     ListRequest,
     ListResponse,
     Message,
+    ModerationRequest,
     StateRequest,
     TimeRangeRequest,
+    encode_message,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
@@ -133,6 +135,28 @@ async def test_answer_timeout_s() -> None:
         peer.send(ListResponse(asked.request_id, ()))  # late, not wrong
         await peer.hashes()
         assert only(node).faults == 0
+
+
+@pytest.mark.parametrize("cabal_key", [None, CABAL_KEY])
+@on_standing_loop
+async def test_slow_message_s(cabal_key: bytes | None) -> None:
+    """SLOW_MESSAGE_S: an answer on a slow line may take longer than a request waits, encrypted or not."""
+    async with listening(channels=None, answer_timeout_s=3.0, cabal_key=cabal_key) as (node, address):
+        peer = await ByHand.connect(address, cabal_key=cabal_key)
+        asked = await peer.receive()
+        assert isinstance(asked, ListRequest)
+        names = tuple(f"channel {number}" for number in range(5))
+        answer = encode_message(ListResponse(asked.request_id, names), LEGACY)
+        sent = answer if peer.channel is None else peer.channel.send(answer)
+        for at in range(0, len(sent), 20):
+            read = only(node).received_size_bytes + len(sent[at : at + 20])
+            peer.writer.write(sent[at : at + 20])
+            await until(lambda read=read: only(node).received_size_bytes == read)  # type: ignore[misc]
+            await pass_time(2)
+        while not isinstance(following := await peer.receive(), ModerationRequest):
+            assert isinstance(following, StateRequest | TimeRangeRequest), "nothing was given up"
+        assert following.channels == names
+        await peer.close()  # on a clock that stands, the node would wait for it
 
 
 @on_standing_loop

@@ -39,6 +39,7 @@ from peering import (
     with_key,
 )
 from people import ANN, BOB, START_MS, Person, raws
+from slow_line import slow_line
 from stores import scratch_folder
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
@@ -346,6 +347,19 @@ def mark_after_sync(count: int, **shape: Any) -> tuple[int, SyncMark | None]:
             return report.posts, net.nodes[0]._core.context.marks.get(str(address), "default")
 
     return run(main())
+
+
+@on_loop
+async def test_a_slow_line_brings_everything() -> None:
+    """One answer alone takes longer to come than a request waits."""
+    posts = [ANN.text("default", f"{number}".ljust(2_000, "."), at=START_MS + number) for number in range(40)]
+    settings = replace(QUICK, answer_timeout_s=3.0)
+    async with network(memory("a", posts=posts), memory("b"), settings=settings) as net:
+        here, there = reversed(net.nodes)
+        async with slow_line(net.addresses[there], bytes_per_s=16_000) as address:
+            report = await sync_of(here, address)
+        assert (report.posts, report.missing) == (40, 0)
+        await net.are_alike()
 
 
 @pytest.mark.parametrize("oldest_first", [True, False])

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import LEGACY, Dialect
-from cablestore.protocol.exchange import Concluded, Dropped, Step
-from cablestore.protocol.message import CancelRequest, PostResponse, Request, encode_message
+from cablestore.protocol.exchange import Concluded, Dropped, Event, Step
+from cablestore.protocol.message import CancelRequest, ModerationRequest, PostResponse, Request, encode_message
 
 
 @DIALECTS
@@ -49,6 +49,72 @@ def test_posts_of_no_use_give_no_more_time() -> None:
     for now_s in (4, 8):
         b._send(PostResponse(theirs.request.request_id, (b"nobody asked for this",)))
         carry(b, a, now_s)
+    assert a.expire(10) == [Concluded(mine, Step.TIMED_OUT)]
+
+
+@given(st.lists(st.floats(0, 9.9), max_size=6), st.floats(0, 9.9))
+def test_a_part_of_an_answer_gives_more_time_to_later_requests_alone(pauses: list[float], pause_s: float) -> None:
+    """A peer answers in order. Nobody waits for the end of a live answer."""
+    a, b = Watched(LEGACY, ids(1), answer_timeout_s=10), Watched(LEGACY, ids(10**6))
+    earlier, _ = asked(a, b, REQUESTS["state"])
+    _, live = asked(a, b, REQUESTS["live range"])
+    answered, theirs = asked(a, b, REQUESTS["range"])
+    later, _ = asked(a, b, REQUESTS["posts"])
+    given_up: list[Event] = []
+    now_s = 0.0
+    for pause in pauses:
+        now_s += pause
+        given_up += a.expire(now_s)
+        give(b, theirs, 1)
+        carry(b, a, now_s)
+    give(b, live, 1)
+    carry(b, a, now_s + pause_s)
+    assert given_up == ([Concluded(earlier, Step.TIMED_OUT)] if now_s >= 10 else [])
+    given_up += a.expire(now_s + 10)
+    assert given_up == [Concluded(mine, Step.TIMED_OUT) for mine in (earlier, answered, later)]
+
+
+@DIALECTS
+@ALL_REQUESTS
+def test_nothing_is_late_while_a_long_message_comes(dialect: Dialect, request_: Request) -> None:
+    """It may be the answer, or be on its way before it."""
+    a, b = Watched(dialect, ids(1), answer_timeout_s=10), Watched(dialect, ids(10**6))
+    b.ask(ModerationRequest(b"", ("a",) * 300, 0, 0), 0)
+    long = b"".join(b.output())
+    mine, theirs = asked(a, b, request_)
+    give(b, theirs)
+    b.finish(theirs)
+    for now_s, byte in enumerate(long[:-1]):
+        a.receive(bytes([byte]), 9.0 * now_s)
+        assert a.expire(9.0 * now_s + 9) == []
+    end_s = 9.0 * (len(long) - 1)
+    a.receive(long[-1:], end_s)
+    assert all(event.exchange is mine for event in carry(b, a, end_s + 9))  # type: ignore[union-attr]
+    assert is_live(request_) or mine.is_over
+
+
+def test_a_long_message_of_which_nothing_more_comes_gives_no_time() -> None:
+    a, b = pair(answer_timeout_s=10.0)
+    mine, theirs = asked(a, b, REQUESTS["posts"])
+    give(b, theirs)
+    b.finish(theirs)
+    answer = b"".join(b.output())
+    a.receive(answer[:9], 1)
+    a.receive(answer[9:12], 5)
+    assert a.expire(14.9) == []
+    assert a.expire(15) == [Concluded(mine, Step.TIMED_OUT)]
+
+
+def test_messages_in_pieces_give_no_time() -> None:
+    """Pieces of one that come at once, as on a line that is fast."""
+    a, b = pair(answer_timeout_s=10.0)
+    mine, _ = asked(a, b, REQUESTS["posts"])
+    for now_s in range(10):
+        b.ask(REQUESTS["state"], now_s)
+        b.ask(REQUESTS["state"], now_s)
+        first, second = b.output()
+        a.receive(first + second[:3], now_s)
+        a.receive(second[3:], now_s)
     assert a.expire(10) == [Concluded(mine, Step.TIMED_OUT)]
 
 
