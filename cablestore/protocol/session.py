@@ -124,7 +124,8 @@ class Session:
         """Take bytes of the peer, and return their events.
 
         No bytes mean that some came that cannot be decrypted yet. Bytes that complete no message for some time belong
-        to a long one on a slow line: the answers after it are not late. Raises DecodeError if the rest of the stream cannot be read.
+        to a long one on a slow line, so that the answers after it are not late. Raises DecodeError if the rest of the
+        stream cannot be read.
         """
         events: list[Event] = []
         frames = self._frames.feed(data)
@@ -326,16 +327,19 @@ class Session:
             found = f"{type(response).__name__} to {type(exchange.request).__name__}"
             events.append(Violation(Fault.WRONG_TYPE, found))
             return
-        if isinstance(response, HashResponse):
-            self._hashes(exchange, response.hashes, now_s, events)
-        elif isinstance(response, PostResponse):
+        if isinstance(response, PostResponse) and response.posts:
             self._posts(exchange, response.posts, now_s, events)
-        else:
+            return
+        self._wait_on(exchange, now_s)
+        if isinstance(response, HashResponse) and response.hashes:
+            self._hashes(exchange, response.hashes, events)
+            return
+        if isinstance(response, ListResponse):
             events.append(Names(exchange, response.channels))
-            self._conclude_into(events, exchange, Step.FINISHED)
+        self._conclude_into(events, exchange, Step.FINISHED)
 
     def _wait_on(self, exchange: Exchange, now_s: float) -> None:
-        """Give time again to the rest of the answer, of which something of use has come, and to later requests.
+        """Give time again to the rest of an answer, of which something of use has come, and to later requests.
 
         A peer answers in order. Nobody waits for the end of a live answer, so it delays nothing.
         """
@@ -346,15 +350,11 @@ class Session:
             if later is exchange:
                 return
 
-    def _hashes(self, exchange: Exchange, hashes: tuple[bytes, ...], now_s: float, events: list[Event]) -> None:
-        if not hashes:
-            self._conclude_into(events, exchange, Step.FINISHED)
-            return
+    def _hashes(self, exchange: Exchange, hashes: tuple[bytes, ...], events: list[Event]) -> None:
         if exchange.remaining is not None:
             hashes = hashes[: exchange.remaining]  # what exceeds the limit is dropped (wire.md 5.2.2)
             exchange.remaining -= len(hashes)
         exchange.received += len(hashes)
-        self._wait_on(exchange, now_s)
         self._step(exchange, Step.PART)
         events.append(Hashes(exchange, hashes))
         if exchange.remaining == 0:
@@ -372,9 +372,6 @@ class Session:
             self._conclude_into(events, exchange, step)
 
     def _posts(self, exchange: Exchange, posts: tuple[bytes, ...], now_s: float, events: list[Event]) -> None:
-        if not posts:
-            self._conclude_into(events, exchange, Step.FINISHED)
-            return
         missing = exchange.missing
         wanted = []
         for post in posts:

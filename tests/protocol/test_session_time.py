@@ -74,6 +74,18 @@ def test_a_part_of_an_answer_gives_more_time_to_later_requests_alone(pauses: lis
     assert given_up == [Concluded(mine, Step.TIMED_OUT) for mine in (earlier, answered, later)]
 
 
+@ALL_REQUESTS
+def test_the_end_of_an_answer_gives_more_time_to_later_requests(request_: Request) -> None:
+    a, b = Watched(LEGACY, ids(1), answer_timeout_s=10), Watched(LEGACY, ids(10**6))
+    mine, theirs = asked(a, b, request_)
+    later, _ = asked(a, b, REQUESTS["state"])
+    b.refuse(theirs)
+    carry(b, a, now_s=9)
+    assert mine.is_over
+    assert a.expire(18.9) == ([Concluded(later, Step.TIMED_OUT)] if is_live(request_) else [])
+    assert later.is_over or a.expire(19) == [Concluded(later, Step.TIMED_OUT)]
+
+
 @DIALECTS
 @ALL_REQUESTS
 def test_nothing_is_late_while_a_long_message_comes(dialect: Dialect, request_: Request) -> None:
