@@ -243,7 +243,7 @@ class Connection(PeerLink):
         now_s = self._context.loop.time()
         if now_s - self._paused_at_s < 1:
             return
-        self.session.postpone(now_s)
+        self.session.postpone_all(now_s)
 
     def _took(self, seconds: float) -> None:
         """Count what the peer's bytes cost the loop. A peer beyond its share is not read from until that is made up."""

@@ -105,8 +105,8 @@ class Exchange:
             exchange.missing = set(request.hashes)
         return exchange
 
-    def wait(self, now_s: float) -> None:
-        """Wait for the answer as long again, unless it is live."""
+    def postpone(self, now_s: float) -> None:
+        """Give the answer its whole time again, unless it is live."""
         if self.deadline_s is not None:
             self.deadline_s = now_s + self.timeout_s
 

@@ -132,7 +132,7 @@ class Session:
         if frames:
             self._complete_s = now_s
         elif now_s - self._complete_s > limits.SLOW_MESSAGE_S:
-            self.postpone(now_s)
+            self.postpone_all(now_s)
         for frame in frames:
             try:
                 spoken = recognise(frame)
@@ -282,10 +282,10 @@ class Session:
             self._withdraw(exchange, Step.TIMED_OUT)
         return [Concluded(exchange, Step.TIMED_OUT) for exchange in late]
 
-    def postpone(self, now_s: float) -> None:
+    def postpone_all(self, now_s: float) -> None:
         """Give time again to all our requests: until now their answers could not come."""
         for exchange in self.asked.values():
-            exchange.wait(now_s)
+            exchange.postpone(now_s)
 
     def lose(self) -> list[Event]:
         """End all requests: the connection is lost."""
@@ -330,7 +330,7 @@ class Session:
         if isinstance(response, PostResponse) and response.posts:
             self._posts(exchange, response.posts, now_s, events)
             return
-        self._wait_on(exchange, now_s)
+        self._postpone_from(exchange, now_s)
         if isinstance(response, HashResponse) and response.hashes:
             self._hashes(exchange, response.hashes, events)
             return
@@ -338,7 +338,7 @@ class Session:
             events.append(Names(exchange, response.channels))
         self._conclude_into(events, exchange, Step.FINISHED)
 
-    def _wait_on(self, exchange: Exchange, now_s: float) -> None:
+    def _postpone_from(self, exchange: Exchange, now_s: float) -> None:
         """Give time again to the rest of an answer, of which something of use has come, and to later requests.
 
         A peer answers in order. Nobody waits for the end of a live answer, so it delays nothing.
@@ -346,7 +346,7 @@ class Session:
         if exchange.deadline_s is None:
             return
         for later in reversed(self.asked.values()):
-            later.wait(now_s)
+            later.postpone(now_s)
             if later is exchange:
                 return
 
@@ -381,7 +381,7 @@ class Session:
                 wanted.append(post)
         self._step(exchange, Step.PART)
         if wanted:
-            self._wait_on(exchange, now_s)
+            self._postpone_from(exchange, now_s)
             events.append(Posts(exchange, wanted))
         if len(wanted) < len(posts):
             events.append(Violation(Fault.UNASKED_POSTS, f"{len(posts) - len(wanted)} of {len(posts)}"))
