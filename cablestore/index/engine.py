@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -208,6 +208,13 @@ class Engine:
         with self._present:
             state, generation = self._database.snapshot(), self._generation
         return state, Reader(state, self.dialect, self._unseal, generation)
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Return a reader of the present state, open within the context."""
+        state, reader = self.snapshot()
+        with state:
+            yield reader
 
     def live_readers(self) -> tuple[Reader, Reader]:
         """Return two readers of the present state for the writer, the second with the recent rows from memory."""

@@ -32,6 +32,11 @@ class Composer:
         identity = self._identity.known()
         return None if identity is None else identity.public_key
 
+    @property
+    def public_key(self) -> bytes:
+        """The public key under which posts are written. The identity is made on first use."""
+        return self._identity.identity.public_key
+
     def for_trial(self) -> Composer:
         """Return a composer of posts that are not stored. Without an identity it writes under one that is not kept."""
         return Composer(StoreIdentity(self._identity.known() or Identity.generate(), None), self._clock)
@@ -72,7 +77,7 @@ class Composer:
         self._last_ms = None
 
     def _is_member(self, reader: Reader, channel: str) -> bool:
-        own = membership.of_user(reader, channel, self._identity.identity.public_key)
+        own = membership.of_user(reader, channel, self.public_key)
         return own is not None and own.is_member
 
     def _signed(self, reader: Reader, body: Body, heads: tuple[bytes, ...], timestamp_ms: int) -> Post:
@@ -85,8 +90,8 @@ class Composer:
     def _time_ms(self, reader: Reader, now_ms: int) -> int:
         """Return now, or one millisecond after the last own post if the clock has not advanced since."""
         if self._last_ms is None:
-            own_key, until_ms = self._identity.identity.public_key, now_ms + limits.MAX_OWN_CLOCK_STEP_MS
-            self._last_ms = author.latest_time(reader, own_key, before_ms=until_ms)
+            until_ms = now_ms + limits.MAX_OWN_CLOCK_STEP_MS
+            self._last_ms = author.latest_time(reader, self.public_key, before_ms=until_ms)
         lag_ms = self._last_ms - now_ms
         return self._last_ms + 1 if 0 <= lag_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
 

@@ -110,15 +110,13 @@ class LocalValues:
         return _part(self._engine.dialect.channel_id(channel), "channel")
 
     def _get(self, row_name: bytes, key: bytes) -> bytes | None:
-        state, reader = self._engine.snapshot()
-        with state:
+        with self._engine.reading() as reader:
             return reader.local(row_name, key)
 
     def _rows(self, row_name: bytes, prefix: bytes = b"") -> Iterator[Row]:
         """Yield the rows under a name with keys that begin with `prefix`: the key after the name, and the value."""
         start = len(local_key(row_name))
-        state, reader = self._engine.snapshot()
-        with state:
+        with self._engine.reading() as reader:
             for key, value in reader.prefix(local_key(row_name, prefix)):
                 yield key[start:], value
 

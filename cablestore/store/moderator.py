@@ -309,8 +309,7 @@ class Moderator:
 
     def history(self, channel: str | None = None) -> list[JudgedAct]:
         """Return each act in a context of those who may ever have had authority, oldest first, and its outcome."""
-        state, reader = self._engine.snapshot()
-        with state:
+        with self._engine.reading() as reader:
             judgement = self._judge.judgement
             if judgement is None:
                 return []
@@ -348,8 +347,7 @@ class Moderator:
 
     def _since(self, place: Place) -> tuple[list[Difference], Place]:
         sequence = self._engine.next_sequence - 1
-        state, reader = self._engine.snapshot()
-        with state:
+        with self._engine.reading() as reader:
             before, after = place.judgement, self._judge.judgement or place.judgement
             if before is None or after is None or after is before:
                 return [], Place(after, sequence)
@@ -428,8 +426,7 @@ class Moderator:
         own_key = self._composer.own_key
         if own_key is None:
             return []
-        state, reader = self._engine.snapshot()
-        with state:
+        with self._engine.reading() as reader:
             acts = list(map(act_in, StoredActs(reader, own_key).actions_of(own_key)))
         for act in sorted(acts, key=lambda act: act.moment):
             number = act.what if act.type == MODERATION else act.type + _BLOCKS_FROM

@@ -339,12 +339,7 @@ class Queries(ABC):
         Its entries of local changes are left out; `changes` tells them.
         """
         with self._reading() as reader:
-            found = zip(
-                range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.post_entries(reader, after), strict=False
-            )
-            display = Display(reader, self._judgement())
-            posts = ((entry, reader.post(entry.hash)) for _, entry in found)
-            return [Event(*entry, post if post and display.is_here(post) else None) for entry, post in posts]
+            return events_after(reader, self._judgement(), after, limit)
 
     def dump(self) -> Iterator[Row]:
         """Yield every row that follows from posts and tombstones, in key order: not the arrival log and local rows."""
@@ -393,6 +388,16 @@ class Snapshot(Queries, Closable):
 
     def _own_key(self) -> bytes | None:
         return self._own
+
+
+def events_after(
+    reader: Reader, judgement: Judgement | None, after: int, limit: int = limits.MAX_EVENTS_READ
+) -> list[Event]:
+    """Return up to `limit` events of posts after number `after`, oldest first."""
+    found = zip(range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.post_entries(reader, after), strict=False)
+    display = Display(reader, judgement)
+    posts = ((entry, reader.post(entry.hash)) for _, entry in found)
+    return [Event(*entry, post if post and display.is_here(post) else None) for entry, post in posts]
 
 
 def stats_of(engine: Engine, reader: Reader) -> Stats:

@@ -9,13 +9,14 @@ from typing import Final, Literal, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import SearchError
-from cablestore.index.batches import Progress, no_progress
+from cablestore.index.batches import Progress
+from cablestore.index.engine import Engine
 from cablestore.index.reader import DATA_PREFIX, Reader
 from cablestore.protocol.post import Post
 from cablestore.search.excerpt import Excerpt, excerpt_of, merged
 from cablestore.search.index import PURGES_BEFORE_ANSWER, IndexThrownAwayError, Question, SearchIndex
 from cablestore.store.display import Display, Message
-from cablestore.store.queries import Queries
+from cablestore.store.judge import Judge
 
 Order = Literal["newest", "ranked"]
 """Order of what is found: by time, or by how often and in how short a text the words occur (BM25)."""
@@ -45,44 +46,40 @@ class SearchPage(NamedTuple):
     pending: int
 
 
-class Searching(Queries):
-    """Methods of a store that search. They need the extra `search` and raise MissingExtraError without it."""
+class Searcher:
+    """Full-text search of an open store. It needs the extra `search` and raises MissingExtraError without it."""
 
-    _search: SearchIndex
+    def __init__(self, engine: Engine, judge: Judge) -> None:
+        self._engine = engine
+        self._judge = judge
+        folder = None if engine.folder is None else engine.folder.path
+        self._index = SearchIndex(folder, engine.dialect, engine.snapshot)
+
+    def close(self) -> None:
+        """Close the search index."""
+        self._index.close()
 
     def search(
         self,
         text: str,
         *,
-        channel: str | None = None,
-        author: bytes | None = None,
-        after: int | None = None,
-        before: int | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-        order: Order = "newest",
-        catch_up_s: float = limits.SEARCH_CATCH_UP_S,
+        channel: str | None,
+        author: bytes | None,
+        after: int | None,
+        before: int | None,
+        limit: int,
+        cursor: str | None,
+        order: Order,
+        catch_up_s: float,
     ) -> SearchPage:
-        """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) with all words of `text`.
-
-        `"two words"` in quotes must follow each other, and `word*` is the beginning of a word. Case and accents do not
-        matter. In Chinese, Japanese and Korean each character is a word. `channel`, `author` and after <= time < before
-        choose among the messages. Messages that moderation hides or drops are left out.
-
-        The index is made by the first search. Each search reads what is new in the store, for about `catch_up_s`
-        seconds at most, then answers from what was read: `SearchPage.pending` says what is left. It does not wait until
-        the words of removed messages are overwritten in a large index: later searches and `update_search_index` go on.
-
-        Raises SearchError for a text without a word, a limit, or a wrong cursor; StorageError if the index cannot be
-        written.
-        """
+        """Return up to `limit` messages that match: see `CableStore.search`."""
         limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
         place = _place_of(cursor, order)
-        channel_id = None if channel is None else self._reading_dialect(channel)
+        channel_id = None if channel is None else self._engine.dialect.channel_id(channel)
         for attempt in (1, 2):
             try:
-                pending = self._search.catch_up(catch_up_s, purges=PURGES_BEFORE_ANSWER)
-                question = self._search.question(text, channel_id, author, after or 0, before)
+                pending = self._index.catch_up(catch_up_s, purges=PURGES_BEFORE_ANSWER)
+                question = self._index.question(text, channel_id, author, after or 0, before)
                 messages, next_cursor = self._page(question, limit, order, place)
                 return SearchPage(self._hits(question, messages), next_cursor, pending)
             except IndexThrownAwayError:
@@ -90,27 +87,19 @@ class Searching(Queries):
                     raise
         raise AssertionError
 
-    def update_search_index(self, *, progress: Progress = no_progress, timeout_s: float | None = None) -> int:
-        """Make the search index, or read what is new in the store, until it is complete or time is up.
-
-        Without `timeout_s` no word of a removed message is left in its file afterwards.
-        `progress` counts posts and events. Returns about how many are left. If interrupted, it can be run again.
-        """
+    def catch_up(self, timeout_s: float | None, progress: Progress) -> int:
+        """Bring the index up to date, until time is up. Returns about how many posts and events are left."""
         try:
-            return self._search.catch_up(timeout_s, progress)
+            return self._index.catch_up(timeout_s, progress)
         except IndexThrownAwayError:
-            return self._search.catch_up(timeout_s, progress)
-
-    def _reading_dialect(self, channel: str) -> str:
-        with self._reading() as reader:
-            return reader.dialect.channel_id(channel)
+            return self._index.catch_up(timeout_s, progress)
 
     def _page(
         self, question: Question, limit: int, order: Order, place: int | None
     ) -> tuple[list[Message], str | None]:
         messages: list[Message] = []
-        with self._reading() as reader:
-            display = Display(reader, self._judgement())
+        with self._engine.reading() as reader:
+            display = Display(reader, self._judge.judgement)
             for read, (at, prefix) in enumerate(self._found(question, order, place, max(limit, _FOUND_AT_ONCE)), 1):
                 for post in _posts(reader, prefix):
                     if question.chooses(post) and display.is_here(post):
@@ -125,10 +114,10 @@ class Searching(Queries):
         """Yield the place after which a next page continues, and the beginning of the hash, of each text found."""
         while True:
             if order == "newest":
-                found = self._search.newest(question, place, number)
+                found = self._index.newest(question, place, number)
             else:
                 skipped = place or 0
-                ranked = self._search.ranked(question, skipped, number)
+                ranked = self._index.ranked(question, skipped, number)
                 found = [(skipped + at, prefix) for at, (_, prefix) in enumerate(ranked, 1)]
             yield from found
             if len(found) < number:
@@ -136,7 +125,7 @@ class Searching(Queries):
             place = found[-1][0]
 
     def _hits(self, question: Question, messages: list[Message]) -> list[SearchHit]:
-        found = self._search.marks(question, [message.text for message in messages])
+        found = self._index.marks(question, [message.text for message in messages])
         places = [merged(marks) for marks in found]
         return [
             SearchHit(message, marks, excerpt_of(message.text, marks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -26,16 +26,14 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
-from cablestore.protocol.body import Body, Delete, Info, Join, Leave, Text, Topic
+from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
-from cablestore.search.index import SearchIndex
 from cablestore.store import answers, retention
-from cablestore.store.attending import Attending
 from cablestore.store.attention import Attention
-from cablestore.store.authoring import Composer, changed_info, require_deletable
-from cablestore.store.following import Following
+from cablestore.store.authoring import Composer
+from cablestore.store.following import Follower
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.judge import Judge
@@ -43,13 +41,15 @@ from cablestore.store.judgement import Judgement
 from cablestore.store.key_file import StoreIdentity
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
-from cablestore.store.queries import Snapshot, Stats, stats_of
-from cablestore.store.searching import Searching
-from cablestore.views import CATALOG, user_info
+from cablestore.store.queries import Event, Page, Queries, Snapshot, Stats, stats_of
+from cablestore.store.searching import Order, Searcher, SearchPage
+from cablestore.store.writing import Writer
+from cablestore.views import CATALOG
 
 if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
     from cablestore.export.manifest import Filters, Manifest
+    from cablestore.store.changes import Change, Changes
     from cablestore.store.closed import ClosedStore
 
 
@@ -58,12 +58,11 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Attending, Following, Searching, Closable):
+class CableStore(Queries, Closable):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
-    returns one that does not change. `Following` adds those that wait for events, `Attending` what the user has read,
-    `Searching` full-text search.
+    returns one that does not change.
     """
 
     def __init__(
@@ -77,17 +76,18 @@ class CableStore(Attending, Following, Searching, Closable):
     ) -> None:
         """Use `open` or `in_memory`."""
         self._engine = engine
-        self._clock = clock
         self._identity = store_identity
         self._verifier = SignatureVerifier(threads)
-        self._intake = Intake(engine.dialect, self._verifier, clock, self._identity.known)
-        self._composer = Composer(self._identity, clock)
-        engine.when_reloaded(self._composer.forget)
-        self._identity.known()
-        self._attention = Attention(engine, store_identity)
-        self._judge = Judge(engine, store_identity, self._attention, is_active=moderated)
-        self._search = SearchIndex(self.path, engine.dialect, engine.snapshot)
-        self.moderation: Final = Moderator(engine, self._judge, self._composer, clock)
+        self._intake = Intake(engine.dialect, self._verifier, clock, store_identity.known)
+        composer = Composer(store_identity, clock)
+        engine.when_reloaded(composer.forget)
+        store_identity.known()
+        attention = Attention(engine, store_identity)
+        self._judge = Judge(engine, store_identity, attention, is_active=moderated)
+        self._writer = Writer(engine, self._judge, attention, self._intake, composer)
+        self._follower = Follower(engine, self._judge)
+        self._searcher = Searcher(engine, self._judge)
+        self.moderation: Final = Moderator(engine, self._judge, composer, clock)
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local: Final = LocalValues(engine)
         """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
@@ -204,7 +204,7 @@ class CableStore(Attending, Following, Searching, Closable):
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open raise StoreClosedError."""
-        self._search.close()
+        self._searcher.close()
         self._engine.close()
         self._verifier.close()
 
@@ -255,34 +255,11 @@ class CableStore(Attending, Following, Searching, Closable):
 
         Memory does not grow with `posts`. The signatures of the next batch are verified while this one is written.
         """
-        previous: IntakeBatch | None = None
-        for raws in batches(posts, len, min(max(batch_posts, 1), limits.MAX_BATCH_POSTS)):
-            batch = self._intake.decode(raws)
-            if previous is not None:
-                yield self._store(previous, batch if verify else None, sync=sync)
-            elif verify:
-                self._intake.verify(batch)
-            previous = batch
-        if previous is not None:
-            yield self._store(previous, None, sync=sync)
-
-    def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
-        """Plan and write a batch while the next one is verified."""
-        if not batch.is_planned_ahead:
-            batch.signed()
-        if following is not None:
-            self._intake.verify(following)
-        with self._engine.transaction() as transaction:
-            verdicts, finished = batch.planned(partial(self._judge.finish_all, transaction, batch.posts))
-            self._composer.came(batch.posts, verdicts)
-            self._judge.write(transaction, finished, sync=sync)
-        if Verdict.BAD_SIGNATURE in verdicts:
-            self._intake.beware()
-        return batch.settle(verdicts)
+        return self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
 
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
         """Judge posts of this dialect that peers pass to each other: ACCEPTED ones may pass. None is stored."""
-        with self._reading() as reader:
+        with self._engine.reading() as reader:
             judgement = self._judge.judgement
 
             def refusal(post: Post) -> Verdict | None:
@@ -305,15 +282,7 @@ class CableStore(Attending, Following, Searching, Closable):
         `surplus` is given the state and returns the hashes of the posts to discard. All is in memory at once. Raises
         InvalidPostError, and changes nothing, if one of the posts must be refused.
         """
-        signed = admitted.signed()
-        admitted.check(signed)
-        with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
-            discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
-            verdicts = self._judge.add_all(plan, admitted.posts, signed)
-            self._composer.came(admitted.posts, verdicts)
-            self._judge.commit(transaction, plan, sync=sync)
-        return admitted.settle(verdicts), discarded
+        return self._writer.replace(admitted, surplus, sync=sync)
 
     # --- own posts -----------------------------------------------------------------------------
 
@@ -323,15 +292,7 @@ class CableStore(Attending, Following, Searching, Closable):
         If the author of a text or a topic is not a member of the channel, a post/join comes first, in the same write
         (wire.md 5.4.3). With `sync` the post is on the disk on return.
         """
-        with self._engine.transaction() as transaction:
-            posts = self._composer.compose(transaction, body)
-            plan = self._judge.plan(transaction)  # after the post: a store without an identity has made one
-            self._judge.require_welcome(posts)
-            for post in posts:
-                plan.add(post)
-            self._judge.commit(transaction, plan, sync=sync)
-            self._composer.written(posts[-1])
-        return posts[-1]
+        return self._writer.write(body, sync=sync)
 
     def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
         """Write a message of at most 4096 bytes to a channel."""
@@ -384,11 +345,7 @@ class CableStore(Attending, Following, Searching, Closable):
         The name "" removes the name, and None as the value of a key in `others` removes the key. Threads that change
         different parts at the same time lose none. Returns the post, None if nothing changes: then nothing is written.
         """
-        with self._engine.transaction() as transaction:
-            known = user_info.latest(transaction.reader, self.identity.public_key)
-            before = known[0] if known else Info(())
-            after = changed_info(before, name=name, accept_role=accept_role, others=others or {})
-            return None if after == before else self.write(after, sync=sync)
+        return self._writer.update_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True) -> list[Post]:
         """Delete own posts, here and on peers that get the deletion. Returns the post/delete, several for many hashes.
@@ -398,20 +355,7 @@ class CableStore(Attending, Following, Searching, Closable):
         is deleted.
         """
         targets = list(dict.fromkeys([hashes] if isinstance(hashes, bytes) else hashes))
-        with self._engine.transaction() as transaction:
-            private = dict.fromkeys(digest for digest in targets if self._is_private(transaction.reader, digest))
-            public = [digest for digest in targets if digest not in private]
-            self.discard(private, sync=sync)
-            parts = batches(public, len, limits.MAX_DELETIONS_WRITTEN)
-            return [self.write(Delete(tuple(part)), sync=sync) for part in parts]
-
-    def _is_private(self, reader: Reader, digest: bytes) -> bool:
-        """Check that a post may be deleted. Tell whether it is local-only."""
-        post = reader.post(digest)
-        if post is None:
-            return False
-        require_deletable(post, self.identity.public_key)
-        return post.is_local_only
+        return self._writer.delete(targets, sync=sync)
 
     # --- removing without a trace --------------------------------------------------------------
 
@@ -420,13 +364,7 @@ class CableStore(Attending, Following, Searching, Closable):
 
         Peers may send them again.
         """
-        outcomes: list[Outcome] = []
-        for batch in batches(hashes, len):
-            with self._engine.transaction() as transaction:
-                plan = self._judge.plan(transaction)
-                outcomes += [Outcome(digest, plan.discard(digest)) for digest in batch]
-                self._judge.commit(transaction, plan, sync=sync)
-        return outcomes
+        return self._writer.discard(hashes, sync=sync)
 
     def prune(
         self,
@@ -442,12 +380,150 @@ class CableStore(Attending, Following, Searching, Closable):
         each channel, `by_author` all posts of one author. If interrupted, it can be run again.
         """
         discarded = 0
-        with self._reading() as reader:
+        with self._engine.reading() as reader:
             for batch in batches(retention.chosen(reader, before_ms, keep_newest, by_author), len):
                 outcomes = self.discard(batch)
                 discarded += sum(outcome.verdict is Verdict.DISCARDED for outcome in outcomes)
                 progress(len(batch))
         return discarded
+
+    # --- events and changes --------------------------------------------------------------------
+
+    @property
+    def cursor(self) -> str:
+        """The cursor of the changes that follow the present state: pass it to `changes` or `next_changes`."""
+        return self._follower.cursor()
+
+    def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
+        """Yield every event after number `after`: stored ones first, then new ones as they happen.
+
+        Remember the number of the last event that you have handled: subscribing after it, also after a restart, neither
+        repeats nor loses an event. Ends when nothing happens for `timeout_s`, or when the store is closed.
+        """
+        return self._follower.subscribe(after, timeout_s)
+
+    def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
+        """Return the events after number `after`. If there is none, wait for the first.
+
+        The list is empty when time is up, or when the store is closed.
+        """
+        return self._follower.next_events(after, timeout_s)
+
+    def changes(
+        self, channel: str | None = None, after: str | None = None, *, timeout_s: float | None = None
+    ) -> Iterator[Change]:
+        """Yield what a client draws again: what changed after a cursor, and then what changes.
+
+        `after` is the cursor of a page, a snapshot, or of `next_changes`; None is the present state. With a `channel`,
+        only its changes and those that concern all channels are told. Ends when nothing happens for `timeout_s`, or when
+        the store is closed. Raises ChangesCursorError if the store is rebuilt: fetch a new page then.
+        """
+        return self._follower.changes(channel, after, timeout_s)
+
+    def next_changes(self, after: str, channel: str | None = None, *, timeout_s: float | None = None) -> Changes:
+        """Return what changed after a cursor, and the cursor that follows. If nothing did, wait for the first change.
+
+        Each thing that was touched is told once, as it is now. So it does no harm to apply a change twice, or to begin
+        at an older cursor. There are no changes when time is up. Raises ChangesCursorError for a cursor that does not
+        fit the database, StoreClosedError when the store is closed.
+        """
+        return self._follower.next_changes(after, channel, timeout_s)
+
+    def wait(self, after: int, timeout_s: float | None = None) -> bool:
+        """Wait for events after number `after`. Returns False when time is up, or when the store is closed."""
+        return self._engine.wait(after, timeout_s)
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after each write and when the store is closed. Returns the function that ends this.
+
+        It is called in the thread that wrote, which goes on when it returns: it must be short and must not raise. An
+        event loop is woken so, and no thread waits.
+        """
+        return self._engine.watch(call)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the store is closed."""
+        return self._engine.is_closed
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the latest event of the arrival log, 0 before the first."""
+        return self._engine.next_sequence - 1
+
+    # --- what the user has read, and is looking for --------------------------------------------
+
+    def mark_read(self, channel: str, upto: str | None = None, *, sync: bool = False) -> None:
+        """Mark a channel as read, up to a message and with it, or up to its latest one.
+
+        `upto` is the `cursor` of a message. An earlier one than at the last time marks what follows as unread again.
+        The mark is the user's own: it never leaves this store. Raises CursorError for a text that is no cursor.
+        """
+        self._writer.mark_read(channel, upto, sync=sync)
+
+    def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
+        """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
+
+        See `Queries.mentions`. All texts are searched at the first call, see `find_mentions`.
+        """
+        with suppress(MissingViewError):  # a store may be open to be read only
+            self.find_mentions()
+        return super().mentions(limit, cursor=cursor, channel=channel)
+
+    def find_mentions(self, progress: Progress = no_progress) -> None:
+        """Search the stored texts that were not searched for mentions yet. `progress` counts texts.
+
+        Mentions are looked for in a store from the first call of this, `mentions` or `mark_read` on. The first search
+        reads all texts, in many writes; it can be interrupted and goes on where it was. From then on each text is
+        searched when it is stored.
+        """
+        self._writer.find_mentions(progress)
+
+    def search(
+        self,
+        text: str,
+        *,
+        channel: str | None = None,
+        author: bytes | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        order: Order = "newest",
+        catch_up_s: float = limits.SEARCH_CATCH_UP_S,
+    ) -> SearchPage:
+        """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) with all words of `text`.
+
+        `"two words"` in quotes must follow each other, and `word*` is the beginning of a word. Case and accents do not
+        matter. In Chinese, Japanese and Korean each character is a word. `channel`, `author` and after <= time < before
+        choose among the messages. Messages that moderation hides or drops are left out.
+
+        The index is made by the first search. Each search reads what is new in the store, for about `catch_up_s`
+        seconds at most, then answers from what was read: `SearchPage.pending` says what is left. It does not wait until
+        the words of removed messages are overwritten in a large index: later searches and `update_search_index` go on.
+
+        Raises SearchError for a text without a word, a limit, or a wrong cursor; StorageError if the index cannot be
+        written; MissingExtraError without the extra `search`.
+        """
+        return self._searcher.search(
+            text,
+            channel=channel,
+            author=author,
+            after=after,
+            before=before,
+            limit=limit,
+            cursor=cursor,
+            order=order,
+            catch_up_s=catch_up_s,
+        )
+
+    def update_search_index(self, *, progress: Progress = no_progress, timeout_s: float | None = None) -> int:
+        """Make the search index, or read what is new in the store, until it is complete or time is up.
+
+        Without `timeout_s` no word of a removed message is left in its file afterwards.
+        `progress` counts posts and events. Returns about how many are left. If interrupted, it can be run again.
+        """
+        return self._searcher.catch_up(timeout_s, progress)
 
     # --- exports -------------------------------------------------------------------------------
 
@@ -519,13 +595,7 @@ class CableStore(Attending, Following, Searching, Closable):
 
         Returns how many were new and how many were refused.
         """
-        from cablestore.export.importer import lay_skeletons  # noqa: PLC0415 - opening a store does without it
-
-        with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
-            found = lay_skeletons(plan, transaction.reader, stones)
-            self._judge.commit(transaction, plan, sync=sync)
-        return found
+        return self._writer.lay_skeletons(stones, sync=sync)
 
     # --- maintenance ---------------------------------------------------------------------------
 
@@ -537,20 +607,11 @@ class CableStore(Attending, Following, Searching, Closable):
         state, reader = self._engine.snapshot()
         return Snapshot(state, reader, self._judge.judgement, self._identity.known_key)
 
-    @contextmanager
-    def _reading(self) -> Iterator[Reader]:
-        state, reader = self._engine.snapshot()
-        with state:
-            yield reader
-
-    def _judgement(self) -> Judgement | None:
-        return self._judge.judgement
-
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with what the posts say. With `signatures`, verify every post too."""
         engine = self._engine
         engine.require_views()
-        with self._reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
+        with engine.reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
             return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 
     def rebuild(self, *, progress: Progress = no_progress) -> RebuildReport:
@@ -567,8 +628,19 @@ class CableStore(Attending, Following, Searching, Closable):
 
     def stats(self) -> Stats:
         """Return the numbers of the store. They are kept in rows: no post is read."""
-        with self._reading() as reader:
+        with self._engine.reading() as reader:
             return stats_of(self._engine, reader)
+
+    # --- what `Queries` reads -------------------------------------------------------------------
+
+    def _reading(self) -> AbstractContextManager[Reader]:
+        return self._engine.reading()
+
+    def _judgement(self) -> Judgement | None:
+        return self._judge.judgement
+
+    def _own_key(self) -> bytes | None:
+        return self._identity.known_key
 
 
 def _closed(path: Path | str, *, identity: Identity | None = None, catalog: Catalog) -> ClosedStore:

@@ -48,7 +48,7 @@ def holds(store: CableStore, text: str = "word") -> set[bytes]:
 
 
 def must_purge(store: CableStore) -> bool:
-    with store._search._locked() as table:
+    with store._searcher._index._locked() as table:
         return table.must_purge()
 
 
@@ -271,12 +271,12 @@ def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeyp
 
     def count_parts(_: int) -> None:
         nonlocal most
-        with store._search._locked() as table:
+        with store._searcher._index._locked() as table:
             most = max(most, table._ask("SELECT count(DISTINCT segid) FROM words_idx")[0][0])
 
     assert store.update_search_index(progress=count_parts) == 0
     assert most > 5
-    with store._search._locked() as table:
+    with store._searcher._index._locked() as table:
         assert table._ask("SELECT count(DISTINCT segid) FROM words_idx") == [(1,)]
         assert table._ask("SELECT v FROM words_config WHERE k = 'automerge'") == [(4,)]
 

@@ -136,7 +136,7 @@ def test_a_cursor_can_be_read_during_a_rebuild(store: CableStore, monkeypatch: p
             rebuilt.append(store.rebuild())
         return cursor_of(reader)
 
-    monkeypatch.setattr("cablestore.store.queries.cursor_of", rebuild_first)
+    monkeypatch.setattr("cablestore.store.following.cursor_of", rebuild_first)
     assert store.cursor == store.cursor
     assert rebuilt
 
