@@ -19,7 +19,9 @@ test test-all soak coverage: export PYTHONDONTWRITEBYTECODE :=
 $(CLASSES): $(READY)
 	$(BIN)/python tests/support/class_archive.py $@
 
-# Every promise once: some minutes. Three at a time on two cores, because some wait.
+# Every promise once: some minutes. Three at a time on two cores, because some wait. Java need not optimize what runs
+# for seconds.
+test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 test: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal --tier short
 

@@ -28,10 +28,10 @@ from cablestore.files import ObjectFolder, folder_of
 settings.register_profile(
     "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
+settings.register_profile("short", settings.get_profile("normal"), max_examples=30)
 settings.register_profile(
     "soak", settings.get_profile("normal"), max_examples=5_000, derandomize=False, print_blob=True
 )
-settings.load_profile("soak" if os.environ.get("CABLESTORE_SOAK") else "normal")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every process they start.
@@ -107,6 +107,11 @@ LONG = (Path(__file__).parent / "long.txt").read_text().split("\n")[1:-1]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=["short", "all"], default="all", help="short is what `make test` runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_short = config.getoption("--tier") == "short"
+    settings.load_profile("soak" if os.environ.get("CABLESTORE_SOAK") else "short" if is_short else "normal")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ from faulty_proxy import Fault as RequestFault
 from faulty_proxy import FaultyProxy, faulty_proxy
 from people import ANN
 from reindexing import (
+    LOCAL_CLUSTER,
     conversation,
     digest_of,
     digest_of_all,
@@ -38,9 +39,6 @@ from cablestore import CableStore
 from cablestore.files import ObjectFolder, folder_of, remove
 
 POSTS = conversation(700)
-
-
-LOCAL_CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
 
 
 class Site:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reindexing import conversation, digest_of, digest_of_all, export_of, processes_of, start_job
+from reindexing import LOCAL_CLUSTER, conversation, digest_of, digest_of_all, export_of, processes_of, start_job
 from s3 import KEY, SECRET, S3Server
 from waiting import LIMIT_S, wait_until
 
 pytest.importorskip("pyspark")
-
-
-LOCAL_CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
 
 
 def test_an_export_on_s3_by_a_local_cluster(s3: S3Server, tmp_path: Path) -> None:

@@ -24,6 +24,13 @@ from cablestore.reindex.spark import session
 SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 2_000}
 """Limits with which some thousand posts are cut into several partitions, buckets and parts."""
 
+LOCAL_CLUSTER = (
+    *("--master", "local-cluster[2,1,1024]"),
+    *("--conf", "spark.executor.memory=512m"),
+    *("--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+)
+"""Options for a job with two processes of workers. They run for seconds: Java need not optimize their code."""
+
 CHILD = f"""
 import sys
 from cablestore.index import parallel
