@@ -96,12 +96,12 @@ class Follower:
             return found, last, reached, reached != cursor_of(reader)
 
 
-class _Closing(Protocol):
+class _MayBeClosed(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
 
-def read_again(store: _Closing, read: Callable[[], T]) -> T:
+def read_again(store: _MayBeClosed, read: Callable[[], T]) -> T:
     """Return what a function reads. If a rebuild replaces the database meanwhile, the function is called again.
 
     Raises StoreClosedError if the store is closed.
