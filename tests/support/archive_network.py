@@ -172,9 +172,12 @@ class Wire:
         with suppress(OSError):
             while data := seed.recv(_CHUNK_SIZE_BYTES):
                 self._open.wait()
-                member.sendall(data)
-                with self._lock:
-                    self.to_members_bytes += len(data)
+                rest = memoryview(data)
+                while rest:  # a member that is killed may have got a part of the data
+                    sent_bytes = member.send(rest)
+                    rest = rest[sent_bytes:]
+                    with self._lock:
+                        self.to_members_bytes += sent_bytes
                 if self.rate_bytes_per_s:
                     time.sleep(len(data) / self.rate_bytes_per_s)
         _hang_up(member)
