@@ -178,6 +178,7 @@ class ControlServer(Closable):
         self._made = _inode(self._path)
         self._woken, self._wake = socket.socketpair()
         self._clients: dict[socket.socket, threading.Thread] = {}
+        """With those that have just ended, whose threads `close` has to wait for too."""
         self._changing = threading.Lock()
         """Guards `_clients`, and keeps sockets in it from being closed."""
         self._accepting = threading.Thread(target=self._accept_all, name="control", daemon=True)
@@ -222,11 +223,12 @@ class ControlServer(Closable):
             connection.close()
             return
         with self._changing:
+            self._clients = {client: thread for client, thread in self._clients.items() if thread.is_alive()}
             is_full = len(self._clients) >= limits.MAX_CONTROL_CONNECTIONS
             if not is_full:
                 thread = threading.Thread(target=self._serve, args=(connection,), name="control client", daemon=True)
                 try:
-                    thread.start()  # it cannot remove itself from `_clients` before the lock is released
+                    thread.start()
                     self._clients[connection] = thread
                 except RuntimeError:  # the system has no more threads
                     is_full = True
@@ -244,8 +246,7 @@ class ControlServer(Closable):
             pass  # the client is gone; or the store is closed, and a reply without an exit status says so
         finally:
             with self._changing:
-                del self._clients[connection]
-            connection.close()
+                connection.close()
 
 
 def _answer(connection: socket.socket, run: Run) -> None:

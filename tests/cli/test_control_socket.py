@@ -8,6 +8,7 @@ import socket
 import stat
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,17 @@ def test_replies_that_are_none_are_an_error_of_ours(folder: Path) -> None:
         assert connection is not None
         with connection, pytest.raises(StorageError, match="ended before this command"):
             list(ask(connection, HELLO))
+
+
+def test_closing_waits_for_a_client_that_was_just_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = threading.Thread.run
+
+    def slowly(self: threading.Thread) -> None:
+        run(self)
+        if self.name == "control client":
+            time.sleep(0.2)
+
+    monkeypatch.setattr(threading.Thread, "run", slowly)
+    with ControlServer(folder, lambda _request, _reply: 0):
+        assert said(folder, HELLO.encode()) == [{"exit": 0}]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("control")]
