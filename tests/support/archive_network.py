@@ -29,6 +29,9 @@ from cablestore.protocol.dialect import LEGACY
 
 HERE: Final = "127.0.0.1"
 CABAL_KEY: Final = "5a" * 32
+_NOT_A_MEMBER: Final = "127.0.0.2"
+"""Address from which a wire connects to a seed. A seed also connects to its peers, at the address that they came from
+and the port on which they listen. No member listens here: from 127.0.0.1 a seed could reach one without the wire."""
 _CHUNK_SIZE_BYTES: Final = 16_384
 
 
@@ -150,7 +153,7 @@ class Wire:
                     member.close()
                     continue
                 try:
-                    seed = socket.create_connection((HERE, self._seed_port))
+                    seed = socket.create_connection((HERE, self._seed_port), source_address=(_NOT_A_MEMBER, 0))
                 except OSError:
                     member.close()
                     continue
@@ -172,12 +175,9 @@ class Wire:
         with suppress(OSError):
             while data := seed.recv(_CHUNK_SIZE_BYTES):
                 self._open.wait()
-                rest = memoryview(data)
-                while rest:  # a member that is killed may have got a part of the data
-                    sent_bytes = member.send(rest)
-                    rest = rest[sent_bytes:]
-                    with self._lock:
-                        self.to_members_bytes += sent_bytes
+                with self._lock:  # before it is sent: a member that has its last byte may end, and is asked at once
+                    self.to_members_bytes += len(data)
+                member.sendall(data)
                 if self.rate_bytes_per_s:
                     time.sleep(len(data) / self.rate_bytes_per_s)
         _hang_up(member)
