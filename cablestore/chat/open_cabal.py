@@ -34,8 +34,6 @@ _GATHER_S: Final = 0.05
 """How long events are gathered before they are looked at, so that a flood costs few reads."""
 _PAUSE_S: Final = 0.02
 """Pause of long work after each part, in which others use the store."""
-_LOOK_S: Final = 0.5
-"""How often the thread that waits for events sees that the cabal ends."""
 
 
 def _names_a_host(address: Address) -> bool:
@@ -66,6 +64,9 @@ class OpenCabal:
         self._seen = store.last_sequence
         """The number of the last event that is in the news."""
         self._closing = threading.Event()
+        self._woken = threading.Event()
+        """Set when something was written, and when the threads have to end."""
+        self._unwatch = store.watch(self._woken.set)
         self._hosted = node if isinstance(node, HostedNode) else None
         self._node: WatchedNode | None = node.watched if isinstance(node, HostedNode) else node
         self._follower = threading.Thread(target=self._follow, name="chat-follow", daemon=True)
@@ -76,6 +77,8 @@ class OpenCabal:
     def stop(self) -> None:
         """End the threads. The store stays open."""
         self._closing.set()
+        self._unwatch()
+        self._woken.set()
         for pool in (self._writes, self._reads, self._searches):
             pool.shutdown(cancel_futures=True)
         for thread in (self._follower, self._searcher):
@@ -120,11 +123,13 @@ class OpenCabal:
         with suppress(StoreClosedError):
             cursor, seen = self._store.cursor, self._seen
             while not self._closing.is_set():
-                if self._store.wait(seen, _LOOK_S):
+                if self._store.last_sequence != seen:
                     self._closing.wait(_GATHER_S)
                     seen, before = self._store.last_sequence, seen
                     cursor = self._gather(cursor, is_flood=seen - before > MAX_EVENTS)
                     self._seen = seen
+                self._woken.wait()
+                self._woken.clear()  # what wakes is looked for after this
 
     def _gather(self, cursor: str, *, is_flood: bool) -> str:
         """Take what changed after a cursor into the news. Returns the next cursor."""

@@ -29,8 +29,8 @@ _MOST_JOBS: Final = 64
 """Jobs that share a snapshot, and are handed back to the loop at once."""
 _MOST_ROUNDS: Final = 8
 """Rounds of the loop after which jobs no longer wait for others."""
-_FEED_WAIT_S: Final = 0.1
-"""How long a thread waits before it checks whether it must end."""
+_SKIP_S: Final = 0.05
+"""How long entries are gathered that nobody wants to hear of."""
 _RETRY_S: Final = 1.0
 """Pause after news could not be read for a reason that may pass, such as too many open files."""
 _SHORT_S: Final = 0.0005
@@ -326,6 +326,9 @@ class FeedThread:
         self._state_channels = state_channels
         self._deliver = deliver
         self._ends = threading.Event()
+        self._woken = threading.Event()
+        """Set when something was written, and when the thread has to end."""
+        self._unwatch = store.watch(self._woken.set)
         self._after = self.reached = store.last_sequence
         """Last entry whose news were handed to the loop."""
         self.failure = ""
@@ -337,10 +340,15 @@ class FeedThread:
     def close(self) -> None:
         """End the thread."""
         self._ends.set()
+        self._unwatch()
+        self._woken.set()
         self._thread.join()
 
     def _work(self) -> None:
-        while not (self._ends.is_set() or self._store.is_closed):
+        while True:
+            self._woken.clear()  # what wakes is looked for after this
+            if self._ends.is_set() or self._store.is_closed:
+                return
             try:
                 self._step()
             except StoreClosedError:  # or only its snapshot, by a rebuild
@@ -350,13 +358,14 @@ class FeedThread:
                 self._ends.wait(_RETRY_S)
 
     def _step(self) -> None:
-        if not self._store.wait(self._after, _FEED_WAIT_S):
-            return
         last = self._store.last_sequence  # before `wants`: a peer that comes later has seen all up to here
+        if last <= self._after:
+            self._woken.wait()
+            return
         if not self._wants():
             self._after = self.reached = last
             self.has_skipped = True
-            self._ends.wait(_FEED_WAIT_S / 2)
+            self._ends.wait(_SKIP_S)
             return
         try:
             self._tell(MAX_ENTRIES)
