@@ -32,6 +32,8 @@ _REQUEST_SIZE_BYTES, _HASH_SIZE_BYTES = 500, 80
 """About how much memory a request takes, and each hash or name of it."""
 _GREETINGS: Final = 2
 """How often a greeting is tried again."""
+_LONG_PAUSE_S: Final = 1.0
+"""After a pause of this length or more, requests get their time again."""
 
 
 class PauseReason(Enum):
@@ -241,9 +243,8 @@ class Connection(PeerLink):
     def _postpone(self) -> None:
         """Give the peer time for what it may have answered while we did not read."""
         now_s = self._context.loop.time()
-        if now_s - self._paused_at_s < 1:
-            return
-        self.session.postpone_all(now_s)
+        if now_s - self._paused_at_s >= _LONG_PAUSE_S:
+            self.session.postpone_all(now_s)
 
     def _took(self, seconds: float) -> None:
         """Count what the peer's bytes cost the loop. A peer beyond its share is not read from until that is made up."""
