@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tarfile
@@ -20,13 +19,12 @@ def test_two_people_talk(start_chat: Start, tmp_path: Path) -> None:
     key.write_text("5a" * 32)
     ann = start_chat("-s", "ann", "--listen", "127.0.0.1:0", "--cabal-key", f"@{key}")
     ann_sees = Screen(ann)
-    address = re.search(r"127\.0\.0\.1:[1-9]\d*", ann_sees.shows("127.0.0.1:"))
-    assert address is not None
+    address = ann_sees.finds(r"127\.0\.0\.1:[1-9]\d*")
     ann.type("/nick ann")
     ann_sees.shows("yet   ann")
     ann.type("is anybody here?")
     ann_sees.shows("ann is anybody here?")
-    bob = start_chat("-s", "bob", "--connect", address[0], "--cabal-key", f"@{key}")
+    bob = start_chat("-s", "bob", "--connect", address, "--cabal-key", f"@{key}")
     bob_sees = Screen(bob)
     bob_sees.shows("ann is anybody here?")
     bob_sees.shows("1 peer")

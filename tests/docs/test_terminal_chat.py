@@ -42,7 +42,7 @@ def test_two_people_talk(start: Start, tmp_path: Path) -> None:
     key = bytes.fromhex("5a" * 32)
     (tmp_path / "key").write_text(str(Invitation(key)))
     ann = start("ann", "--listen", "127.0.0.1:0", "--invitation", "key")
-    address = ann.shows(r"listening on (\S+)")[1]
+    address = ann.shows(r"listening on (\S+)\s")[1]
     ann.shows("#default: ")
     ann.type("is anybody here?")
     invitation = str(Invitation(key, (Address.parse(address),)))

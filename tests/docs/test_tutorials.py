@@ -65,7 +65,7 @@ def test_two_terminals_talk_with_the_commands_of_the_page(tmp_path: Path) -> Non
     connecting = next(shlex.split(line) for line in commands if "--connect" in line)
     ann = Terminal([sys.executable, *listening[1:-1], "127.0.0.1:0"], tmp_path)
     try:
-        bob = Terminal([sys.executable, *connecting[1:-1], ann.shows(r"listening on (\S+)")[1]], tmp_path)
+        bob = Terminal([sys.executable, *connecting[1:-1], ann.shows(r"listening on (\S+)\s")[1]], tmp_path)
         try:
             bob.shows("is called ann")
             bob.type("hello, ann")
@@ -90,7 +90,7 @@ def test_two_terminals_talk_with_an_invitation(tmp_path: Path) -> None:
     file.write_text(str(replace(invitation, peers=())))
     ann = Terminal(shlex.split(listening.replace("0.0.0.0:13333", "127.0.0.1:0")), tmp_path)
     try:
-        address = Address.parse(ann.shows(r"listening on (\S+)")[1])
+        address = Address.parse(ann.shows(r"listening on (\S+)\s")[1])
         file.write_text(str(replace(invitation, peers=(address,))))
         bob = Terminal(shlex.split(joining), tmp_path)
         try:

@@ -21,8 +21,14 @@ from waiting import LIMIT_S, wait_until
 COLUMNS: Final = 120
 LINES: Final = 40
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
+_BETWEEN_WORDS: Final = re.compile(r"[\s│▕▏]")
 _LONG: Final = 400
 """Lines of a screen from which nothing that a tested command prints scrolls away."""
+_ASKS_FOR_FRAMES: Final = b"\x1b[?2026$p"
+_GIVES_FRAMES: Final = b"\x1b[?2026;2$y"
+_FRAME_BEGINS: Final = b"\x1b[?2026h"
+_FRAME_ENDS: Final = b"\x1b[?2026l"
+"""Synchronized output: a program asks whether the terminal knows it, and marks where each picture begins and ends."""
 CTRL_D: Final = "\x04"
 CTRL_Q: Final = "\x11"
 
@@ -69,6 +75,8 @@ class Terminal:
             if not found:
                 return
             self._bytes += found
+            if _ASKS_FOR_FRAMES in self._bytes[-len(found) - len(_ASKS_FOR_FRAMES) :]:
+                os.write(self._ours, _GIVES_FRAMES)
 
     @property
     def bytes(self) -> bytes:
@@ -128,16 +136,26 @@ class Screen:
     def text(self) -> str:
         """The lines on the screen."""
         found = self._terminal.bytes
+        begins, ends = (found.rfind(mark, self._read) for mark in (_FRAME_BEGINS, _FRAME_ENDS))
         last = found.rfind(b"\x1b", self._read)
-        end = last if last > len(found) - 32 else len(found)  # a sequence may not be whole yet
+        # A picture or a sequence may not be whole yet.
+        end = begins if begins > ends else last if last > len(found) - 32 else len(found)
         # pyte takes the sequences of kitty's keyboard protocol for text.
         self._stream.feed(re.sub(rb"\x1b\[[<>=][0-9;]*[a-z]", b"", found[self._read : end]))
         self._read = end
         return "\n".join(self._screen.display)
 
-    def shows(self, part: str) -> str:
-        """Wait until this is on the screen, and return all of it."""
-        return wait_until(lambda: text if part in (text := self.text) else "", lambda: f"no {part!r} in\n{self.text}")
+    def shows(self, part: str) -> None:
+        """Wait until this is on the screen."""
+        wait_until(lambda: part in self.text, lambda: f"no {part!r} in\n{self.text}")
+
+    def finds(self, pattern: str) -> str:
+        """Wait until this is on the screen, where blanks, frames and ends of lines may break it, and return it."""
+        found = wait_until(
+            lambda: re.search(pattern, _BETWEEN_WORDS.sub("", self.text)), lambda: f"no {pattern!r} in\n{self.text}"
+        )
+        assert found is not None
+        return found[0]
 
 
 def on_a_terminal(words: list[str], store: Path, *, columns: int, **more: str) -> bytes:
