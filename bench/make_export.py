@@ -27,7 +27,7 @@ from common import refusing, seconds, sentence, tell
 
 from cablestore import LEGACY, Body, Delete, Identity, Info, Join, Leave, Text, Topic
 from cablestore.export.manifest import MANIFEST, Segment
-from cablestore.export.sort import cut, merge, write_run
+from cablestore.export.sort import into_blocks, merge, write_sorted
 from cablestore.export.writer import ExportWriter, post_record, write_post_segment
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.limits import MAX_TEXT_SIZE_BYTES, SEGMENT_BLOCK_SIZE_BYTES
@@ -166,7 +166,7 @@ def make_slice(work: Work) -> list[Segment]:
             records[export].append(record)
             stones[export] += [stone.target + stone.author + stone.told().encode() for stone in laid]
     for export, of_export in enumerate(stones):
-        write_run(_run(scratch, export, number), of_export)
+        write_sorted(_run(scratch, export, number), of_export)
     return [_segment(folder, number, of_export) for folder, of_export in zip(folders, records, strict=True)]
 
 
@@ -180,7 +180,7 @@ def _exports_of(index: int, exports: int, rng: random.Random) -> Sequence[int]:
 
 def _segment(folder: Path, number: int, records: list[bytes]) -> Segment:
     records.sort()
-    return write_post_segment(folder, number, cut([records], SEGMENT_BLOCK_SIZE_BYTES))
+    return write_post_segment(folder, number, into_blocks([records], SEGMENT_BLOCK_SIZE_BYTES))
 
 
 def _run(scratch: Path, export: int, number: int) -> Path:

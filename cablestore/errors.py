@@ -11,7 +11,7 @@ class CableStoreError(Exception):
 
 
 class MissingExtraError(CableStoreError, ModuleNotFoundError):
-    """Something is used whose dependencies are an extra of this package that is not installed. The message names it."""
+    """Dependencies of what is used are an extra of this package that is not installed. The message names it."""
 
 
 class DecodeError(CableStoreError):

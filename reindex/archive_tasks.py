@@ -25,7 +25,7 @@ from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, rec
 from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
-from cablestore.index.runs import cut, read_bucket, write_run
+from cablestore.index.runs import into_buckets, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
@@ -107,7 +107,7 @@ def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[To
         first_posts_ms[topic] = min(post.timestamp_ms, first_posts_ms.get(topic, post.timestamp_ms))
         rows.append((post_record(post.timestamp_ms, post.hash, post.raw, post.type), b""))
     rows.sort()
-    buckets = cut(rows, job.boundaries)
+    buckets = into_buckets(rows, job.boundaries)
     run = f"run-{partition:06d}"
     write_run(job.folder, run, buckets)
     return {

@@ -148,7 +148,7 @@ class Bounds(NamedTuple):
 
 
 class SourceOptions(NamedTuple):
-    """What to read: sources, a table, its columns and bounds."""
+    """Choice of what to read: sources, a table, its columns and bounds."""
 
     exports: tuple[Location, ...]
     archives: tuple[ArchiveSource, ...]

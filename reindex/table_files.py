@@ -127,7 +127,7 @@ def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:
 
 @dataclass(slots=True)
 class _Written:
-    """What is written already, kept beside it in `unfinished.json`."""
+    """Files that are written already, listed beside them in `unfinished.json`."""
 
     folder: ObjectFolder
     about: dict[str, Any]

@@ -43,7 +43,7 @@ from cablestore.files import ObjectFolder
 from cablestore.index.batches import gc_paused
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, Settled, measure, settle
-from cablestore.index.runs import cut, finished, read_bucket, write_run
+from cablestore.index.runs import finished, into_buckets, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, TYPE_NAMES
 from cablestore.protocol.crypto import post_hash
@@ -302,7 +302,7 @@ def _derive(job: ReindexJob, partition: int, hashed: list[Hashed], stones: list[
         records.append(derivation.post(post))
     reverse, derivation.reverse = derivation.reverse, []
     run = f"run-{partition:06d}"
-    hashes = write_run(job.folder, run, cut(derivation.take(), job.boundaries))
+    hashes = write_run(job.folder, run, into_buckets(derivation.take(), job.boundaries))
     pieces = sum(compress(hashes, job.wanted))
     segments = _write_rows(job, f"posts-{partition:06d}.seg", records) if job.wants_records else []
     segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)

@@ -1,11 +1,12 @@
-"""The module that carries an idea explains it at its top, in up to 30 lines."""
+"""The module that carries an idea explains it at its top, in up to 30 lines with a drawing, and names what is there."""
 
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
-from folders import ROOT
+from sources import sources, trees
 
 
 @pytest.mark.parametrize(
@@ -13,6 +14,10 @@ from folders import ROOT
     ["index/plan", "index/derive", "index/tree", "protocol/session", "reconcile/session", "sds/channel"],
 )
 def test_a_module_that_carries_an_idea_explains_it(module: str) -> None:
-    source = (ROOT / "cablestore" / f"{module}.py").read_text()
-    theory = ast.get_docstring(ast.parse(source)) or ""
+    theory = ast.get_docstring(trees()[f"cablestore/{module}.py"]) or ""
     assert 15 <= len(theory.splitlines()) <= 30
+    assert len(re.findall(r"^ {4}", theory, re.MULTILINE)) >= 4
+    code = "\n".join(sources().values()).replace(theory, "")
+    named = re.findall(r"(?<!<)\b[A-Z]\w*[a-z]\w*[A-Z]\w*|(?<=`)\w+(?=`)", theory)
+    assert named
+    assert [name for name in named if not re.search(rf"\b{name}\b", code)] == []

@@ -105,7 +105,7 @@ def _bound(self: Twin, method: Callable[..., T], /, *args: Any, **kwargs: Any) -
 
 
 class Closing(Protocol):
-    """Something that is closed at the end."""
+    """Object that is closed at the end."""
 
     async def close(self) -> None:
         """Close it."""

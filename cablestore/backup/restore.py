@@ -46,7 +46,7 @@ one in its own past, has a generation of that name."""
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What was restored."""
+    """Report of a restore."""
 
     posts: int
     """Posts that are not local-only."""

@@ -13,7 +13,7 @@ from cablestore.store.key_file import load_identity
 
 @dataclass(frozen=True, slots=True)
 class BackupProblem:
-    """Something in a backup that is not as it was written."""
+    """Part of a backup that is not as it was written."""
 
     file: str
     what: str

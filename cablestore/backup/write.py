@@ -52,7 +52,7 @@ _TOLD: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup holds, and what was written for it."""
+    """Content of a backup, and what was written for it."""
 
     posts: int
     """Posts that are not local-only."""

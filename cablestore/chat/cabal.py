@@ -31,7 +31,7 @@ _EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
 
 @dataclass
 class CabalNews:
-    """What may have changed. With `is_all` it is everything."""
+    """Parts of a cabal that may have changed. With `is_all` it is everything."""
 
     channels: dict[str, int] = field(default_factory=dict)
     """Channels with changed messages, and from which time on; 0 if messages may be gone or hidden."""
@@ -217,15 +217,3 @@ class Cabal(Protocol):
 
     async def invitation(self) -> str:
         """Return the text that others join this cabal with. Raises InvitationError if nobody could use it."""
-
-
-class ShownChannel(Protocol):
-    """What the client shows now."""
-
-    @property
-    def open_cabal(self) -> Cabal:
-        """The cabal that is shown."""
-
-    @property
-    def channel(self) -> str:
-        """The channel that is shown."""

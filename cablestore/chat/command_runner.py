@@ -40,7 +40,7 @@ class Client(Protocol):
 
 
 class CommandRunner:
-    """Runs what is typed, on the cabal and in the channel where it was sent: another one may be shown by now."""
+    """Runner of what is typed, on the cabal and in the channel where it was sent: another one may be shown by now."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -38,7 +38,7 @@ _OF_A_CHANNEL: Final = ("/join ", "/leave ", "/mute ", "/unmute ")
 
 
 class Typed(NamedTuple):
-    """What a typed text asks for: a command with its argument, or a message if `command` is empty."""
+    """Meaning of a typed text: a command with its argument, or a message if `command` is empty."""
 
     command: str
     argument: str

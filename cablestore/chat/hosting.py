@@ -16,7 +16,7 @@ from cablestore.store.store import CableStore
 
 
 class Hosting(NamedTuple):
-    """How a node is run: its settings, where it listens, and the peers that it stays connected to."""
+    """Settings of a node, where it listens, and the peers that it stays connected to."""
 
     settings: NodeSettings
     listen: tuple[Address, ...] = ()
@@ -24,7 +24,7 @@ class Hosting(NamedTuple):
 
 
 class WatchedNode:
-    """What clients show of a node: who is connected, and where it listens. It is read in any thread."""
+    """State of a node that clients show: who is connected, and where it listens. It is read in any thread."""
 
     def __init__(self, cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> None:
         """Describe a node with this cabal key, which stays connected to these peers."""

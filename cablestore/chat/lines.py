@@ -16,7 +16,7 @@ _ROLE_SIGNS: Final = {UserRole.ADMIN: "@", UserRole.MOD: "+", UserRole.USER: ""}
 
 
 class ChannelPlace(NamedTuple):
-    """What is shown: a cabal, by its number, and a channel of it."""
+    """Place that is shown: a cabal, by its number, and a channel of it."""
 
     cabal: int
     channel: str

@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import Protocol
 
 from cablestore.chat.amounts import MAX_HELD, PAGE_MESSAGES
-from cablestore.chat.cabal import CabalNews, ShownChannel
+from cablestore.chat.cabal import Cabal, CabalNews
 from cablestore.chat.message_list import MessageList
 from cablestore.errors import CableStoreError
 from cablestore.store.display import Message
 
 
-class Shown(ShownChannel, Protocol):
+class Shown(Protocol):
     """The client, as pages see it."""
+
+    @property
+    def open_cabal(self) -> Cabal:
+        """The cabal that is shown."""
+
+    @property
+    def channel(self) -> str:
+        """The channel that is shown."""
 
     @property
     def messages(self) -> MessageList:
@@ -20,7 +28,7 @@ class Shown(ShownChannel, Protocol):
 
 
 class MessagePages:
-    """Reads messages of the channel that is shown. All methods raise CableStoreError if the store cannot be reached.
+    """Pages of messages of the channel that is shown. All methods raise CableStoreError if the store cannot be reached.
 
     A page that comes when another channel is shown, or another part of this one, is for nobody.
     """

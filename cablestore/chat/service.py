@@ -63,7 +63,7 @@ async def _talk(store: CableStore, cabal: OpenCabal, connection: socket.socket) 
 
 
 class _Service:
-    """What is sent to one client."""
+    """Calls and news of one client."""
 
     def __init__(self, store: CableStore, cabal: OpenCabal, writer: asyncio.StreamWriter) -> None:
         self._store = store

@@ -49,7 +49,7 @@ Read = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class CabalState:
-    """What a client shows of a cabal without asking: see the properties of `Cabal` with these names."""
+    """State of a cabal that a client shows without asking: see the properties of `Cabal` with these names."""
 
     own_key: bytes
     connection: str

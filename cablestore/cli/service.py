@@ -76,7 +76,7 @@ class StopSignal:
 
 
 class _StoppedError(BaseException):
-    """Ends whatever the main thread does, as KeyboardInterrupt does."""
+    """End of whatever the main thread does, as KeyboardInterrupt is."""
 
 
 class StopSignals:

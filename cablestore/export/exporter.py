@@ -25,7 +25,7 @@ from cablestore.errors import ExportError
 from cablestore.export.filter import Selection
 from cablestore.export.manifest import ARRIVALS, MANIFEST, UNFINISHED, Filters, Manifest, Segment, segments_of
 from cablestore.export.records import pieces
-from cablestore.export.sort import merge, write_run
+from cablestore.export.sort import merge, write_sorted
 from cablestore.export.writer import ExportWriter, record_start
 from cablestore.files import LocalFolder, Location, ObjectFolder, folder_of, open_folder, storage_errors, try_lock
 from cablestore.index import arrival_log, meta
@@ -187,7 +187,7 @@ def _read(
         for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):
             if under_way is not None:
                 work.add_run(*under_way)
-            under_way = thread.submit(write_run, work.next_run(), records), read_to
+            under_way = thread.submit(write_sorted, work.next_run(), records), read_to
         if under_way is not None:
             work.add_run(*under_way)
     stones = reader.tombstones()

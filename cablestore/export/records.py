@@ -14,7 +14,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.export.filter import Selection
-from cablestore.export.sort import merge, write_run
+from cablestore.export.sort import merge, write_sorted
 from cablestore.export.writer import TYPE_AT, post_record
 from cablestore.index.batches import Progress
 from cablestore.index.database import Row
@@ -44,11 +44,11 @@ def records_in_order(reader: Reader, scratch: Path, *, progress: Progress) -> It
     records, _ = next(made, ([], ""))
     for further, _ in made:
         runs.append(scratch / f"run-{len(runs):06d}")
-        write_run(runs[-1], records)
+        write_sorted(runs[-1], records)
         records = further
     if runs:
         runs.append(scratch / f"run-{len(runs):06d}")
-        write_run(runs[-1], records)
+        write_sorted(runs[-1], records)
         yield from merge(runs)
     else:
         records.sort()

@@ -26,7 +26,7 @@ _BLOCK_SIZE_BYTES: Final = 65_536
 _SIZE: Final = struct.Struct(">I")
 
 
-def cut(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]]:
+def into_blocks(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]]:
     """Cut records into blocks. Each ends with the record that brings it to `most_bytes`; batches do not matter."""
     held: list[bytes] = []
     for batch in batches:
@@ -41,12 +41,12 @@ def cut(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]
         yield held
 
 
-def write_run(path: Path, records: list[bytes]) -> None:
+def write_sorted(path: Path, records: list[bytes]) -> None:
     """Sort records and write them. The file gets its name when it is complete and on the disk."""
     records.sort()
     packer = msgpack.Packer()  # one buffer for all blocks
     with storage_errors(path), whole_file(path) as file:
-        for block in cut([records], _BLOCK_SIZE_BYTES):
+        for block in into_blocks([records], _BLOCK_SIZE_BYTES):
             data = packer.pack(block)
             file.write(_SIZE.pack(len(data)))
             file.write(data)

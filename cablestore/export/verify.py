@@ -26,7 +26,7 @@ from cablestore.export.manifest import (
     read_posts,
     read_tombstones,
 )
-from cablestore.export.sort import merge, write_run
+from cablestore.export.sort import merge, write_sorted
 from cablestore.files import Location
 from cablestore.index.check import ProblemReport
 from cablestore.index.packing import pack
@@ -106,7 +106,7 @@ class _Groups:
 
     def _spill(self) -> None:
         path = self._scratch / f"{self._name}-{len(self._runs):06d}"
-        write_run(path, self._records)
+        write_sorted(path, self._records)
         self._runs.append(path)
         self._records, self._size_bytes = [], 0
 

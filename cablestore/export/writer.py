@@ -28,7 +28,7 @@ from cablestore.export.manifest import (
     segment_name,
 )
 from cablestore.export.segment import SegmentWriter, Written
-from cablestore.export.sort import cut
+from cablestore.export.sort import into_blocks
 from cablestore.files import Location, ObjectFile, folder_of
 from cablestore.index.batches import batches
 from cablestore.index.tombstone import Tombstone
@@ -169,7 +169,7 @@ class ExportWriter:
 
     def add_records(self, records: Iterable[list[bytes]]) -> None:
         """Add all posts as records (`post_record`), in order and in lists of any length."""
-        blocks = cut(records, self._block_size_bytes)
+        blocks = into_blocks(records, self._block_size_bytes)
         for first in blocks:
             segment = self._until_full(first, blocks, len)
             self._add(write_post_segment(self._folder, self._number("posts"), segment))

@@ -47,7 +47,7 @@ _LEVEL: Final = -3
 time."""
 
 
-def cut(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
+def into_buckets(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
     """Cut sorted rows at the boundaries, into one list more than there are boundaries."""
     places = [0, *(bisect_left(rows, boundary, key=key_of) for boundary in boundaries), len(rows)]
     return [rows[start:stop] for start, stop in pairwise(places)]
@@ -184,7 +184,7 @@ class Sorter:
 
     def _write(self, scratch: Path, pieces: list[Row]) -> None:
         name = f"{self.name}-{len(self.runs):06d}"
-        write_run(folder_of(scratch), name, cut(pieces, self.boundaries))
+        write_run(folder_of(scratch), name, into_buckets(pieces, self.boundaries))
         self.runs.append(name)
 
 

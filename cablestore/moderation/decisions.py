@@ -158,11 +158,6 @@ class Decisions:
         """Tell whether a user is the own one, one of the seed, or was given a role. Acts of others change nothing."""
         return user in self._known.roles
 
-    def declines_roles(self, user: bytes) -> bool:
-        """Tell whether a user who was given a role, by whomever, declines roles (4.2.4)."""
-        said = self._known.consents.get(user) or None
-        return said is not None and not max(said, key=lambda consent: consent.moment).accepts
-
     def users_with(self, role: UserRole, channel: str | None = None) -> list[bytes]:
         """Return the public keys of all who are MOD or ADMIN, sorted. Raises ValueError for USER, which most are."""
         if not role.has_authority:

@@ -21,7 +21,7 @@ BLOCKING: Final = 8
 
 
 class HeldActs(Protocol):
-    """What a store holds, read when it is needed. Deleted posts are not held: a deleted act was never issued."""
+    """Acts that a store has, read when they are needed. A deleted one is not among them: it was never issued."""
 
     def roles_of(self, author: bytes) -> Iterable[ModerationAct]:
         """Return each post/role of one author in any order, also the private ones of the store's own user."""

@@ -41,7 +41,7 @@ def static_key_of(user: bytes) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """What one peer may get. `static` is its static key, None if nobody knows who it is."""
+    """Rights of one peer to posts. `static` is its static key, None if nobody knows who it is."""
 
     static: bytes | None = None
     withheld: frozenset[bytes] = frozenset()
@@ -94,7 +94,7 @@ EVERYONE: Final = Audience()
 
 
 class BlockBook:
-    """Who blocks whom, in public: users by the static keys of those that they block, and of those that block them."""
+    """Public blocks: users by the static keys of those that they block, and of those that block them."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = (), own: Mapping[bytes, bool] | None = None) -> None:
         """`pairs` are blocker and blocked.

@@ -103,7 +103,7 @@ class PeerEvents(AsyncIterator[PeerEvent]):
 
 
 class PeerWatchers:
-    """Those who get the events of one node. On its loop."""
+    """Watchers that get the events of one node. On its loop."""
 
     def __init__(self) -> None:
         self._followers: Final[WeakSet[PeerEvents]] = WeakSet()

@@ -33,7 +33,7 @@ _SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """What moderation forbids at one moment."""
+    """Prohibitions of moderation at one moment."""
 
     book: BlockBook = field(default_factory=BlockBook)
     channels: frozenset[str] = frozenset()

@@ -97,7 +97,7 @@ class SharedState:
 
 
 class ReadJob(Protocol):
-    """Something to read from the store. The thread sets `cpu_s` to what it spent."""
+    """Job that reads from the store. The thread sets `cpu_s` to what it spent."""
 
     cpu_s: float
 

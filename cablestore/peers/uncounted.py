@@ -32,7 +32,7 @@ Counter = Histogram = CounterMetricFamily = GaugeMetricFamily = Metric
 
 
 class Collector:
-    """What a registry would collect from."""
+    """Collector that no registry reads."""
 
 
 class CollectorRegistry:

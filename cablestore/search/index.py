@@ -58,7 +58,7 @@ class IndexThrownAwayError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is searched: the terms, the channel, the author, and start <= time < end."""
+    """Terms that are searched, in which channel, of which author, and with start <= time < end."""
 
     terms: list[Term]
     channel: str | None

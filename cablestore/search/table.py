@@ -71,7 +71,7 @@ class DamagedIndexError(CableStoreError):
 
 
 class IndexState(NamedTuple):
-    """What the index has read of a store.
+    """Progress of the index through a store.
 
     `source` names the store and its database. `read_to` is the last hash, in hex, up to which posts were read in order
     of hashes, None after that. Then the arrival log is followed: `position` is the last entry, and `mark` its content.

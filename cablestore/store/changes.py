@@ -126,7 +126,7 @@ class NameChanged:
 
 @dataclass(frozen=True, slots=True)
 class ModerationChanged:
-    """Who may moderate may have changed, and with it all roles and what is hidden: read again what is on the screen."""
+    """Roles may have changed, and with them all that is hidden: read again what is on the screen."""
 
     channel: str | None
 

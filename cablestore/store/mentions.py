@@ -34,7 +34,7 @@ from cablestore.views import messages, user_info
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What names the user: its public key, and its names with the <mono-ts> from which each was the present one."""
+    """Names of the user: its public key, and its names with the <mono-ts> from which each was the present one."""
 
     own_key: bytes
     since: tuple[bytes, ...]

@@ -95,7 +95,7 @@ class _How:
 
 
 class _Acts(NamedTuple):
-    """What a post/moderation does: to users or to a channel, and to posts of some types."""
+    """Acts of a post/moderation: on users or on a channel, and on posts of some types."""
 
     first: Action
     on_posts: Action

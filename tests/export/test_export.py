@@ -117,7 +117,7 @@ def test_runs_merge_into_order_and_go_on_behind_any_record(found: list[bytes], r
         patch.setattr(sort, "_BLOCK_SIZE_BYTES", 30)
         paths = [Path(scratch) / str(number) for number in range(runs)]
         for number, path in enumerate(paths):
-            sort.write_run(path, found[number::runs])
+            sort.write_sorted(path, found[number::runs])
         after = random.choice([b"", *found])
         merged = [record for batch in sort.merge(paths, after) for record in batch]
         assert merged == sorted(record for record in found if record > after)
@@ -125,8 +125,8 @@ def test_runs_merge_into_order_and_go_on_behind_any_record(found: list[bytes], r
 
 @given(st.lists(st.lists(st.binary(max_size=9), max_size=9)), st.integers(1, 30))
 def test_blocks_are_cut_wherever_batches_end(batches: list[list[bytes]], most_bytes: int) -> None:
-    blocks = list(sort.cut(batches, most_bytes))
-    assert blocks == list(sort.cut([[record for batch in batches for record in batch]], most_bytes))
+    blocks = list(sort.into_blocks(batches, most_bytes))
+    assert blocks == list(sort.into_blocks([[record for batch in batches for record in batch]], most_bytes))
     assert [record for block in blocks for record in block] == [record for batch in batches for record in batch]
     assert all(sum(map(len, block[:-1])) < most_bytes for block in blocks)
     assert all(sum(map(len, block)) >= most_bytes for block in blocks[:-1])
@@ -156,7 +156,7 @@ def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
 
 def write_part(arguments: tuple[Path, int, list[bytes]]) -> Segment:
     folder, number, records = arguments
-    return write_post_segment(folder, number, sort.cut([records], 300))
+    return write_post_segment(folder, number, sort.into_blocks([records], 300))
 
 
 def test_segments_can_be_written_in_parallel(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from cablestore.index.memory import MemoryDB
 from cablestore.index.meta import META_KEY, meta_row
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import rebuild
-from cablestore.index.runs import Sorter, choose_boundaries, cut
+from cablestore.index.runs import Sorter, choose_boundaries, into_buckets
 from cablestore.views import CATALOG
 
 
@@ -143,7 +143,7 @@ def test_boundaries_are_no_more_than_there_are_keys() -> None:
     assert choose_boundaries([], 9, [b"b", b"a"]) == [b"a", b"b"]
     even = choose_boundaries(sample, 5)
     assert len(even) == 4
-    assert [len(part) for part in cut(sample, even)] == [99, 100, 100, 100, 101]
+    assert [len(part) for part in into_buckets(sample, even)] == [99, 100, 100, 100, 101]
 
 
 def test_pieces_combine_however_the_posts_were_cut() -> None:

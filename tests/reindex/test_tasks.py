@@ -32,7 +32,7 @@ from cablestore.export.writer import ExportWriter, post_record
 from cablestore.files import Location, ObjectFolder, folder_of, remote
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
-from cablestore.index.runs import cut, read_bucket, write_run
+from cablestore.index.runs import into_buckets, read_bucket, write_run
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks
@@ -286,7 +286,7 @@ def test_an_input_that_changes_while_it_is_read_is_not_left_out_in_part(
 def test_a_damaged_run_is_an_error_that_names_it(place: ObjectFolder, damage: str) -> None:
     rows = [(b"%03d" % number, bytes(50)) for number in range(100)]
     run = "run-000000"
-    write_run(place, run, cut(rows, [b"030", b"060"]))
+    write_run(place, run, into_buckets(rows, [b"030", b"060"]))
     assert [row for bucket in range(3) for row in read_bucket(place, [run], bucket, 3)] == rows
     whole = place.read(run)
     if damage == "gone":

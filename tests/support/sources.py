@@ -1,0 +1,50 @@
+"""The product's modules, as text and as syntax trees."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+from folders import ROOT
+
+TOPS = ("cablestore", "views", "reindex")
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Return the text of each module that people write, by its path below the checkout."""
+    paths = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
+    return {
+        str(path.relative_to(ROOT)): path.read_text()
+        for path in sorted(paths)
+        if not path.name.endswith("_pb2.py") and path.resolve() == path
+    }
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax tree of each of these modules."""
+    return {path: ast.parse(text) for path, text in sources().items()}
+
+
+@cache
+def classes() -> list[tuple[str, ast.ClassDef]]:
+    """Return every class with the path of its module."""
+    return [(path, node) for path, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+@cache
+def imported(path: str) -> set[str]:
+    """Return the modules that a module imports, also where only type checkers do, and the names it takes from them."""
+    found = set()
+    for node in ast.walk(trees()[path]):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {str(node.module)} | {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+def base_names(node: ast.ClassDef) -> set[str]:
+    """Return the names of a class's bases, without modules and type arguments."""
+    return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
