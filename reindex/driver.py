@@ -66,7 +66,7 @@ def driver(
         with _python_side_to(said):
             try:
                 with _environ(_environment(scratch, master)):
-                    gateway = launch_gateway(conf, of_process)  # type: ignore[no-untyped-call]
+                    gateway = launch_gateway(conf, of_process)  # type: ignore[no-untyped-call] # PySpark has no types for it
                     # Not in the main thread: there it would replace the handler of Ctrl-C.
                     spark = awaited(in_thread(lambda: SparkSession(SparkContext(conf=conf, gateway=gateway))))
             except spark_errors() as error:
@@ -81,7 +81,7 @@ def driver(
         if gateway:
             _end(gateway)
         # PySpark would use this Java, which is gone, for a later session, and has no call to forget it.
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the comment above
         sys.path[:] = [path for path in sys.path if path in paths]
 
 

@@ -122,7 +122,7 @@ def _is_open() -> bool:
     from pyspark import SparkContext  # noqa: PLC0415 - as above
 
     # PySpark keeps Java after `stop()`, and then takes no other: nothing public says so.
-    return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None  # noqa: SLF001
+    return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None  # noqa: SLF001 - the comment above
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def _open_session() -> Iterator[SparkSession]:
     from pyspark import SparkContext  # noqa: PLC0415 - as above
 
     # A program may have a context alone. Public calls tell of sessions, or make a context.
-    is_theirs = SparkContext._active_spark_context is not None  # noqa: SLF001
+    is_theirs = SparkContext._active_spark_context is not None  # noqa: SLF001 - the comment above
     builder = SparkSession.builder if is_theirs else SparkSession.builder.appName("cablestore")
     spark = builder.getOrCreate()
     try:

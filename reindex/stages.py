@@ -207,7 +207,7 @@ class Stages:
         """
         from pyspark.cloudpickle import dumps  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
-        views = None if catalog is None else dumps(catalog)  # type: ignore[no-untyped-call]
+        views = None if catalog is None else dumps(catalog)  # type: ignore[no-untyped-call] # PySpark has no types for it
         whole: list[Input] = []
         probes: list[dict[str, Any]] = []
         numbers = self._numbers(range(len(inputs)), shares_for(inputs))

@@ -199,7 +199,7 @@ def test_links_of_the_readme_work_on_a_package_index(built: Path) -> None:
     assert f"\nVersion: {cablestore.__version__}\n" in metadata
     ours = [link.removeprefix(home) for link in links if link.startswith(f"{home}/")]
     for link in ours:
-        form, name = re.fullmatch(rf"/(blob|raw)/v{re.escape(cablestore.__version__)}/([^#]+)(?:#.*)?", link).groups()  # type: ignore[union-attr]
+        form, name = re.fullmatch(rf"/(blob|raw)/v{re.escape(cablestore.__version__)}/([^#]+)(?:#.*)?", link).groups()  # type: ignore[union-attr] # all match
         assert (ROOT / name).exists(), name
         assert (form == "raw") is name.endswith((".svg", ".png"))
     assert len(ours) > 5

@@ -56,6 +56,16 @@ def test_a_module_that_syncs_a_file_itself_does_not_write_a_whole_one() -> None:
     }
 
 
+def test_each_mark_for_a_checker_has_its_reason_beside_it() -> None:
+    tops = ("cablestore", "views", "reindex", "tests", "bench", "docs", "examples", "tools")
+    files = [path for top in tops for path in (ROOT / top).rglob("*.py") if not path.name.endswith("_pb2.py")]
+    lines = [f"{path.relative_to(ROOT)}: {line}" for path in files for line in path.read_text().splitlines()]
+    mark = re.compile(r"# (?:noqa\b(?:: [A-Z\d, ]+\d)?|type: ignore\b(?:\[[\w, -]+\])?)(.*)")
+    marks = {line: found for line in lines if (found := mark.search(line))}
+    assert len(marks) > 100
+    assert [line for line, found in marks.items() if not re.match(r" +[#-] +\S", found[1])] == []
+
+
 # --- classes -----------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ def own_threads() -> list[str]:
 
 
 async def all_of(items: object) -> list[object]:
-    return [each async for each in items]  # type: ignore[attr-defined]
+    return [each async for each in items]  # type: ignore[attr-defined] # any async iterator
 
 
 def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_thousands_of_followers_take_no_thread() -> None:
             await store.join("c")
             after, cursor = store.last_sequence, await store.cursor
             heard = [asyncio.create_task(anext(store.subscribe(after))) for _ in range(1_000)]
-            heard += [asyncio.create_task(anext(store.changes("c", cursor))) for _ in range(1_000)]  # type: ignore[arg-type]
+            heard += [asyncio.create_task(anext(store.changes("c", cursor))) for _ in range(1_000)]  # type: ignore[arg-type] # the list has tasks of both
             for _ in range(5):
                 await asyncio.sleep(0)
             assert len(own_threads()) <= 3

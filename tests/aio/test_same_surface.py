@@ -114,8 +114,8 @@ def test_type_checkers_know_its_types() -> None:
             async with store.snapshot() as snapshot:
                 assert_type(await snapshot.messages("c"), Page)
             with pytest.raises(TypeError):
-                await store.text("c")  # type: ignore[call-arg]
+                await store.text("c")  # type: ignore[call-arg] # that is tested
             with pytest.raises(TypeError):
-                await store.messages("c", newest=True)  # type: ignore[call-arg]
+                await store.messages("c", newest=True)  # type: ignore[call-arg] # that is tested
 
     asyncio.run(use())

@@ -359,7 +359,7 @@ def test_threads_end_with_the_engine(tmp_path: Path) -> None:
     command = [sys.executable, "-c", THREADS, str(tmp_path / "a")]
     path = os.pathsep.join((str(SUPPORT), os.environ.get("PYTHONPATH", "")))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **pipes) as child:  # type: ignore[call-overload]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **pipes) as child:  # type: ignore[call-overload] # mypy does not look into `pipes`
         before, during = json.loads(child.stdout.readline())
         assert len(during) > len(before)
         tasks = Path(f"/proc/{child.pid}/task")

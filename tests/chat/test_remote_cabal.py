@@ -441,7 +441,7 @@ def test_a_client_of_another_version_is_refused(tmp_path: Path) -> None:
         for params in ({"version": VERSION + 1}, {}, {"version": VERSION, "more": 1}):
             connection = connect(tmp_path)
             assert connection is not None
-            request = ControlRequest("chat", params, json=True, width=1, terminal=False)  # type: ignore[arg-type]
+            request = ControlRequest("chat", params, json=True, width=1, terminal=False)  # type: ignore[arg-type] # what a client of another version sends
             with connection, pytest.raises(CableStoreError, match="of another version of cablestore"):
                 begin_conversation(connection, request)
 

@@ -22,7 +22,7 @@ def test_programs_of_the_client_page_run(
     names: dict[str, object] = {}
     for program in blocks(PAGE):
         exec(compile(program, PAGE, "exec"), names)
-    names["store"].close()  # type: ignore[attr-defined]
+    names["store"].close()  # type: ignore[attr-defined] # a CableStore
     assert capfd.readouterr().out == "['hello']\ndefault 0 0 hello\n[]\nI wanted to ['default'] [80, 24]\n"
 
 

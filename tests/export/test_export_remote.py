@@ -260,7 +260,7 @@ def test_ctrl_c_ends_the_command_while_the_server_hangs(
                 child.wait(LIMIT_S)  # so the command cannot wait for this answer
             return "none"
 
-        proxy.fault = hang  # type: ignore[assignment]
+        proxy.fault = hang  # type: ignore[assignment] # a fault may be a function
         _, error = child.communicate(timeout=LIMIT_S)
     assert (child.returncode, error.strip().splitlines()[-1]) == (130, "interrupted; what was stored stays stored")
     assert "manifest.json" not in s3.objects(f"{prefix}/")

@@ -199,7 +199,7 @@ def test_nothing_that_ends_cable_js_is_passed_on() -> None:
             assert set(asker.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # what is here is known
             for name in (LONG, RESERVED):
                 asked = asker.ask(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
-                await until(lambda asked=asked: asker.is_concluded(asked))  # type: ignore[misc]
+                await until(lambda asked=asked: asker.is_concluded(asked))  # type: ignore[misc] # the argument has its default
                 assert asker.hashes(asked) == []
             asked = asker.ask(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
             await until(lambda: asker.is_concluded(asked))

@@ -63,7 +63,7 @@ class Spent:
 
         def counted(queue: AnswerQueue, answer: object, part: object) -> None:
             self.reading_s[queue] += READ_S  # type: ignore[assignment] # a Counter of seconds
-            take(queue, answer, part)  # type: ignore[arg-type]
+            take(queue, answer, part)  # type: ignore[arg-type] # passed on as they come
 
         monkeypatch.setattr(AnswerQueue, "take", counted)
 
@@ -97,7 +97,7 @@ async def flood_without_end(peer: ByHand, kind: str) -> None:
 @asynccontextmanager
 async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connection]:
     """Yield a peer that asks for all it can get, as the node knows it."""
-    peer = await ByHand.connect(address)  # type: ignore[arg-type]
+    peer = await ByHand.connect(address)  # type: ignore[arg-type] # an Address
     known = await peer.known_to(node)
     work = asyncio.ensure_future((flood_without_end if kind in FLOODS else ask_without_end)(peer, kind))
     try:

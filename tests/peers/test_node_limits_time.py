@@ -151,7 +151,7 @@ async def test_slow_message_s(cabal_key: bytes | None) -> None:
         for at in range(0, len(sent), 20):
             read = only(node).received_size_bytes + len(sent[at : at + 20])
             peer.writer.write(sent[at : at + 20])
-            await until(lambda read=read: only(node).received_size_bytes == read)  # type: ignore[misc]
+            await until(lambda read=read: only(node).received_size_bytes == read)  # type: ignore[misc] # the argument has its default
             await pass_time(2)
         while not isinstance(following := await peer.receive(), ModerationRequest):
             assert isinstance(following, StateRequest | TimeRangeRequest), "nothing was given up"

@@ -101,7 +101,7 @@ def test_nothing_is_late_while_a_long_message_comes(dialect: Dialect, request_: 
         assert a.expire(9.0 * now_s + 9) == []
     end_s = 9.0 * (len(long) - 1)
     a.receive(long[-1:], end_s)
-    assert all(event.exchange is mine for event in carry(b, a, end_s + 9))  # type: ignore[union-attr]
+    assert all(event.exchange is mine for event in carry(b, a, end_s + 9))  # type: ignore[union-attr] # each event has one
     assert is_live(request_) or mine.is_over
 
 

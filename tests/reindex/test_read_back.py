@@ -134,16 +134,16 @@ def test_a_wrong_row_is_found(
         database.write(damage(rows[len(rows) // 2 :]), sync=False)
 
     def load_damaged(*arguments: object, **named: object) -> Path:
-        path = real_load(*arguments, **named)  # type: ignore[arg-type]
+        path = real_load(*arguments, **named)  # type: ignore[arg-type] # passed on as they come
         if when == "loaded":
             with closing(LevelDB(path)) as database:
                 damaged(database)
         return path
 
     def take_over_damaged(live: object, target: RecordedDatabase, *rest: object) -> object:
-        report = real_take_over(live, target, *rest)  # type: ignore[arg-type]
+        report = real_take_over(live, target, *rest)  # type: ignore[arg-type] # passed on as they come
         if when == "caught up":
-            damaged(target._database)  # type: ignore[arg-type]
+            damaged(target._database)  # type: ignore[arg-type] # a LevelDB
         return report
 
     monkeypatch.setattr(reindex, "load", load_damaged)
@@ -162,7 +162,7 @@ def test_an_entry_that_catching_up_added_and_lost_is_found(
     derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take_over(live: object, target: RecordedDatabase, *rest: object) -> object:
-        report = real_take_over(live, target, *rest)  # type: ignore[arg-type]
+        report = real_take_over(live, target, *rest)  # type: ignore[arg-type] # passed on as they come
         target._database.write({b"!data!" + LATE[0].hash_hex: None}, sync=False)
         return report
 
@@ -217,7 +217,7 @@ def test_several_processes_find_a_wrong_row(
     monkeypatch.setattr(read_back, "PART_ROWS", 100)
 
     def load_damaged(*arguments: object, **named: object) -> Path:
-        path = real_load(*arguments, **named)  # type: ignore[arg-type]
+        path = real_load(*arguments, **named)  # type: ignore[arg-type] # passed on as they come
         with closing(LevelDB(path)) as database:
             database.write({derived.segments[-1].last: None}, sync=False)
         return path
@@ -262,7 +262,7 @@ def test_a_run_in_the_place_of_another_is_found(tmp_path: Path, damage: str) -> 
             shutil.copy(paths[0], paths[1])
         elif damage == "empty":
             paths[1].write_bytes(_empty_run(len(job.wanted)))
-        return real_build(job_, runs)  # type: ignore[arg-type]
+        return real_build(job_, runs)  # type: ignore[arg-type] # passed on as they come
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "build", build)

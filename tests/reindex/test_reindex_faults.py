@@ -349,7 +349,7 @@ def test_an_object_store_that_fails_for_good(site_on_s3: Site, proxy: FaultyProx
     """One line says what failed, once a task in each process has tried. The next job goes on."""
     for part in ("run-", "built-"):
         proxy.requests.clear()
-        proxy.fault = lambda method, path, _, part=part: "refuse" if is_put(method, path, part) else "none"  # type: ignore[misc]
+        proxy.fault = lambda method, path, _, part=part: "refuse" if is_put(method, path, part) else "none"  # type: ignore[misc] # the argument has its default
         status, said = site_on_s3.end(site_on_s3.start())
         assert status == 3, said
         assert f"{site_on_s3.work}/{part}" in said

@@ -84,7 +84,7 @@ def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) 
     store.rebuild()
     assert store.dump_digest() == digest
     assert wanted(store, *posts) == []
-    store.moderation.undrop(**arguments)  # type: ignore[arg-type]
+    store.moderation.undrop(**arguments)  # type: ignore[arg-type] # arguments of several types
     assert wanted(store, *mine) == [post.hash for post in mine]
     assert told(store, *mine) == [Verdict.ACCEPTED] * len(mine)
     assert store.heads("c") == heads

@@ -20,7 +20,7 @@ from cablestore.backup import backup, restore
 
 work, store, folder, when, number = sys.argv[1:]
 limits.BACKUP_POSTS_SIZE_BYTES = 2_000  # type: ignore[misc] # so that there are many files
-limits.BACKUP_ROWS_SIZE_BYTES = 1_000  # type: ignore[misc]
+limits.BACKUP_ROWS_SIZE_BYTES = 1_000  # type: ignore[misc] # small, so that there are several
 seen = 0
 
 
@@ -41,8 +41,8 @@ def around(function: Callable[..., Any], before: str, after: str) -> Callable[..
     return call
 
 
-Path.replace = around(Path.replace, "before", "after")  # type: ignore[method-assign]
-Path.unlink = around(Path.unlink, "removing", "removed")  # type: ignore[method-assign]
+Path.replace = around(Path.replace, "before", "after")  # type: ignore[method-assign] # it stops before and after
+Path.unlink = around(Path.unlink, "removing", "removed")  # type: ignore[method-assign] # it stops before and after
 print("begun", flush=True)
 if work == "backup":
     backup(Path(store), Path(folder), progress=lambda _: step("done"))

@@ -53,7 +53,7 @@ class Watched(Session):
         super().__init__(*arguments, **named)
         self.steps: list[tuple[Exchange, State, Step]] = []
 
-    def _step(self, exchange: Exchange, step: Step) -> None:  # type: ignore[override]
+    def _step(self, exchange: Exchange, step: Step) -> None:  # type: ignore[override] # it returns nothing
         self.steps.append((exchange, exchange.state, step))
         Session._step(exchange, step)
 

@@ -54,7 +54,7 @@ async def between(
         asker, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)
         for peer in (asker, giver):
             said = peer.ask(ListRequest(b"", 0, 0))
-            await until(lambda peer=peer, said=said: peer.is_concluded(said))  # type: ignore[misc]
+            await until(lambda peer=peer, said=said: peer.is_concluded(said))  # type: ignore[misc] # the argument has its default
         yield net, asker, giver
         await asker.close()
         await giver.close()

@@ -17,7 +17,7 @@ def told(_: int) -> None:
 
 
 def main() -> None:
-    index._POSTS_READ = 50  # type: ignore[misc]
+    index._POSTS_READ = 50  # type: ignore[misc] # fewer, so that it stops between them
     with CableStore.open(sys.argv[1]) as store:
         store.update_search_index(progress=told)
         print("done", flush=True)

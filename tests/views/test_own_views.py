@@ -184,7 +184,7 @@ def test_a_package_that_cannot_be_used_is_named(store_folder: Path, site: Path, 
 
 
 def view(name: str = "own", **fields: object) -> View:
-    return replace(View(name=name, version=1, prefixes=(b"!x!own!",), answers=""), **fields)  # type: ignore[arg-type]
+    return replace(View(name=name, version=1, prefixes=(b"!x!own!",), answers=""), **fields)  # type: ignore[arg-type] # fields of many types
 
 
 def no_rows(*_: object) -> list[Any]:
