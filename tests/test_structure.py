@@ -66,6 +66,17 @@ def test_each_mark_for_a_checker_has_its_reason_beside_it() -> None:
     assert [line for line, found in marks.items() if not re.match(r" +[#-] +\S", found[1])] == []
 
 
+def test_functions_fit_a_screen() -> None:
+    lengths = {
+        f"{path}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert len(lengths) > 3_000
+    assert {name: lines for name, lines in lengths.items() if lines > 60} == {}
+
+
 # --- classes -----------------------------------------------------------------------------------------
 
 
