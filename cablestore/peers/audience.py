@@ -108,6 +108,10 @@ class BlockBook:
                 self._withheld[static_key_of(blocker)].add(blocked)
         self._own: Final = {static_key_of(user): is_notified for user, is_notified in (own or {}).items()}
 
+    def block(self, user: bytes, *, is_notified: bool) -> None:
+        """Note that the local user blocks a user."""
+        self._own[static_key_of(user)] = is_notified
+
     def audience(self, static: bytes) -> Audience:
         """Return what the peer with this static key may get."""
         withheld = frozenset(self._withheld.get(static, ()))

@@ -19,7 +19,7 @@ from cablestore.moderation import Action, Decisions, ModerationAct, act_of, bloc
 from cablestore.peers.audience import EVERYONE, Audience, BlockBook
 from cablestore.peers.news import News, Subject
 from cablestore.peers.threads import ReadThread
-from cablestore.protocol.body import BLOCK, MODERATION, UNBLOCK
+from cablestore.protocol.body import BLOCK, MODERATION, UNBLOCK, Block
 from cablestore.protocol.post import Post
 from cablestore.store.store import CableStore
 from cablestore.views import moderation
@@ -55,6 +55,8 @@ class RestrictionKeeper:
         self.failure = ""
         """Why they could not be read the last time, "" if they were. Those that were read before hold until then."""
         self._is_eased = False
+        self._just_blocked: set[bytes] = set()
+        """Users that the local user blocked while the node ran. A reading that was under way may have missed them."""
         self._loop = asyncio.get_running_loop()
         self._waits: asyncio.TimerHandle | None = None
         self._not_before_s = 0.0
@@ -73,11 +75,34 @@ class RestrictionKeeper:
         return self._read_from != (now, now) or bool(self.failure)
 
     def heard(self, news: Iterable[News]) -> None:
-        """Read them again if acts of moderation are among the news."""
+        """Read them again if acts of moderation are among the news.
+
+        Reading may have to wait. So a peer that the local user blocks gets no news that come with or after the block,
+        before the block is read.
+        """
         acts = [item for item in news if item.subject in _ON_MODERATION]
         if acts:
-            self._is_eased |= any(self._lets_in(item.post) for item in acts if item.post is not None)
+            posts = [item.post for item in acts if item.post is not None]
+            self._note_blocks(posts)
+            self._is_eased |= any(map(self._lets_in, posts))
             self.read_soon()
+
+    def _note_blocks(self, posts: Iterable[Post]) -> None:
+        """Note the blocks among posts that are the local user's, or count as such."""
+        users = [user for post in posts if isinstance(post.body, Block) for user in post.body.recipients]
+        self._just_blocked.update(user for user in users if self._block_of(user) is not None)
+        self._keep_out(users)
+
+    def _keep_out(self, users: Iterable[bytes]) -> None:
+        """Withhold all but the notice from those of these users that the local user blocks now, whatever was read."""
+        for user in users:
+            act = self._block_of(user)
+            if act is not None:
+                self.now.book.block(user, is_notified=act.notifies)
+
+    def _block_of(self, user: bytes) -> ModerationAct | None:
+        decisions = self._store.moderation.decisions
+        return None if decisions is None else decisions.blocked_by(user, public=True)
 
     def _lets_in(self, post: Post) -> bool:
         """Tell whether an act may let in what was refused. What it undoes may have come just before it, unseen here."""
@@ -106,6 +131,7 @@ class RestrictionKeeper:
         decisions = self._store.moderation.decisions
         try:
             before, self.now = self.now, read_restrictions(reader, decisions)
+            self._keep_out(list(self._just_blocked))
         finally:
             now_s = self._loop.time()
             self._not_before_s = now_s + (now_s - began_s) / _SHARE

@@ -10,11 +10,13 @@ from by_hand import CABAL_KEY, on_loop
 from peering import HOST as HOST_ADDRESS
 from peering import QUICK, Network, memory, network, until, with_key
 from people import ANN, BOB, CYD, Person
+from waiting import LIMIT_S
 
 from cablestore import CableStore, Identity, Post, limits
 from cablestore.errors import NodeError
-from cablestore.peers import Address
+from cablestore.peers import Address, restrictions
 from cablestore.peers.audience import Audience, BlockBook, static_key_of
+from cablestore.peers.restrictions import Restrictions
 from cablestore.protocol.body import Block, Unblock
 from cablestore.protocol.dialect import LEGACY
 
@@ -118,6 +120,39 @@ async def test_a_block_that_notifies_reaches_whom_it_blocks_and_nothing_else_doe
         await ended(net, "the local user blocks the peer")
         await until(lambda: all(has(guest, [notice])), net.log.reasons)  # what was received is stored a little later
         assert has(guest, [later]) == [False]
+
+
+@on_loop
+async def test_a_block_applies_before_it_is_read() -> None:
+    """Reading what moderation forbids waits where the last reading took long. Posts that come with a block do not."""
+    notice, later = block(HOST, GUEST, notify=True), ANN.text("default", "later")
+    async with network(memory("host", posts=[HOST.text("default", "x")]), memory("guest"), settings=KEYED) as net:
+        host, guest = net.nodes
+        await net.link(host, guest)
+        await net.are_alike()
+        keeper = host._core.context.restrictions
+        keeper._not_before_s = host._core.context.loop.time() + 10 * LIMIT_S
+        host.store.ingest([notice.raw, later.raw])
+        await until(lambda: all(has(guest.store, [notice])), net.log.reasons)
+        keeper.read()
+        await ended(net, "the local user blocks the peer")
+        assert has(guest.store, [later]) == [False]
+
+
+@on_loop
+async def test_a_reading_that_began_before_a_block_does_not_undo_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with network(memory("host"), memory("guest"), memory("other"), settings=KEYED) as net:
+        host, guest, other = net.nodes
+        await net.link(host, guest)
+        await net.link(host, other)
+        keeper, static = host._core.context.restrictions, static_key_of(GUEST.key)
+        host.store.ingest([block(HOST, GUEST).raw])
+        await until(lambda: keeper.audience(static).is_blocked)
+        monkeypatch.setattr(restrictions, "read_restrictions", lambda *_: Restrictions())
+        await keeper.read()
+        assert keeper.audience(static).is_blocked
+        host.store.ingest([unblock(HOST, GUEST).raw])
+        await until(lambda: not keeper.audience(static).is_blocked)
 
 
 @on_loop
