@@ -83,19 +83,15 @@ class RestrictionKeeper:
         acts = [item for item in news if item.subject in _ON_MODERATION]
         if acts:
             posts = [item.post for item in acts if item.post is not None]
-            self._note_blocks(posts)
+            blocked = [user for post in posts if isinstance(post.body, Block) for user in post.body.recipients]
+            self._just_blocked.update(filter(self._block_of, blocked))
+            self._keep_out()
             self._is_eased |= any(map(self._lets_in, posts))
             self.read_soon()
 
-    def _note_blocks(self, posts: Iterable[Post]) -> None:
-        """Note the blocks among posts that are the local user's, or count as such."""
-        users = [user for post in posts if isinstance(post.body, Block) for user in post.body.recipients]
-        self._just_blocked.update(user for user in users if self._block_of(user) is not None)
-        self._keep_out(users)
-
-    def _keep_out(self, users: Iterable[bytes]) -> None:
-        """Withhold all but the notice from those of these users that the local user blocks now, whatever was read."""
-        for user in users:
+    def _keep_out(self) -> None:
+        """Withhold all but the notice from users that were just blocked, unless they are unblocked by now."""
+        for user in list(self._just_blocked):
             act = self._block_of(user)
             if act is not None:
                 self.now.book.block(user, is_notified=act.notifies)
@@ -131,7 +127,7 @@ class RestrictionKeeper:
         decisions = self._store.moderation.decisions
         try:
             before, self.now = self.now, read_restrictions(reader, decisions)
-            self._keep_out(list(self._just_blocked))
+            self._keep_out()
         finally:
             now_s = self._loop.time()
             self._not_before_s = now_s + (now_s - began_s) / _SHARE
