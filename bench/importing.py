@@ -9,14 +9,16 @@ from pathlib import Path
 
 from common import refusing, seconds, tell
 
+import cablestore
 from cablestore import CableStore
-from cablestore.cli.demo import sample
 from cablestore.irc.importer import ImportReport, find_logs, import_logs
+
+SAMPLE = Path(cablestore.__file__).parent / "sample"
 
 
 def main() -> None:
     """Import twice."""
-    paths = [Path(name) for name in sys.argv[1:]] or [sample()]
+    paths = [Path(name) for name in sys.argv[1:]] or [SAMPLE]
     with tempfile.TemporaryDirectory() as folder, CableStore.open(Path(folder) / "store") as store:
         with refusing():
             logs = find_logs(paths)
