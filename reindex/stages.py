@@ -151,10 +151,10 @@ def derive_rows(
 
 
 def _build(run: Stages, job: ReindexJob, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Build all wanted buckets. Returns their reports."""
+    """Build all wanted buckets. Returns their reports. In a small job most buckets have a few rows of one view."""
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
-    return run.each("build", "built", wanted, tasks.build(job, runs))
+    return run.each("build", "built", wanted, tasks.build(job, runs), shares_for(job.inputs))
 
 
 def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
@@ -313,7 +313,7 @@ class Stages:
 
 
 def shares_for(inputs: Sequence[Input]) -> int:
-    """Return the number of tasks for work on inputs: each task costs Spark a tenth of a second.
+    """Return the number of tasks for work on inputs, if it has more parts: a task costs Spark a tenth of a second.
 
     Archives may be many and small. Segments of exports are so large that each has a task of its own.
     """
