@@ -55,7 +55,7 @@ class RestrictionKeeper:
         self.failure = ""
         """Why they could not be read the last time, "" if they were. Those that were read before hold until then."""
         self._is_eased = False
-        self._just_blocked: set[bytes] = set()
+        self._newly_blocked: set[bytes] = set()
         """Users that the local user blocked while the node ran. A reading that was under way may have missed them."""
         self._loop = asyncio.get_running_loop()
         self._waits: asyncio.TimerHandle | None = None
@@ -84,14 +84,14 @@ class RestrictionKeeper:
         if acts:
             posts = [item.post for item in acts if item.post is not None]
             blocked = [user for post in posts if isinstance(post.body, Block) for user in post.body.recipients]
-            self._just_blocked.update(filter(self._block_of, blocked))
+            self._newly_blocked.update(filter(self._block_of, blocked))
             self._keep_out()
             self._is_eased |= any(map(self._lets_in, posts))
             self.read_soon()
 
     def _keep_out(self) -> None:
         """Withhold all but the notice from users that were just blocked, unless they are unblocked by now."""
-        for user in list(self._just_blocked):
+        for user in list(self._newly_blocked):
             act = self._block_of(user)
             if act is not None:
                 self.now.book.block(user, is_notified=act.notifies)

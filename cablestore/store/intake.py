@@ -60,7 +60,7 @@ class IntakeBatch:
             return plan(self.signed())
         try:
             planned = plan([True] * len(self.posts))
-        except Exception:
+        except Exception:  # of any kind, where a post is forged: it is left out of the plan below
             if all(self.signed()):
                 raise
         signed = self.signed()

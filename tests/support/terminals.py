@@ -75,7 +75,7 @@ class Terminal:
             if not found:
                 return
             self._bytes += found
-            if _ASKS_FOR_FRAMES in self._bytes[-len(found) - len(_ASKS_FOR_FRAMES) :]:
+            if _ASKS_FOR_FRAMES in self._bytes[1 - len(found) - len(_ASKS_FOR_FRAMES) :]:
                 os.write(self._ours, _GIVES_FRAMES)
 
     @property

@@ -49,7 +49,7 @@ async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
             if len(part) >= PART_SIZE_BYTES:
                 yield bytes(part)
                 part.clear()
-    except Exception:
+    except Exception:  # whatever the stream raises, which is raised again after what came before it
         if part:
             yield bytes(part)
         raise
