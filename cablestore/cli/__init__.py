@@ -17,7 +17,7 @@ from cablestore import __version__
 from cablestore.cli.commands import LazyGroup
 from cablestore.errors import CableStoreError
 from cablestore.extras import naming_extras
-from cablestore.files import is_request_under_way
+from cablestore.files import is_request_in_progress
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
         what = f"{error.filename}: " if error.filename else ""
         click.echo(f"cablestore: cannot be written or read: {what}{error.strerror}", err=True)
         status = 3
-    if status == 130 and is_request_under_way():
+    if status == 130 and is_request_in_progress():
         sys.stdout.flush()
         os._exit(status)  # the end of Python waits for the answer of the object store, which may hang
     sys.exit(status or 0)

@@ -14,7 +14,7 @@ from cablestore.files.local import (
 )
 from cablestore.files.location import Location, folder_of, is_uri
 from cablestore.files.many import for_each, remove
-from cablestore.files.remote import is_request_under_way
+from cablestore.files.remote import is_request_in_progress
 
 __all__ = [
     "LocalFolder",
@@ -24,7 +24,7 @@ __all__ = [
     "file_of",
     "folder_of",
     "for_each",
-    "is_request_under_way",
+    "is_request_in_progress",
     "is_uri",
     "lock",
     "open_folder",

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from cablestore.files.folder import ObjectFolder
-from cablestore.files.remote import give_up
-from cablestore.interruptible import awaited, in_thread
+from cablestore.files.remote import request
+from cablestore.interruptible import awaited
 
 Result = TypeVar("Result")
 
@@ -22,7 +22,7 @@ REQUESTS_AT_ONCE: Final = 8
 def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterable[str]) -> Iterator[Result]:
     """Yield what `work` returns for each of these names in a folder, in their order. Raises its first error.
 
-    After an error nothing is under way any more. Ctrl-C ends the wait at once, and requests may go on.
+    After an error no request is in progress. Ctrl-C ends the wait at once, and requests may continue.
     """
     if folder.is_local:
         yield from map(work, names)
@@ -31,24 +31,15 @@ def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterabl
     try:
         for name in names:
             if len(under_way) == REQUESTS_AT_ONCE:
-                yield _next(under_way)
-            under_way.append(in_thread(partial(work, name)))
+                yield awaited(under_way.popleft())
+            under_way.append(request(partial(work, name)))
         while under_way:
-            yield _next(under_way)
+            yield awaited(under_way.popleft())
     except Exception:
         for answer in under_way:  # the caller may begin again
             with suppress(Exception):
                 awaited(answer)
         raise
-    finally:
-        give_up(under_way)
-
-
-def _next(under_way: deque[Future[Result]]) -> Result:
-    """Return the first result. It is under way until it is there, also for Ctrl-C."""
-    result = awaited(under_way[0])
-    under_way.popleft()
-    return result
 
 
 def remove(folder: ObjectFolder, names: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -300,26 +300,29 @@ def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
                 stream.flush()
 
 
-def _interruptible(work: Callable[[], T]) -> T:
-    """Return what work returns, done in a thread: Ctrl-C ends the wait, not the work, so what is sent stays whole."""
-    answer = in_thread(work)
-    try:
-        return awaited(answer)
-    finally:
-        give_up([answer])
+_in_progress: Final[set[object]] = set()
 
 
-_given_up: Final[list[Future[Any]]] = []
+def request(work: Callable[[], T]) -> Future[T]:
+    """Do `work` in a thread, as a request that counts as in progress until it has ended.
+
+    It counts before the thread starts: Ctrl-C may come before the caller has the future.
+    """
+    token = object()
+    _in_progress.add(token)
+
+    def run() -> T:
+        try:
+            return work()
+        finally:
+            _in_progress.discard(token)
+
+    return in_thread(run)
 
 
-def give_up(answers: Iterable[Future[Any]]) -> None:
-    """Remember the requests among these that are under way: nobody waits for them any more."""
-    _given_up.extend(answer for answer in answers if not answer.done())
-
-
-def is_request_under_way() -> bool:
-    """Tell whether a request that nobody waits for any more is under way. The end of Python would wait for it."""
-    return not all(answer.done() for answer in _given_up)
+def is_request_in_progress() -> bool:
+    """Return True if a request has not ended. The end of Python would wait for it, and the server may never answer."""
+    return bool(_in_progress)
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
@@ -329,7 +332,7 @@ def _retried(where: str, work: Callable[[], T]) -> T:
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _interruptible(work)
+            return awaited(request(work))  # Ctrl-C ends the wait, not the work: what is sent stays whole
         except FileNotFoundError:
             raise MissingFileError(f"{where} is missing") from None
         except OSError as error:

@@ -71,12 +71,12 @@ def test_a_part_of_an_object_is_one_request(s3: S3Server, monkeypatch: pytest.Mo
 
 READING = """
 import os, sys
-from cablestore.files import folder_of, for_each, is_request_under_way
+from cablestore.files import folder_of, for_each, is_request_in_progress
 folder = folder_of(sys.argv[1])
 try:
     list(for_each(folder, folder.read, map(str, range(20))))
 except KeyboardInterrupt:
-    print("interrupted", is_request_under_way(), flush=True)
+    print("interrupted", is_request_in_progress(), flush=True)
     os._exit(0)
 """
 
@@ -100,6 +100,28 @@ def test_ctrl_c_ends_the_wait_for_many_files(s3: S3Server, monkeypatch: pytest.M
             proxy.fault = hang
             assert child.communicate(timeout=LIMIT_S)[0] == "interrupted True\n"
     assert 0 < sum("/many/" in path for _, path in proxy.requests) <= REQUESTS_AT_ONCE
+
+
+INTERRUPTED_AT_ITS_START = """
+import os, signal, sys, time
+from cablestore.files import folder_of, for_each, is_request_in_progress
+
+def work(name):
+    os.kill(os.getpid(), signal.SIGINT)  # the main thread may still wait for this thread to start
+    time.sleep(1000)
+
+try:
+    list(for_each(folder_of(sys.argv[1]), work, "ab"))
+except KeyboardInterrupt:
+    print("interrupted", is_request_in_progress(), flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_request_is_in_progress_before_its_thread_starts(s3: S3Server) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_AT_ITS_START, s3.uri("many")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    assert found.stdout == "interrupted True\n"
 
 
 def test_nothing_goes_on_after_an_error(s3: S3Server) -> None:
