@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -51,6 +52,8 @@ _BEAT_S: Final = 1.0
 """How often it is looked whether something came. If nothing did, the other process is asked for a sign of life."""
 _SILENT_BEATS: Final = 5
 """After this many beats without anything the process is said to hang. A pause of this process counts as one beat."""
+_BEGIN_WAIT_S: Final = 5.0
+"""How long the other process may take to begin a call. It rejects one that it reads later."""
 _DRAFT_WAIT_S: Final = 5.0
 """The same for drafts, which are kept here meanwhile: one that leaves does not want to wait."""
 _SILENT: Final = "`serve` gives no answer: it hangs, or was stopped"
@@ -280,7 +283,7 @@ class _Link:
                 self._writer.write(frame([next(self._numbers), *SIGN_OF_LIFE], limits.MAX_CONTROL_REQUEST_SIZE_BYTES))
             elif self._silent_beats == _SILENT_BEATS:
                 self.lost = _SILENT
-                self._fail_calls(_SILENT)
+                self._give_up_calls()
                 if not self._began.done():
                     self._began.set_exception(OwnerGoneError(_SILENT))
 
@@ -293,8 +296,12 @@ class _Link:
 
     def _fail_calls(self, why: str) -> None:
         for answer in self._calls.values():
-            if not answer.done():
-                answer.set_exception(OwnerGoneError(f"{why}. Look whether it is done before you do it again"))
+            _fail_call(answer, why)
+
+    def _give_up_calls(self) -> None:
+        """Fail each call at its deadline: the other process never begins it afterwards."""
+        for answer in self._calls.values():
+            self._loop.call_later(_BEGIN_WAIT_S, _fail_call, answer, _SILENT)
 
     async def _connect_again(self) -> socket.socket:
         while True:
@@ -330,7 +337,8 @@ class _Link:
         if self._writer is None or self.lost:
             raise OwnerGoneError(f"not connected: {self.lost or _GONE}. What you type here is kept")
         number = next(self._numbers)
-        whole = frame([number, call.name, arguments], limits.MAX_CONTROL_REQUEST_SIZE_BYTES)
+        deadline_s = time.monotonic() + _BEGIN_WAIT_S
+        whole = frame([number, call.name, arguments, deadline_s], limits.MAX_CONTROL_REQUEST_SIZE_BYTES)
         answer = self._calls[number] = self._loop.create_future()
         try:
             self._writer.write(whole)
@@ -343,3 +351,8 @@ class _Link:
             raise CableStoreError(f"`serve` runs another version of cablestore ({error})") from None
         finally:
             del self._calls[number]
+
+
+def _fail_call(answer: asyncio.Future[Any], why: str) -> None:
+    if not answer.done():
+        answer.set_exception(OwnerGoneError(f"{why}. Look whether it is done before you do it again"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from typing import Any, Final
 
 from cablestore import limits
@@ -108,10 +109,12 @@ class _Service:
 
     async def _run(self, given: list[Any]) -> Any:
         try:
-            _, name, arguments = given
+            _, name, arguments, deadline_s = given
+            if name and time.monotonic() > deadline_s:
+                raise CableStoreError("`serve` was busy for too long, and did not do this")
             call = CALLS.get(name) if isinstance(name, str) else None
             named = None if call is None else call.read(arguments)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise CableStoreError(f"no client of this version of cablestore calls so: {error}") from None
         if call is None or named is None:
             raise CableStoreError(

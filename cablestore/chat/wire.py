@@ -2,10 +2,13 @@
 
 Each frame is the length of what follows in 4 bytes, big-endian, then an array in msgpack:
 
-    client   [number, name, [argument, ...]]
+    client   [number, name, [argument, ...], deadline]
     server   [TOLD, state, news, seen]              what is new, by itself
              [RESULT, number, value, sequence]
              [PROBLEM, number, text, is_storage]    an error; number 0 is for a frame that is no call
+
+The deadline is a time of `time.monotonic`, which all processes share. A call that is read later is not run: the client
+has given it up.
 
 A call without a name has an error at once, whatever the store does: so a client sees that the server does not hang.
 
@@ -32,12 +35,12 @@ import msgpack
 from cablestore.chat.cabal import Cabal, CabalNews
 from cablestore.errors import CableStoreError
 
-VERSION: Final = 1
+VERSION: Final = 2
 TOLD: Final = 0
 RESULT: Final = 1
 PROBLEM: Final = 2
-SIGN_OF_LIFE: Final = ("", ())
-"""Name and arguments of the call that only asks for a sign of life."""
+SIGN_OF_LIFE: Final = ("", (), 0.0)
+"""Name, arguments and deadline of the call that only asks for a sign of life."""
 MAX_FRAME_SIZE_BYTES: Final = 268_435_456
 """A frame of the server: a page of the longest messages has 5 MB, a list of a million channels 100 MB."""
 _LENGTH: Final = Struct(">I")

@@ -25,7 +25,8 @@ from cablestore.cli.archive_options import (
     tell_made,
     writable,
 )
-from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer, ask, connect
+from cablestore.cli.control_client import ask, connect
+from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer
 from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by

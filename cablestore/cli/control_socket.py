@@ -6,6 +6,10 @@ A client sends one line of JSON, a `ControlRequest`. While the command runs, the
 field each: `out` and `err`, text to print unchanged; `note`, a remark that the client prints in its own style; `usage`,
 an error in the command line; and at the end `exit`, the exit status. Without an `exit` the command was cut off.
 
+A request may have a deadline. The server then sends `alive` before it begins the command and twice a second until the
+command ends. After the first `alive` it compares the deadline with the clock, and does not begin a command that is late.
+So a client that has no `alive` at its deadline knows that the command never runs, however long the server was stopped.
+
 A command may also begin a conversation: the server sends one line with the field `begin`, and what both send from then
 on is between the command and the client.
 
@@ -27,12 +31,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from cablestore import limits
 from cablestore.closable import Closable
-from cablestore.errors import CableStoreError, OwnerGoneError, StorageError, StoreClosedError
+from cablestore.errors import StorageError, StoreClosedError
 
 NAME: Final = "control.sock"
 """Name of the socket in the store's folder."""
@@ -47,15 +52,14 @@ _MAX_ADDRESS_SIZE_BYTES: Final = 100
 MAX_WIDTH: Final = 10_000
 """Largest width in columns that a client may have."""
 _COLOURS: Final = (None, "standard", "256", "truecolor")
+_ALIVE: Final = b'{"alive": true}\n'
+_ALIVE_EVERY_S: Final = 0.5
 _REQUEST_WAIT_S: Final = 10.0
 """Timeout for a client's request. Clients send it at once; one that does not must not keep others out."""
 _CLOSING_WAIT_S: Final = 10.0
 """How long `close` waits for running commands."""
 _ACCEPT_AGAIN_S: Final = 0.1
-_RECEIVED_SIZE_BYTES: Final = 65_536
-_BEGIN_WAIT_S: Final = 10.0
-"""How long a client waits until a conversation begins."""
-_CTRL_C_SEEN_S: Final = 0.5
+RECEIVED_SIZE_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +79,12 @@ class ControlRequest:
     """Bold but no colours, as NO_COLOR asks."""
     zone: str | None = None
     """Name of the time zone for times on the terminal. None: that of the machine."""
+    deadline_s: float | None = None
+    """Time of `time.monotonic`, which all processes share, until which the command must begin. None: at any time."""
 
     def encode(self) -> bytes:
         """Return the line to send."""
-        fields = asdict(self)
-        if self.zone is None:
-            del fields["zone"]  # which 0.8 does not know
-        return json.dumps(fields).encode("ascii") + b"\n"
+        return json.dumps(asdict(self)).encode("ascii") + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Self:
@@ -108,6 +111,7 @@ class ControlRequest:
             "colours": self.colours in _COLOURS,
             "no_colours": isinstance(self.no_colours, bool),
             "zone": self.zone is None or isinstance(self.zone, str),
+            "deadline_s": self.deadline_s is None or type(self.deadline_s) in (int, float),
         }
 
 
@@ -124,6 +128,9 @@ class ControlReply:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._sending = threading.Lock()
+        self._is_running = False
+        """True while the client gets signs of life."""
         self._is_conversation = False
 
     def begin_conversation(self) -> socket.socket:
@@ -132,19 +139,32 @@ class ControlReply:
         self._is_conversation = True
         return self._connection
 
+    def begin(self) -> None:
+        """Tell the client that its command begins. From now on `keep_alive` sends signs of life."""
+        self._send({"alive": True})
+        self._is_running = True
+
+    def keep_alive(self) -> None:
+        """Send a sign of life, unless output is being sent or the client does not read. Called in another thread."""
+        if self._is_running and self._sending.acquire(blocking=False):
+            with suppress(OSError):  # the client is gone, or reads slowly
+                self._connection.send(_ALIVE, socket.MSG_DONTWAIT)
+            self._sending.release()
+
     def write(self, kind: Kind, text: str) -> None:
         """Send a piece of output. Raises ConnectionAbortedError if the client is gone."""
         self._send({kind: text})
 
     def end(self, status: int) -> None:
         """Send the exit status, the last line."""
+        self._is_running = False
         if not self._is_conversation:
             self._send({"exit": status})
 
     def is_wanted(self) -> bool:
-        """Tell whether the client is still connected. Data after its request is discarded."""
+        """Return True while the client is connected. Data after its request is discarded."""
         try:
-            while self._connection.recv(_RECEIVED_SIZE_BYTES, socket.MSG_DONTWAIT):
+            while self._connection.recv(RECEIVED_SIZE_BYTES, socket.MSG_DONTWAIT):
                 pass
         except BlockingIOError:
             return True
@@ -154,10 +174,17 @@ class ControlReply:
 
     def _send(self, fields: dict[str, Any]) -> None:
         try:
-            self._connection.sendall(json.dumps(fields).encode("ascii") + b"\n")
+            with self._sending:
+                self._connection.sendall(json.dumps(fields).encode("ascii") + b"\n")
         except OSError:
             # Not BrokenPipeError: rich would take that for an error of our own standard output.
             raise ConnectionAbortedError("the client is gone") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    thread: threading.Thread
+    reply: ControlReply
 
 
 Run = Callable[[ControlRequest, ControlReply], int]
@@ -177,7 +204,7 @@ class ControlServer(Closable):
         self._listener = _listen(self._path)
         self._made = _inode(self._path)
         self._woken, self._wake = socket.socketpair()
-        self._clients: dict[socket.socket, threading.Thread] = {}
+        self._clients: dict[socket.socket, _Client] = {}
         """With those that have just ended, whose threads `close` has to wait for too."""
         self._changing = threading.Lock()
         """Guards `_clients`, and keeps sockets in it from being closed."""
@@ -195,7 +222,7 @@ class ControlServer(Closable):
         self._listener.close()
         self._woken.close()
         with self._changing:
-            threads = list(self._clients.values())
+            threads = [client.thread for client in self._clients.values()]
             for connection in self._clients:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -207,7 +234,13 @@ class ControlServer(Closable):
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
-            while all(key.fileobj is not self._woken for key, _ in selector.select()):
+            while True:
+                ready = [key.fileobj for key, _ in selector.select(_ALIVE_EVERY_S if self._clients else None)]
+                if self._woken in ready:
+                    return
+                self._keep_clients_alive()
+                if not ready:
+                    continue
                 try:
                     connection, _ = self._listener.accept()
                 except BlockingIOError:
@@ -217,31 +250,39 @@ class ControlServer(Closable):
                     continue
                 self._begin(connection)
 
+    def _keep_clients_alive(self) -> None:
+        """Forget the clients whose threads have ended, and send the others a sign of life."""
+        with self._changing:
+            self._clients = {known: client for known, client in self._clients.items() if client.thread.is_alive()}
+            for client in self._clients.values():
+                client.reply.keep_alive()
+
     def _begin(self, connection: socket.socket) -> None:
         connection.settimeout(_REQUEST_WAIT_S)
-        if not _is_same_user(connection):
+        if not is_same_user(connection):
             connection.close()
             return
+        reply = ControlReply(connection)
         with self._changing:
-            self._clients = {client: thread for client, thread in self._clients.items() if thread.is_alive()}
             is_full = len(self._clients) >= limits.MAX_CONTROL_CONNECTIONS
             if not is_full:
-                thread = threading.Thread(target=self._serve, args=(connection,), name="control client", daemon=True)
+                work = partial(self._serve, connection, reply)
+                thread = threading.Thread(target=work, name="control client", daemon=True)
                 try:
                     thread.start()
-                    self._clients[connection] = thread
+                    self._clients[connection] = _Client(thread, reply)
                 except RuntimeError:  # the system has no more threads
                     is_full = True
         if is_full:
             with connection, suppress(ConnectionAbortedError):
                 _refuse(
-                    ControlReply(connection),
+                    reply,
                     f"{limits.MAX_CONTROL_CONNECTIONS} commands are already running: stop some, or wait",
                 )
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, reply: ControlReply) -> None:
         try:
-            _answer(connection, self._run)
+            _answer(connection, reply, self._run)
         except (ConnectionAbortedError, StoreClosedError):
             pass  # the client is gone; or the store is closed, and a reply without an exit status says so
         finally:
@@ -249,14 +290,17 @@ class ControlServer(Closable):
                 connection.close()
 
 
-def _answer(connection: socket.socket, run: Run) -> None:
-    reply = ControlReply(connection)
+def _answer(connection: socket.socket, reply: ControlReply, run: Run) -> None:
     try:
         request = ControlRequest.decode(_read_line(connection))
     except ValueError as error:
         _refuse(reply, str(error))
         return
     connection.settimeout(None)  # a client may read slowly: a pager
+    if request.deadline_s is not None:
+        reply.begin()
+        if time.monotonic() > request.deadline_s or not reply.is_wanted():
+            return  # the client has given the command up
     reply.end(run(request, reply))
 
 
@@ -269,7 +313,7 @@ def _read_line(connection: socket.socket) -> bytes:
     line = bytearray()
     while not line.endswith(b"\n"):
         try:
-            received = connection.recv(_RECEIVED_SIZE_BYTES)
+            received = connection.recv(RECEIVED_SIZE_BYTES)
         except OSError:
             raise ConnectionAbortedError("the client sent no request in time, or is gone") from None
         line += received
@@ -286,84 +330,6 @@ def _read_line(connection: socket.socket) -> bytes:
     return bytes(line)
 
 
-# --- clients --------------------------------------------------------------------------------------
-
-
-def connect(folder: Path) -> socket.socket | None:
-    """Connect to the process of this user that has the store in `folder` open. Returns None if there is none."""
-    path = folder.absolute() / NAME
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if path.lstat().st_uid == os.geteuid():
-            with _address(path) as address:
-                connection.connect(address)
-            if _is_same_user(connection):
-                return connection
-    except OSError:  # there is no socket, or a killed process left it
-        pass
-    connection.close()
-    return None
-
-
-def ask(connection: socket.socket, request: ControlRequest) -> Iterator[tuple[str, Any]]:
-    """Send a request and yield the fields of the reply, `exit` last. Raises OwnerGoneError if the reply is cut off."""
-    with suppress(OSError):  # a server that stops reading says why in its reply
-        connection.sendall(request.encode())
-    lines = _lines(connection)
-    while True:
-        try:
-            [(kind, value)] = json.loads(next(lines, b"")).items()
-        except (OSError, ValueError, AttributeError, RecursionError):
-            raise OwnerGoneError(
-                "the process that has the store open ended before this command. Stored posts stay stored: check them "
-                "before you repeat the command"
-            ) from None
-        yield kind, value
-        if kind == "exit":
-            return
-
-
-def begin_conversation(connection: socket.socket, request: ControlRequest) -> None:
-    """Send a request and wait until its conversation begins. Nothing that is sent later was read.
-
-    Raises OwnerGoneError if there is no answer, and CableStoreError with the server's reason if it refuses.
-    """
-    connection.settimeout(_BEGIN_WAIT_S)
-    line = bytearray()
-    try:
-        connection.sendall(request.encode())
-        while not line.endswith(b"\n"):
-            line += connection.recv(1) or b"{}\n"
-        [(kind, value)] = json.loads(line).items()
-    except (OSError, ValueError, AttributeError, RecursionError):
-        raise OwnerGoneError(
-            "the process that has the store open gave no answer: it has just ended, or hangs"
-        ) from None
-    if kind != "begin":
-        raise CableStoreError(str(value).strip().removeprefix("cablestore: "))
-
-
-def _lines(connection: socket.socket) -> Iterator[bytes]:
-    """Yield the lines of a reply.
-
-    Each wait is short, because Python handles a Ctrl-C from just before only after the wait.
-    """
-    connection.settimeout(_CTRL_C_SEEN_S)
-    begun: list[bytes] = []
-    while True:
-        try:
-            received = connection.recv(_RECEIVED_SIZE_BYTES)
-        except TimeoutError:
-            continue
-        if not received:
-            return
-        first, *more = received.split(b"\n")
-        begun.append(first)
-        for line in more:
-            yield b"".join(begun)
-            begun = [line]
-
-
 # --- sockets --------------------------------------------------------------------------------------
 
 
@@ -373,7 +339,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         if path.is_socket():
             path.unlink()
-        with _address(path) as address:
+        with short_address(path) as address:
             listener.bind(address)
         path.chmod(_MODE)  # before it listens: nobody can connect yet
         listener.listen(limits.MAX_CONTROL_CONNECTIONS)
@@ -385,7 +351,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 @contextmanager
-def _address(path: Path) -> Iterator[str]:
+def short_address(path: Path) -> Iterator[str]:
     """Yield a path of the socket that fits into an address: through a link if the folder's path is long."""
     if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
         yield str(path)
@@ -405,10 +371,16 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
 
 
-def _is_same_user(connection: socket.socket) -> bool:
-    """Tell whether the peer process runs as this user. Systems other than Linux rely on the socket's mode."""
+def is_same_user(connection: socket.socket) -> bool:
+    """Return True if the other process runs as this user. Systems other than Linux rely on the socket's mode."""
+    found = credentials(connection)
+    return found is None or found[1] == os.geteuid()
+
+
+def credentials(connection: socket.socket) -> tuple[int, int] | None:
+    """Return the ids of the other process and of its user. None on systems other than Linux."""
     if sys.platform != "linux":
-        return True
-    credentials = struct.Struct("3i")
-    _, uid, _ = credentials.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
-    return bool(uid == os.geteuid())
+        return None
+    ids = struct.Struct("3i")
+    pid, uid, _ = ids.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, ids.size))
+    return pid, uid

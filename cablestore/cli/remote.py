@@ -1,4 +1,4 @@
-"""Commands on a store that another process has open: they run there, over `cablestore.cli.control_socket`."""
+"""Commands on a store that another process has open: they run there, over `cablestore.cli.control_client`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 import click
 
 from cablestore.cli.commands import load_all
-from cablestore.cli.control_socket import (
-    MAX_WIDTH,
-    ControlReply,
-    ControlRequest,
-    ControlServer,
-    Param,
-    ask,
-    begin_conversation,
-    connect,
-)
+from cablestore.cli.control_client import ask, begin_conversation, connect
+from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param
 from cablestore.cli.output import Output, zone_named
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.terminal import Console
@@ -124,7 +116,7 @@ def forward(
         zone=os.environ.get("TZ") or None,
     )
     with connection:
-        for kind, value in ask(connection, request):
+        for kind, value in ask(connection, request, _say_waiting):
             if kind == "exit":
                 return int(value)
             if kind == "err":
@@ -132,6 +124,10 @@ def forward(
             else:
                 _print(out, kind, str(value))
     raise AssertionError
+
+
+def _say_waiting(text: str) -> None:
+    click.echo(f"cablestore: {text}", err=True)
 
 
 def _plain(value: Any) -> Param:
@@ -288,6 +284,8 @@ def _converted(context: click.Context, param: click.Parameter, value: Param) -> 
         converted = param.type_cast_value(context, value)
     except ValueError as error:  # a path with a NUL character
         raise click.BadParameter(f"{value!r}: {error}", context, param) from None
+    except (TypeError, AttributeError):
+        raise click.BadParameter(f"{value!r:.40} has the wrong type", context, param) from None
     if param.required and converted == ():
         raise click.MissingParameter(ctx=context, param=param)
     return converted

@@ -74,6 +74,11 @@ MAX_CONTROL_REQUEST_SIZE_BYTES: Final = 4_194_304
 """One command with its parameters for an open store: as much as a shell accepts in one line (2 MB on Linux),
 escaped."""
 
+CONTROL_TIMEOUT_S: Final = 20.0
+"""How long a command waits for the process that has the store open before it is given up. A busy disk may block a process
+for seconds; a person thinks after half a minute that nothing happens. A command that was given up before it began is
+never run: `cablestore.cli.control_socket`."""
+
 RELAY_TIMEOUT_S: Final = 5.0
 """Seconds that a forwarded request waits for each further part of the answer, at the last node that it reaches."""
 

@@ -7,6 +7,7 @@ import inspect
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -30,7 +31,8 @@ from cablestore.chat.hosting import WatchedNode
 from cablestore.chat.open_cabal import OpenCabal
 from cablestore.chat.remote_cabal import _SILENT_BEATS, RemoteCabal, _Link
 from cablestore.chat.wire import CALLS, PROBLEM, RESULT, TOLD, VERSION
-from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer, begin_conversation, connect
+from cablestore.cli.control_client import begin_conversation, connect
+from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer
 from cablestore.cli.remote import control, talk
 from cablestore.errors import CableStoreError, OwnerGoneError, StorageError
 from cablestore.peers import Address
@@ -313,28 +315,34 @@ def raw_client(store: CableStore, folder: Path) -> Iterator[RawClient]:
         client.close()
 
 
+LATER = 2**40
+
+
 @pytest.mark.parametrize(
     "call",
     [
-        [1, "page", []],
-        [1, "page", ["default", 5, None]],
-        [1, "page", ["default", "5", None, True]],
-        [1, "page", ["default", True, None, True]],
-        [1, "page", [b"default", 5, None, True]],
-        [1, "page", {"channel": "default"}],
-        [1, "page", None],
-        [1, "read", []],
-        [1, "close", []],
-        [1, "__class__", []],
-        [1, "_members", ["default"]],
-        [1, 5, []],
-        [1, ["page"], []],
-        [1, "moderate", ["set_role", [], []]],
-        [1, "moderate", [["hide"], [], []]],
-        [1, "moderate", ["hide", ["text"], []]],
-        [1, "delete", ["text"]],
+        [1, "page", [], LATER],
+        [1, "page", ["default", 5, None], LATER],
+        [1, "page", ["default", "5", None, True], LATER],
+        [1, "page", ["default", True, None, True], LATER],
+        [1, "page", [b"default", 5, None, True], LATER],
+        [1, "page", {"channel": "default"}, LATER],
+        [1, "page", None, LATER],
+        [1, "read", [], LATER],
+        [1, "close", [], LATER],
+        [1, "__class__", [], LATER],
+        [1, "_members", ["default"], LATER],
+        [1, 5, [], LATER],
+        [1, ["page"], [], LATER],
+        [1, "moderate", ["set_role", [], []], LATER],
+        [1, "moderate", [["hide"], [], []], LATER],
+        [1, "moderate", ["hide", ["text"], []], LATER],
+        [1, "delete", ["text"], LATER],
         [1],
-        [1, "channels", [], 1],
+        [1, "channels", [], LATER, 1],
+        [1, "channels", []],
+        [1, "channels", [], "LATER"],
+        [1, "channels", [], None],
     ],
     ids=repr,
 )
@@ -345,9 +353,18 @@ def test_calls_that_no_client_makes_have_an_error_each(tmp_path: Path, call: lis
         kind, number, text, _ = client.next()
         assert (kind, number) == (PROBLEM, 1)
         assert "version of cablestore" in text
-        client.send(msgpack.packb([2, "channels", []]))
+        client.send(msgpack.packb([2, "channels", [], LATER]))
         assert client.next()[:3] == [RESULT, 2, []]
         assert store.dump_digest() == before
+
+
+def test_a_call_that_is_read_after_its_deadline_is_not_run(tmp_path: Path) -> None:
+    with CableStore.in_memory() as store, raw_client(store, tmp_path) as client:
+        client.send(msgpack.packb([1, "text", ["default", "late"], time.monotonic() - 0.001]))
+        kind, number, text, _ = client.next()
+        assert (kind, number) == (PROBLEM, 1)
+        assert "did not do this" in text
+        assert store.last_sequence == 0
 
 
 @pytest.mark.parametrize(
@@ -374,7 +391,7 @@ def test_bytes_that_are_no_frame_end_a_conversation(tmp_path: Path, sent: bytes)
         assert "frame" in text
         assert client.next() is None
         other = RawClient(tmp_path)
-        other.send(msgpack.packb([1, "channels", []]))
+        other.send(msgpack.packb([1, "channels", [], LATER]))
         assert other.next()[:2] == [RESULT, 1]
         other.close()
 
@@ -392,7 +409,7 @@ def test_nothing_remains_of_a_client_that_is_gone(tmp_path: Path, is_abrupt: boo
         with control(store, tmp_path):
             client = RawClient(tmp_path)
             for number in range(1, 200):
-                client.send(msgpack.packb([number, "page", ["default", 200, None, True]]))
+                client.send(msgpack.packb([number, "page", ["default", 200, None, True], LATER]))
             assert client.next()[:2] == [RESULT, 1]
             assert threads_of_clients()
             if is_abrupt:
@@ -407,7 +424,7 @@ def test_a_server_ends_with_clients_that_read_nothing(tmp_path: Path) -> None:
         server = control(store, tmp_path)
         client = RawClient(tmp_path)
         for number in range(1, 50):
-            client.send(msgpack.packb([number, "page", ["default", 200, None, True]]))
+            client.send(msgpack.packb([number, "page", ["default", 200, None, True], LATER]))
         client.next()
         server.close()
         assert not threads_of_clients()

@@ -148,7 +148,9 @@ def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
         assert "#default: is it sent?" in client.text
     finally:
         server.process.send_signal(signal.SIGCONT)
+    assert cablestore("post", "default", "after", store=tmp_path / "store").returncode == 0
     assert server.stop() == 0
+    assert texts_in(tmp_path / "store") == ["after"]  # the client gave the other one up, so it is not sent later
 
 
 @pytest.mark.parametrize("is_taken", [False, True])

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,12 +23,15 @@ from terminals import on_a_terminal
 from waiting import LIMIT_S
 
 from cablestore import CableStore
-from cablestore.cli.control_socket import NAME, connect
+from cablestore.cli.control_client import connect
+from cablestore.cli.control_socket import NAME
 from cablestore.cli.output import Output
 from cablestore.cli.remote import control, forward
 from cablestore.errors import StorageError, StoreLockedError
 
 CHILD = SUPPORT / "control_child.py"
+HASTY = "from cablestore import limits; limits.CONTROL_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
+"""Code of a command that gives up soon."""
 
 
 def cablestore(*arguments: str, store: Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -57,8 +61,9 @@ def holding(store: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def following(store: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "cablestore", "log", "default", "--follow", "--json", *options]
+def following(store: Path, *options: str, is_hasty: bool = False) -> Iterator[subprocess.Popen[str]]:
+    program = ["-c", HASTY] if is_hasty else ["-m", "cablestore"]
+    command = [sys.executable, *program, "log", "default", "--follow", "--json", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(store)
     ) as follower:
@@ -240,6 +245,61 @@ def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path,
     with holding(folder):
         assert '"after"' in cablestore("log", "default", "-n", "1", "--json", store=folder).stdout
     assert not (folder / NAME).exists()
+
+
+@contextmanager
+def waiting_for(holder: subprocess.Popen[str], folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command beside a stopped process, from when it says what it waits for."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HASTY, *command], stderr=subprocess.PIPE, text=True, env=environment(folder)
+    ) as client:
+        assert client.stderr is not None
+        expected = f"cablestore: waiting for process {holder.pid}, which has the store open and does not answer\n"
+        assert client.stderr.readline() == expected
+        yield client
+
+
+@pytest.mark.parametrize("end", [None, signal.SIGINT, signal.SIGKILL])
+def test_a_command_that_was_given_up_is_not_run_later(folder: Path, end: signal.Signals | None) -> None:
+    with holding(folder) as holder:
+        holder.send_signal(signal.SIGSTOP)
+        try:
+            with waiting_for(holder, folder, "post", "default", "given up") as client:
+                if end is not None:
+                    client.send_signal(end)
+                status = client.wait(LIMIT_S)
+                assert client.stderr is not None
+                said = client.stderr.read()
+        finally:
+            holder.send_signal(signal.SIGCONT)
+        assert status == {None: 3, signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[end]
+        assert ("The command was not run" in said) is (end is None)
+        assert cablestore("post", "default", "later", store=folder).returncode == 0
+    with CableStore.open(folder) as store:
+        assert [message.text for message in store.messages("default").messages][:2] == ["later", "mine"]
+
+
+def test_a_command_that_had_begun_says_so_when_it_is_given_up(folder: Path) -> None:
+    with holding(folder) as holder, following(folder, "-n", "1", is_hasty=True) as follower:
+        assert texts(follower, 1) == ["mine"]
+        holder.send_signal(signal.SIGSTOP)
+        try:
+            assert follower.wait(LIMIT_S) == 3
+        finally:
+            holder.send_signal(signal.SIGCONT)
+        assert follower.stderr is not None
+        assert "may have run: look whether it is done" in follower.stderr.read()
+
+
+def test_a_command_that_takes_longer_than_the_limit_is_not_given_up(folder: Path) -> None:
+    """Its process gives signs of life."""
+    with holding(folder) as holder, following(folder, "-n", "1", is_hasty=True) as follower:
+        assert texts(follower, 1) == ["mine"]
+        time.sleep(3)
+        assert holder.stdin is not None
+        holder.stdin.write("after a while\n")
+        holder.stdin.flush()
+        assert texts(follower, 1) == ["after a while"]
 
 
 def test_a_stale_socket_does_not_hide_who_has_the_store(folder: Path) -> None:

@@ -9,23 +9,21 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, limits
-from cablestore.cli.control_socket import (
-    NAME,
-    ControlReply,
-    ControlRequest,
-    ControlServer,
-    ask,
-    connect,
-)
+from cablestore.cli import cli
+from cablestore.cli.control_client import ask, connect
+from cablestore.cli.control_socket import NAME, ControlReply, ControlRequest, ControlServer
 from cablestore.cli.remote import control
 from cablestore.errors import StorageError
 
@@ -176,6 +174,63 @@ def test_hostile_lines_have_status_2(folder: Path, hostile: bytes) -> None:
         assert said(folder, line())[-1] == {"exit": 0}
 
 
+def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands with their names, those of groups too."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.resolve_command(click.Context(group), [name])[1]
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name} ")
+        else:
+            assert command is not None
+            yield from ((each, command) for each in {name, path + name})
+
+
+def usual_value(param: click.Parameter) -> Any:
+    if param.multiple or param.nargs == -1:
+        return ["x"] if param.required else []
+    default = param.to_info_dict().get("default")
+    return "x" if param.required else default if isinstance(default, str | int | None) else None
+
+
+VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    2**53,
+    0.5,
+    "",
+    "x",
+    "\0",
+    "@",
+    "-",
+    [],
+    ["x"],
+    ["", "\udc80"],
+    [1],
+    {},
+    {"x": []},
+]
+
+
+def test_parameters_of_any_type_are_answered(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the thread that answers would be an error of this test."""
+    monkeypatch.chdir(tmp_path)
+    accepted: set[str] = set()
+    with CableStore.open(folder) as store, control(store, folder):
+        for name, command in commands(cli):
+            params = {str(param.name): param for param in command.params if param.name not in {"path", "as_json"}}
+            usual = {key: usual_value(param) for key, param in params.items()}
+            if "cannot run while" in str(said(folder, line(command=name, params=usual))):
+                continue
+            accepted.add(name)
+            for key, value in product(params, VALUES):
+                if (key, value) not in (("follow", True), ("target", "")):
+                    [*_, answer] = said(folder, line(command=name, params=usual | {key: value}))
+                    assert answer.get("exit") in (0, 1, 2, 3), (name, key, value, answer)
+    assert {"backup", "identity", "log", "moderation", "sds status"} <= accepted
+
+
 def test_odd_requests_that_are_right_are_answered(folder: Path) -> None:
     with CableStore.open(folder) as store, control(store, folder):
         assert said(folder, line()[:-1])[-1] == {"exit": 0}  # the line feed may be missing where nothing follows
@@ -270,6 +325,21 @@ def test_replies_that_are_none_are_an_error_of_ours(folder: Path) -> None:
         assert connection is not None
         with connection, pytest.raises(StorageError, match="ended before this command"):
             list(ask(connection, HELLO))
+
+
+def test_a_command_with_a_deadline_begins_before_it_or_never(folder: Path) -> None:
+    with CableStore.open(folder) as store, control(store, folder):
+        before = store.last_sequence
+        post = {"command": "post", "params": {"channel": "default", "text": ["x"]}}
+        assert said(folder, line(**post, deadline_s=time.monotonic() - 0.001)) == [{"alive": True}]
+        connection = connect(folder)
+        assert connection is not None
+        with connection:  # the client is gone before the command begins
+            connection.sendall(line(**post, deadline_s=time.monotonic() + 1000))
+            connection.close()
+        for deadline_s in ("soon", [], True):
+            assert said(folder, line(**post, deadline_s=deadline_s))[-1] == {"exit": 2}
+        assert store.last_sequence == before
 
 
 def test_closing_waits_for_a_client_that_was_just_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
