@@ -22,6 +22,7 @@ from terminals import Start, Terminal
 from cablestore import LEGACY, CableStore
 from cablestore.cli import main
 from cablestore.cli import serve as service
+from cablestore.cli.serve_plan import ServePlan
 from cablestore.export import verify_export
 from cablestore.files import ObjectFolder, folder_of
 
@@ -84,12 +85,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectFolder:
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[ServePlan]:
     """Return what `serve` would do, instead of doing it."""
-    found: list[service.ServePlan] = []
+    found: list[ServePlan] = []
 
     def run(*arguments: Any) -> int:
-        found.append(arguments[-1])
+        found.append(arguments[-1].plan)
         return 0
 
     monkeypatch.setattr(service, "run", run)

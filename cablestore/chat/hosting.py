@@ -29,7 +29,7 @@ class WatchedNode:
     def __init__(self, cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> None:
         """Describe a node with this cabal key, which stays connected to these peers."""
         self.cabal_key: Final = cabal_key
-        self.connect: Final = connect
+        self.connect = connect
         self.listening: tuple[Address, ...] = ()
         """Where peers may connect."""
         self.peers: tuple[Peer, ...] = ()

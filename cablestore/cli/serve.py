@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 import structlog
@@ -22,7 +22,6 @@ from cablestore.cli.invite import inviting
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import control
-from cablestore.cli.sections import SectionedCommand
 from cablestore.cli.serve_options import (
     PREFIX,
     AddressType,
@@ -34,7 +33,8 @@ from cablestore.cli.serve_options import (
     sync_options,
     unknown_variables,
 )
-from cablestore.cli.service import StopSignal, fast_loop, run_on_loop, tell_ready
+from cablestore.cli.serve_plan import ReloadableCommand, SettingsReloader, log_level_of, plan_of
+from cablestore.cli.service import StopSignal, allow_files, fast_loop, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.extras import naming_extras
@@ -43,10 +43,6 @@ from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
-_OTHER_FILES: Final = 512
-"""Files that a process has open besides connections of peers: LevelDB's tables, the control socket, scrapes of
-metrics."""
-
 
 _SECTIONS: Final = {
     "Addresses": ("listen", "connect", "reconcile_listen", "reconcile_connect", "metrics"),
@@ -84,36 +80,27 @@ _SECTIONS: Final = {
 """Options of `serve` by what they are for."""
 
 
-class ServePlan(NamedTuple):
-    """Settings and addresses of a run of `serve`."""
-
-    settings: NodeSettings
-    listen: tuple[Address, ...]
-    connect: tuple[Address, ...]
-    metrics: Address | None
-    reconcile_listen: tuple[Address, ...] = ()
-    reconcile_connect: tuple[Address, ...] = ()
-
-
 # --- serving --------------------------------------------------------------------------------------
 
 
-def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
+def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) -> int:
     """Serve an open store until a signal. Returns the exit status."""
+    plan = reloader.plan
     # A new identity is created now, so that a problem with its file is reported now.
     public_key = store.identity.public_key.hex()
-    _allow_files(plan.settings.max_peers + _OTHER_FILES)
+    allow_files(plan.settings.max_peers)
     watched = WatchedNode(plan.settings.cabal_key, plan.connect)
     with inviting(store, plan.settings.cabal_key, plan.connect), _controlled(store, path, watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
-        status = run_on_loop(lambda: _serve(store, out, plan, watched), fast_loop)
+        status = run_on_loop(lambda: _serve(store, out, watched, reloader), fast_loop)
     _LOG.info("stopped", extra={"store": str(path)})
     return status
 
 
-async def _serve(store: CableStore, out: Output, plan: ServePlan, watched: WatchedNode) -> int:
-    stop = StopSignal()
+async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader: SettingsReloader) -> int:
+    plan = reloader.plan
     async with Node(store, plan.settings) as node:
+        stop = StopSignal(partial(reloader.reload, node, watched))
         watching = asyncio.create_task(watched.watch(node))
         with ExitStack() as stack:
             if plan.metrics is not None:
@@ -148,20 +135,6 @@ def _controlled(store: CableStore, path: Path, watched: WatchedNode) -> Iterator
         except StorageError as error:
             _LOG.warning("other commands cannot use the store meanwhile", extra={"reason": str(error)})
         yield
-
-
-def _allow_files(wanted: int) -> None:
-    """Raise the limit of open files to what peers may need. Most shells set 1,024 and let a process raise it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    except (OSError, ValueError):  # a sandbox forbids it, or the kernel has a lower limit
-        allowed = soft
-    if allowed < wanted:
-        _LOG.warning("too few open files are allowed for all peers", extra={"allowed": allowed, "wanted": wanted})
 
 
 # --- logs -----------------------------------------------------------------------------------------
@@ -200,7 +173,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 # --- commands -------------------------------------------------------------------------------------
 
 
-@click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
+@click.command(cls=ReloadableCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -248,14 +221,7 @@ def serve(
     /,
     path: Path,
     out: Output,
-    listen: tuple[Address, ...],
-    connect: tuple[Address, ...],
-    reconcile_listen: tuple[Address, ...],
-    reconcile_connect: tuple[Address, ...],
-    metrics: Address | None,
-    moderation_seed: str | None,
     log_format: str | None,
-    log_level: str | None,
     quiet: bool,
     create: bool,
     **chosen: Any,
@@ -263,40 +229,22 @@ def serve(
     """Run a peer until SIGTERM or Ctrl-C. It answers other peers and follows channels.
 
     Every option can also be set in the environment, as CABLESTORE_SERVE_LISTEN and so on, with spaces between several
-    values, or in a file. Options override the environment, and the environment overrides the file.
+    values, or in a file. Options override the environment, and the environment overrides the file. SIGHUP reads the
+    file again: peers, limits, intervals and the log level change at once.
     """
-    if (reconcile_listen or reconcile_connect) and not chosen["reconcile"]:
-        raise click.UsageError("--reconcile-listen and --reconcile-connect need --reconcile")
     log_to_standard_error(
-        is_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()),
-        level=log_level or ("warning" if quiet else "info"),
+        is_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()), level=log_level_of(ctx.params)
     )
-    invitation = invited(chosen)
-    if invitation is not None:
-        connect = tuple(dict.fromkeys((*connect, *invitation.peers)))
-        moderation_seed = _seed_of(invitation, moderation_seed)
-    if not (listen or connect or reconcile_listen or reconcile_connect):
-        raise click.UsageError("no address is given: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
-    settings = settings_of(chosen)
+    plan = plan_of(chosen)
     if quiet:
         out = Output(as_json=False, quiet=True)
     unknown = unknown_variables(ctx.command)
     if unknown:
         _LOG.warning("unknown variables in the environment", extra={"names": unknown})
     with open_store(path, create=create) as store:
-        if moderation_seed is not None:
-            join_with_seed(store, moderation_seed)
-        plan = ServePlan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
-        return run(store, path, out, plan)
-
-
-def _seed_of(invitation: Invitation, text: str | None) -> str | None:
-    """Return the seed of an invitation, or the one that was given as text if the invitation has none."""
-    if not invitation.seed:
-        return text
-    if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
-        raise click.UsageError("the moderation seed is another one than that of the invitation: give only one of them")
-    return invitation.seed.hex()
+        if plan.moderation_seed is not None:
+            join_with_seed(store, plan.moderation_seed)
+        return run(store, path, out, SettingsReloader(ctx, plan))
 
 
 def join_with_seed(store: CableStore, text: str) -> bool:

@@ -198,12 +198,22 @@ setting_options = all_of(*(_option(name, setting) for name, setting in _SETTINGS
 """Options of `serve` that each set one field of the settings."""
 
 
-def invited(chosen: dict[str, Any]) -> Invitation | None:
-    """Return the invitation that options choose, and set its cabal key among them. Raises InvitationError."""
+CHANGEABLE: Final = frozenset(
+    {"connect", "reconcile_connect", "log_level"}
+    | {name.replace("-", "_") for name, setting in _SETTINGS.items() if setting.metadata["changes"]}
+)
+"""Parameters of `serve` that can change while it runs."""
+
+
+def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitation | None:
+    """Return the invitation that options choose, and set its cabal key among them. Raises InvitationError.
+
+    `known` is the invitation that was read before from standard input, which has no second one.
+    """
     path = chosen.pop("invitation")
     if path is None:
         return None
-    invitation = Invitation.read(path)
+    invitation = known if known is not None and path == Path("-") else Invitation.read(path)
     if chosen["cabal_key"] not in (None, invitation.cabal_key):
         raise click.UsageError("the cabal key is another one than that of the invitation: give only one of them")
     chosen["cabal_key"] = invitation.cabal_key

@@ -1,9 +1,11 @@
-"""SIGTERM and Ctrl-C: how commands wait for them, or end with them, and tell systemd that they are ready."""
+"""SIGTERM, SIGHUP and Ctrl-C: how commands wait for them, or end with them, and tell systemd that they are ready."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import resource
 import signal
 import socket
 import time
@@ -16,12 +18,35 @@ T = TypeVar("T")
 
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C."""
-_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_S: Final = 1.0
+_LOG: Final = logging.getLogger("cablestore.node")
+_OTHER_FILES: Final = 512
+"""Files that a process has open besides connections of peers: LevelDB's tables, the control socket, scrapes of
+metrics."""
 
 
 def _status_after(number: int) -> int:
     return INTERRUPTED if number == signal.SIGINT else 0
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """Return the signals that end a command. `nohup` has SIGHUP ignored, and so it stays."""
+    return [each for each in _STOP_SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+
+
+def _act_by_default(number: signal.Signals) -> None:
+    """Let the next signal end the process at once. A closed terminal sends SIGHUP twice."""
+    signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
+
+
+def has_terminal() -> bool:
+    """Return True while the process has a controlling terminal. It loses it when the terminal is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def fast_loop() -> asyncio.AbstractEventLoop:
@@ -31,6 +56,24 @@ def fast_loop() -> asyncio.AbstractEventLoop:
     import uvloop  # noqa: PLC0415 - optional
 
     return uvloop.new_event_loop()
+
+
+def allow_files(peers: int) -> None:
+    """Raise the limit of open files to what this many peers may need.
+
+    Most shells set 1,024 and let a process raise it.
+    """
+    wanted = peers + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError):  # a sandbox forbids it, or the kernel has a lower limit
+        allowed = soft
+    if allowed < wanted:
+        _LOG.warning("too few open files are allowed for all peers", extra={"allowed": allowed, "wanted": wanted})
 
 
 def run_on_loop(
@@ -51,15 +94,19 @@ def run_on_loop(
 
 
 class StopSignal:
-    """SIGTERM or Ctrl-C, caught by the running event loop.
+    """SIGTERM, Ctrl-C or SIGHUP, caught by the running event loop.
 
     A second one ends the process at once, which no store minds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reload: Callable[[], None] | None = None) -> None:
+        """`reload` is called instead on a SIGHUP that does not come from a closed terminal."""
         self._loop = asyncio.get_running_loop()
         self._received: asyncio.Future[signal.Signals] = self._loop.create_future()
-        for each in _STOP_SIGNALS:
+        self._reload = reload
+        self._had_terminal = has_terminal()
+        self._signals = _stop_signals()
+        for each in self._signals:
             self._loop.add_signal_handler(each, self._receive, each)
 
     async def wait(self) -> tuple[str, int]:
@@ -68,9 +115,13 @@ class StopSignal:
         return received.name, _status_after(received)
 
     def _receive(self, number: signal.Signals) -> None:
-        for each in _STOP_SIGNALS:
+        is_closed = self._had_terminal and not has_terminal()
+        if number == signal.SIGHUP and self._reload is not None and not is_closed:
+            self._reload()
+            return
+        for each in self._signals:
             self._loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
+            _act_by_default(each)
         if not self._received.done():
             self._received.set_result(number)
 
@@ -80,7 +131,7 @@ class _StoppedError(BaseException):
 
 
 class StopSignals:
-    """SIGTERM and Ctrl-C without an event loop: they end the body of the `with`, `status` is then the exit status.
+    """SIGTERM, SIGHUP and Ctrl-C without an event loop: they end the body of the `with`, `status` is then the exit status.
 
     A second one ends the process at once.
     """
@@ -91,7 +142,7 @@ class StopSignals:
         self._handlers_before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        for each in _STOP_SIGNALS:
+        for each in _stop_signals():
             self._handlers_before[each] = signal.signal(each, self._receive)
         return self
 
@@ -107,8 +158,8 @@ class StopSignals:
             time.sleep(_LOOK_EVERY_S)
 
     def _receive(self, number: int, _: object) -> None:
-        for each in _STOP_SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        for each in self._handlers_before:
+            _act_by_default(each)
         self._is_stopped = True
         self.status = _status_after(number)
         raise _StoppedError
@@ -116,17 +167,22 @@ class StopSignals:
 
 @contextmanager
 def ending_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the body as Ctrl-C does, so that it removes its temporary files. A second one ends it at once."""
+    """Let SIGTERM and SIGHUP end the body as Ctrl-C does, so that it removes its temporary files.
+
+    A second one ends it at once.
+    """
 
     def interrupt(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        _act_by_default(signal.Signals(number))
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [each for each in _stop_signals() if each != signal.SIGINT]
+    before = {each: signal.signal(each, interrupt) for each in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def tell_ready() -> None:

@@ -62,7 +62,7 @@ class NodeCore:
 
     def __init__(self, store: CableStore, settings: NodeSettings) -> None:
         self.store: Final = store
-        self.settings: Final = settings
+        self.settings = settings
         self.log: Final = logging.getLogger("cablestore.node")
         self.metrics: Final = Metrics(store, self.load)
         self.live: Final = LiveRequests(store.dialect)
@@ -121,6 +121,12 @@ class NodeCore:
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
         )
+
+    def change_settings(self, settings: NodeSettings) -> None:
+        """Use other limits and intervals. Raises NodeError if another setting differs."""
+        if self.settings.with_numbers_of(settings) != settings:
+            raise NodeError("a running node can change limits and intervals only. Restart it for other settings")
+        self.settings = self.context.settings = settings
 
     async def stop(self) -> None:
         """Stop in good order: no new connections, what is written goes out, what arrived is stored."""

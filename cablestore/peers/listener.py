@@ -43,6 +43,7 @@ class PeerListener(Generic[L]):
         self._servers: Final[list[asyncio.Server]] = []
         self.links: Final[set[L]] = set()
         self._by_host: Final[Counter[str]] = Counter()
+        self._kept: Final[dict[Address, asyncio.Task[None]]] = {}
         self._is_stopping = False
 
     async def listen(self, address: Address) -> Address:
@@ -89,7 +90,16 @@ class PeerListener(Generic[L]):
 
         Not to this node itself, as far as no translation of addresses hides that.
         """
-        self._context.run(self._keep_reconnecting(address))
+        if address not in self._kept:
+            self._kept[address] = self._context.run(self._keep_reconnecting(address))
+
+    def disconnect(self, address: Address) -> None:
+        """End the connection with a peer, and do not connect to it again by itself."""
+        if address in self._kept:
+            self._kept.pop(address).cancel()
+        for link in self.links:
+            if link.dialed == address:
+                link.end("the node disconnects")
 
     async def _keep_reconnecting(self, address: Address) -> None:
         loop, pause_s = self._context.loop, _FIRST_RETRY_S

@@ -28,8 +28,7 @@ class Node:
 
     def __init__(self, store: CableStore, settings: NodeSettings | None = None) -> None:
         self.store: Final = store
-        self.settings: Final = settings or NodeSettings()
-        self._core: Final = NodeCore(store, self.settings)
+        self._core: Final = NodeCore(store, settings or NodeSettings())
 
     async def __aenter__(self) -> Self:
         await self._core.start()
@@ -41,6 +40,18 @@ class Node:
         Own posts that peers were told of less than `NodeSettings.grace_s` ago are given to those that still ask for them.
         """
         await self._core.stop()
+
+    @property
+    def settings(self) -> NodeSettings:
+        """The settings of the node."""
+        return self._core.settings
+
+    def change_settings(self, settings: NodeSettings) -> None:
+        """Use other limits and intervals from now on; limits of rows apply to new connections.
+
+        Raises NodeError if another setting differs.
+        """
+        self._core.change_settings(settings)
 
     # --- connections ---------------------------------------------------------------------------
 
@@ -60,6 +71,10 @@ class Node:
     def keep_connected(self, address: Address) -> None:
         """Stay connected to a peer. After a failure, try again after longer and longer pauses."""
         self._core.listener.keep_connected(address)
+
+    def disconnect(self, address: Address) -> None:
+        """End the connection with a peer, and do not connect to it again by itself."""
+        self._core.listener.disconnect(address)
 
     async def sync_once(self, address: Address, progress: Callable[[int], None] | None = None) -> SyncReport:
         """Fetch what a peer has and the store lacks, then end the connection. Raises NodeError."""

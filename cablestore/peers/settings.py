@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from cablestore import limits
@@ -19,9 +19,11 @@ PAGE_HASHES: Final = 4_096
 def _option(default: Any, meaning: str, *, name: str = "", unit: str = "", least: int = 1) -> Any:
     """Return a field that `cablestore serve` has an option for, with `meaning` as its help.
 
-    Without a `name` the option has the name of the field without its unit.
+    Without a `name` the option has the name of the field without its unit. A running node can change numbers.
     """
-    return field(default=default, metadata={"help": meaning, "option": name, "unit": unit, "least": least})
+    is_number = not isinstance(default, bool)
+    more = {"option": name, "unit": unit, "least": least, "changes": is_number}
+    return field(default=default, metadata={"help": meaning, **more})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +101,8 @@ class NodeSettings:
         """Refuse a cabal key of the wrong size."""
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
             raise NodeError(f"a cabal key has {KEY_SIZE_BYTES} bytes, this one {len(self.cabal_key)}")
+
+    def with_numbers_of(self, other: NodeSettings) -> NodeSettings:
+        """Return these settings with the numbers of `other` that a running node can change: limits and intervals."""
+        names = [each.name for each in fields(NodeSettings) if each.metadata.get("changes")]
+        return replace(self, **{name: getattr(other, name) for name in names})

@@ -337,8 +337,8 @@ def test_a_command_with_a_deadline_begins_before_it_or_never(folder: Path) -> No
         with connection:  # the client is gone before the command begins
             connection.sendall(line(**post, deadline_s=time.monotonic() + 1000))
             connection.close()
-        for deadline_s in ("soon", [], True):
-            assert said(folder, line(**post, deadline_s=deadline_s))[-1] == {"exit": 2}
+        for wrong in (line(**post, deadline_s="soon"), line(**post, deadline_s=[]), line(**post, deadline_s=True)):
+            assert said(folder, wrong)[-1] == {"exit": 2}
         assert store.last_sequence == before
 
 

@@ -13,7 +13,7 @@ from serving import HERE, KEY, OTHER_KEY, Served, cablestore
 from waiting import wait_until
 
 from cablestore import CableStore
-from cablestore.cli import serve as service
+from cablestore.cli.serve_plan import ServePlan
 from cablestore.moderation import UserRole
 from cablestore.peers import Address, Invitation
 
@@ -102,7 +102,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_serve_takes_key_peers_and_seed_of_an_invitation(
-    run: Command, plans: list[service.ServePlan], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Command, plans: list[ServePlan], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ("-s", tmp_path / "store", "--create")
     assert run("serve", *store, "--invitation", file) == (0, "", "")

@@ -13,6 +13,7 @@ from serving import HERE, KEY, OTHER_KEY, Served, cablestore
 from cablestore import CableStore, limits
 from cablestore.cli import serve as service
 from cablestore.cli.serve_options import config_keys
+from cablestore.cli.serve_plan import ServePlan
 from cablestore.moderation import UserRole
 from cablestore.peers import Address, Invitation, NodeSettings
 from cablestore.protocol.secure_channel import PROLOGUE
@@ -27,7 +28,7 @@ def toml(tmp_path: Path, text: str) -> Path:
 
 
 def test_options_win_over_the_environment_over_the_file(
-    tmp_path: Path, run: Command, plans: list[service.ServePlan], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Command, plans: list[ServePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = toml(
         tmp_path,
@@ -57,18 +58,16 @@ def test_options_win_over_the_environment_over_the_file(
     assert [plan.settings.window_ms for plan in plans] == [None, None, 7 * 86_400_000]
 
 
-def test_without_options_settings_are_those_of_a_node(
-    tmp_path: Path, run: Command, plans: list[service.ServePlan]
-) -> None:
+def test_without_options_settings_are_those_of_a_node(tmp_path: Path, run: Command, plans: list[ServePlan]) -> None:
     assert run("serve", "--create", "-s", tmp_path / "store", "--connect", "peer.example:1")[0] == 0
     [plan] = plans
-    assert plan == service.ServePlan(NodeSettings(), (), (Address("peer.example", 1),), None)
+    assert plan == ServePlan(NodeSettings(), (), (Address("peer.example", 1),), None)
     assert plan.settings.prologue == PROLOGUE
     assert plan.settings.max_handshakes == limits.MAX_HANDSHAKES
 
 
 def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
-    tmp_path: Path, run: Command, plans: list[service.ServePlan]
+    tmp_path: Path, run: Command, plans: list[ServePlan]
 ) -> None:
     [text] = blocks("docs/reference/settings.md", "toml")
     assert set(tomllib.loads(text)["serve"]) == set(config_keys(service.serve))
@@ -131,7 +130,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     ],
 )
 def test_bad_values_have_status_2_and_open_nothing(
-    tmp_path: Path, run: Command, arguments: list[str], reason: str, plans: list[service.ServePlan]
+    tmp_path: Path, run: Command, arguments: list[str], reason: str, plans: list[ServePlan]
 ) -> None:
     status, out, err = run("serve", "--create", "-s", tmp_path / "store", *arguments)
     assert (status, out, plans) == (2, "", [])
@@ -173,7 +172,7 @@ def test_bad_values_have_status_2_and_open_nothing(
     ],
 )
 def test_bad_files_have_status_2_and_open_nothing(
-    tmp_path: Path, run: Command, text: str, reason: str, plans: list[service.ServePlan]
+    tmp_path: Path, run: Command, text: str, reason: str, plans: list[ServePlan]
 ) -> None:
     status, out, err = run(
         "serve", "--create", "-s", tmp_path / "store", "--listen", HERE, "--config", toml(tmp_path, text)

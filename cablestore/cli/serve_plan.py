@@ -1,0 +1,138 @@
+"""What the options of `serve` say: its settings and addresses, read when it starts and again on SIGHUP."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import click
+
+from cablestore.chat.hosting import WatchedNode
+from cablestore.cli.sections import SectionedCommand
+from cablestore.cli.serve_options import CHANGEABLE, invited, settings_of
+from cablestore.cli.service import allow_files
+from cablestore.errors import CableStoreError
+from cablestore.moderation import Seed
+from cablestore.peers import Address, Invitation, Node, NodeSettings
+
+_LOG: Final = logging.getLogger("cablestore.node")
+_ARGUMENTS: Final = "cablestore.serve.arguments"
+
+
+class ServePlan(NamedTuple):
+    """Settings and addresses of a run of `serve`."""
+
+    settings: NodeSettings
+    listen: tuple[Address, ...]
+    connect: tuple[Address, ...]
+    metrics: Address | None
+    reconcile_listen: tuple[Address, ...] = ()
+    reconcile_connect: tuple[Address, ...] = ()
+    invitation: Invitation | None = None
+    moderation_seed: str | None = None
+
+
+def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> ServePlan:
+    """Return the plan that the parameters of `serve` choose.
+
+    `known` is the invitation that was read from standard input before. Raises UsageError and InvitationError.
+    """
+    chosen = dict(params)
+    if (chosen["reconcile_listen"] or chosen["reconcile_connect"]) and not chosen["reconcile"]:
+        raise click.UsageError("--reconcile-listen and --reconcile-connect need --reconcile")
+    invitation = invited(chosen, known)
+    connect, seed = chosen["connect"], chosen["moderation_seed"]
+    if invitation is not None:
+        connect = tuple(dict.fromkeys((*connect, *invitation.peers)))
+        seed = _seed_of(invitation, seed)
+    plan = ServePlan(
+        settings_of(chosen),
+        chosen["listen"],
+        connect,
+        chosen["metrics"],
+        chosen["reconcile_listen"],
+        chosen["reconcile_connect"],
+        invitation,
+        seed,
+    )
+    if not (plan.listen or plan.connect or plan.reconcile_listen or plan.reconcile_connect):
+        raise click.UsageError("no address is given: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
+    return plan
+
+
+def _seed_of(invitation: Invitation, text: str | None) -> str | None:
+    """Return the seed of an invitation, or the one that was given as text if the invitation has none."""
+    if not invitation.seed:
+        return text
+    if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
+        raise click.UsageError("the moderation seed is another one than that of the invitation: give only one of them")
+    return invitation.seed.hex()
+
+
+def log_level_of(params: Mapping[str, Any]) -> str:
+    """Return the least level to log."""
+    return str(params["log_level"] or ("warning" if params["quiet"] else "info"))
+
+
+# --- SIGHUP ---------------------------------------------------------------------------------------
+
+
+class ReloadableCommand(SectionedCommand):
+    """Command that keeps its arguments, to read them again together with the file and the environment."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, which `arguments_of` returns later."""
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+
+class SettingsReloader:
+    """Reader of the settings of a running `serve` on SIGHUP."""
+
+    def __init__(self, ctx: click.Context, plan: ServePlan) -> None:
+        self._ctx = ctx
+        self._arguments: Final[list[str]] = ctx.meta[_ARGUMENTS]
+        self._params = dict(ctx.params)
+        self.plan = plan
+
+    def reload(self, node: Node, watched: WatchedNode) -> None:
+        """Read the settings again and apply what can change. The log names the rest, or why all stays as it is."""
+        try:
+            params = self._read()
+            plan = plan_of(params, self.plan.invitation)
+        except (click.ClickException, CableStoreError) as error:
+            reason = error.format_message() if isinstance(error, click.ClickException) else str(error)
+            _LOG.warning("settings not reloaded: the old ones stay", extra={"reason": reason})
+            return
+        different = {name for name, value in params.items() if value != self._params.get(name)}
+        if plan.connect != self.plan.connect:  # an invitation may have other peers
+            different.add("connect")
+        changed = different & CHANGEABLE
+        self._params |= {name: params[name] for name in changed}
+        self._apply(plan, node, watched)
+        fields = {"changed": _options(changed), "needs_restart": _options(different - changed)}
+        _LOG.log(logging.WARNING if fields["needs_restart"] else logging.INFO, "settings reloaded", extra=fields)
+
+    def _read(self) -> dict[str, Any]:
+        command = self._ctx.command
+        return command.make_context(self._ctx.info_name, list(self._arguments), parent=self._ctx.parent).params
+
+    def _apply(self, plan: ServePlan, node: Node, watched: WatchedNode) -> None:
+        logging.getLogger("cablestore").setLevel(log_level_of(self._params).upper())
+        node.change_settings(node.settings.with_numbers_of(plan.settings))
+        allow_files(plan.settings.max_peers)
+        for port, before, now in (
+            (node, self.plan.connect, plan.connect),
+            (node.reconcile_port, self.plan.reconcile_connect, plan.reconcile_connect),
+        ):
+            for address in set(before) - set(now):
+                port.disconnect(address)
+            for address in set(now) - set(before):
+                port.keep_connected(address)
+        watched.connect = plan.connect
+        self.plan = self.plan._replace(connect=plan.connect, reconcile_connect=plan.reconcile_connect)
+
+
+def _options(params: set[str]) -> list[str]:
+    return sorted(name.replace("_", "-") for name in params)
