@@ -5,13 +5,15 @@ FROM apache/spark:${SPARK} AS spark
 
 FROM python:3.12-slim
 ARG SPARK
+# Debian removes old versions, so a pinned one stops working.
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends default-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=spark /opt/spark /opt/spark
 COPY --from=spark /opt/entrypoint.sh /opt/decom.sh /opt/
 COPY . /src
 RUN pip install --no-cache-dir '/src[reindex]' "pyspark==${SPARK}" && useradd --uid 10001 --home-dir /data cablestore
-USER cablestore
+USER 10001
 VOLUME /data
 ENV SPARK_HOME=/opt/spark \
     JAVA_HOME=/usr/lib/jvm/default-java

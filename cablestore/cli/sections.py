@@ -11,14 +11,23 @@ OTHER_OPTIONS: Final = "Options"
 """Title of the options that no section names."""
 
 
+ARGUMENTS: Final = "cablestore.arguments"
+"""Name in a context's `meta` of the arguments of a `SectionedCommand`, which can be parsed again."""
+
+
 class SectionedCommand(click.Command):
-    """Command whose help lists options in sections."""
+    """Command whose help lists options in sections. It keeps its arguments."""
 
     def __init__(self, *args: Any, sections: Mapping[str, Iterable[str]], **settings: Any) -> None:
         """`sections` has titles, and the names of the options below each. All others come last, as "Options"."""
         super().__init__(*args, **settings)
         self._section_of: Final = {name: title for title, names in sections.items() for name in names}
         self._titles: Final = (*sections, OTHER_OPTIONS)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments, then parse them."""
+        ctx.meta[ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""

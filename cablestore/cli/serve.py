@@ -22,6 +22,7 @@ from cablestore.cli.invite import inviting
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import control
+from cablestore.cli.sections import SectionedCommand
 from cablestore.cli.serve_options import (
     PREFIX,
     AddressType,
@@ -33,7 +34,7 @@ from cablestore.cli.serve_options import (
     sync_options,
     unknown_variables,
 )
-from cablestore.cli.serve_plan import ReloadableCommand, SettingsReloader, log_level_of, plan_of
+from cablestore.cli.serve_plan import SettingsReloader, log_level_of, plan_of
 from cablestore.cli.service import StopSignal, allow_files, fast_loop, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
@@ -173,7 +174,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 # --- commands -------------------------------------------------------------------------------------
 
 
-@click.command(cls=ReloadableCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
+@click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
 @click.option(
     "--config",
     type=click.Path(path_type=Path),

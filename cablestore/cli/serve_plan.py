@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from cablestore.chat.hosting import WatchedNode
-from cablestore.cli.sections import SectionedCommand
+from cablestore.cli.sections import ARGUMENTS
 from cablestore.cli.serve_options import CHANGEABLE, invited, settings_of
 from cablestore.cli.service import allow_files
 from cablestore.errors import CableStoreError
@@ -17,7 +17,6 @@ from cablestore.moderation import Seed
 from cablestore.peers import Address, Invitation, Node, NodeSettings
 
 _LOG: Final = logging.getLogger("cablestore.node")
-_ARGUMENTS: Final = "cablestore.serve.arguments"
 
 
 class ServePlan(NamedTuple):
@@ -78,21 +77,12 @@ def log_level_of(params: Mapping[str, Any]) -> str:
 # --- SIGHUP ---------------------------------------------------------------------------------------
 
 
-class ReloadableCommand(SectionedCommand):
-    """Command that keeps its arguments, to read them again together with the file and the environment."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, which `arguments_of` returns later."""
-        ctx.meta[_ARGUMENTS] = list(args)
-        return super().parse_args(ctx, args)
-
-
 class SettingsReloader:
     """Reader of the settings of a running `serve` on SIGHUP."""
 
     def __init__(self, ctx: click.Context, plan: ServePlan) -> None:
         self._ctx = ctx
-        self._arguments: Final[list[str]] = ctx.meta[_ARGUMENTS]
+        self._arguments: Final[list[str]] = ctx.meta[ARGUMENTS]
         self._params = dict(ctx.params)
         self.plan = plan
 

@@ -130,6 +130,20 @@ class Machine:
             assert process.returncode == 0, said
 
 
+def test_reload_reads_the_settings_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    machine, unit = Machine(tmp_path / "m"), "cablestore.service"
+    file = machine.root / "etc/cablestore/serve.toml"
+    lines = f'[serve]\nstore = "{machine.store}"\ncreate = true\nlisten = ["{HERE}:0"]\n'
+    file.write_text(lines)
+    with machine.started(unit) as serve:
+        file.write_text(f"{lines}max-peers = 7\n")
+        reload = setting(unit, "ExecReload").replace("$MAINPID", str(serve.pid))
+        subprocess.run(shlex.split(reload), check=True)
+        assert serve.stderr is not None
+        assert any('"settings reloaded"' in line and '"max-peers"' in line for line in serve.stderr)
+
+
 def test_the_units_of_a_control_node_and_of_a_member_do_their_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,79 @@
+"""The images in `deploy`: linters accept their files, and real processes with their commands do their work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from compose_spec import PyCompose
+from folders import ROOT
+from serving import HERE, KEY, Served, environment
+from waiting import LIMIT_S, wait_until
+
+DEPLOY = ROOT / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+BIN = Path(sys.executable).parent
+PROXIES = dict.fromkeys(("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "reindex.Dockerfile"])
+def test_hadolint_accepts_the_files_of_images(tmp_path: Path, name: str) -> None:
+    found = subprocess.run([BIN / "hadolint", DEPLOY / name], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, "")
+    (tmp_path / "wrong").write_text((DEPLOY / name).read_text().replace("USER 10001", "USER root"))
+    assert subprocess.run([BIN / "hadolint", tmp_path / "wrong"], capture_output=True, check=False).returncode
+
+
+def instruction(name: str) -> str:
+    """Return what an instruction of the last stage says."""
+    found: list[str] = re.findall(rf"^{name} ((?:.*\\\n)*.*)", DOCKERFILE, re.MULTILINE)
+    return found[-1].replace("\\\n", " ")
+
+
+def placed(command: list[str]) -> list[str]:
+    return [word.replace("/opt/cablestore/bin/", f"{BIN}/") for word in command]
+
+
+def test_a_healthy_container_is_healthy_behind_a_proxy_and_an_ill_one_is_not(tmp_path: Path) -> None:
+    entrypoint = placed(json.loads(instruction("ENTRYPOINT")))
+    assert entrypoint == [str(BIN / "cablestore"), "serve"]
+    variables = dict(word.split("=", 1) for word in instruction("ENV").split())
+    more = {name: value.replace("/data", str(tmp_path)) for name, value in variables.items()}
+    served = Served(tmp_path / "store", **more | {"CABLESTORE_SERVE_LISTEN": HERE, "CABLESTORE_SERVE_METRICS": HERE})
+    check = placed(json.loads(instruction("HEALTHCHECK").removeprefix("CMD ")))
+    port = served.hear("metrics").rpartition(":")[2]
+    check = [word.replace("9464", port) for word in check]
+    try:
+        done = subprocess.run(check, env=environment(**PROXIES), capture_output=True, check=False, timeout=LIMIT_S)
+        assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+    finally:
+        assert served.stop() == 0
+        assert served.process.stdout is not None
+        served.process.stdout.close()
+    done = subprocess.run(check, env=environment(), capture_output=True, check=False, timeout=LIMIT_S)
+    assert done.returncode == 1
+
+
+def test_the_compose_file_fits_its_schema_and_its_settings_start_a_peer(tmp_path: Path) -> None:
+    text = (DEPLOY / "compose.yaml").read_text()
+    PyCompose.from_yaml(text).validate()
+    with pytest.raises(ValueError, match="restart"):
+        PyCompose.from_yaml(text.replace("on-failure", "sometimes"))
+    found = yaml.safe_load(text)
+    [service] = found["services"].values()
+    assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).resolve() == DEPLOY / "Dockerfile"
+    assert (DEPLOY / found["secrets"]["cabal-key"]["file"]).resolve() == ROOT / "cabal-key"
+    (tmp_path / "cabal-key").write_text(KEY)
+    more = {name: text.replace("/run/secrets", str(tmp_path)) for name, text in service["environment"].items()}
+    served = Served(tmp_path / "store", "--create", "--listen", HERE, **more)
+    wait_until(lambda: served.logged("listening", encrypted=True))
+    assert served.stop() == 0
+    assert served.process.stdout is not None
+    served.process.stdout.close()
+    assert not {name for name in os.environ if name in more}
