@@ -10,7 +10,10 @@ second flood comes last from the start. Each message of the member that enters t
 A gap with several causes is in the queue of each, so the cheapest cause decides. A flood that names the same message
 as an honest member does not delay it.
 
-Names cost nothing. So members, whose messages entered the log, precede strangers, who have a third of the attempts.
+Names cost nothing. So members, whose messages entered the log, precede strangers. But a log that lacks its first
+message knows strangers only. So a second order is of gaps: those that most senders named, and that were requested
+least. All later messages of honest members need a lost message, and an invented one has as many as an attacker sends.
+Strangers and the second order have a third of the attempts together.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ import hashlib
 import struct
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from cablestore.limits import MAX_SDS_CAUSES
 from cablestore.sds import shares
+from cablestore.sds.records import Gap
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import TIME_SIZE_BYTES, Table, sized_prefix, time_part
 
@@ -30,8 +35,10 @@ _ACCOUNT: Final = struct.Struct(">II")
 _RANK: Final = struct.Struct(">BI8s")
 _MEMBER: Final = 0
 _STRANGER: Final = 1
-_STRANGERS_PART: Final = 3
-"""Fraction of the attempts that strangers have while members need all of them."""
+_OTHERS_PART: Final = 3
+"""Fraction of the attempts that are not in the order of members while these need all of them."""
+_LEVELS: Final = 256
+"""Levels of gaps by support. A request is worth two senders."""
 _QUEUE_READ: Final = 8
 """Rows of one queue that are read at once."""
 
@@ -109,8 +116,13 @@ def _rank(state: ChannelState, lane: int, account: Account, part: bytes) -> byte
     return _RANK.pack(lane, account.price, tie) + part
 
 
+def is_stranger(state: ChannelState, sender_id: str) -> bool:
+    """Return True if no message of the sender entered the log, or if there were too many senders before."""
+    return shares.share_of(state, sender_id) == shares.STRANGERS
+
+
 def _lane(state: ChannelState, sender_id: str) -> int:
-    return _STRANGER if shares.share_of(state, sender_id) == shares.STRANGERS else _MEMBER
+    return _STRANGER if is_stranger(state, sender_id) else _MEMBER
 
 
 def dearest(state: ChannelState, sender_ids: Iterable[str]) -> str:
@@ -128,22 +140,48 @@ def queued(sender_id: str, due_ms: int, message_id: str) -> bytes:
     return sized_prefix(sender_id) + time_part(due_ms) + message_id.encode()
 
 
+def supported(gap: Gap) -> bytes:
+    """Return the place of a gap in the order of those that most senders named and that were requested least."""
+    level = min(MAX_SDS_CAUSES - len(gap.causes) + 2 * gap.requested, _LEVELS - 1)
+    return bytes([level]) + time_part(gap.request_ms or 0) + gap.entry.message_id.encode()
+
+
 def due(state: ChannelState, queues: Table, now_ms: int, most: int) -> list[bytes]:
-    """Return the ids of at most `most` gaps that are due in `queues`, those of the cheapest causes first.
-
-    Strangers get a third of them if members need the others. What one group does not need is for the other one.
-    """
-    members = list(_of_lane(state, queues, _MEMBER, now_ms, most, set()))
-    strangers = list(_of_lane(state, queues, _STRANGER, now_ms, most, set(members)))
-    turn = state.counters.next_effect % _STRANGERS_PART
-    for_strangers = min(len(strangers), (most + turn) // _STRANGERS_PART)
-    return [*members[: most - for_strangers], *strangers][:most]
+    """Return the ids of at most `most` gaps that are due in `queues`, those of the cheapest causes first."""
+    members = _of_lane(state, queues, _MEMBER, now_ms, most)
+    return _shared(state, members, _of_lane(state, queues, _STRANGER, now_ms, most), most)
 
 
-def _of_lane(
-    state: ChannelState, queues: Table, lane: int, now_ms: int, most: int, seen: set[bytes]
-) -> Iterator[bytes]:
-    """Yield due gaps. Each one counts for its cause at once, so that equal causes take turns."""
+def requests_due(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
+    """Return the ids of at most `most` gaps to request: as `due`, and some that most senders named."""
+    members = _of_lane(state, state.requests, _MEMBER, now_ms, most)
+    strangers = _of_lane(state, state.requests, _STRANGER, now_ms, most)
+    named_most = _named_most(state, now_ms, most)
+    pairs = zip_longest(*((strangers, named_most) if state.counters.next_effect % 2 else (named_most, strangers)))
+    return _shared(state, members, [gap for pair in pairs for gap in pair if gap is not None], most)
+
+
+def _shared(state: ChannelState, members: list[bytes], others: list[bytes], most: int) -> list[bytes]:
+    """Return gaps of members, and in a third of the places others. What one group does not need is for the other."""
+    others = [gap for gap in dict.fromkeys(others) if gap not in set(members)]
+    turn = state.counters.lamport_ms % _OTHERS_PART
+    for_others = min(len(others), (most + turn) // _OTHERS_PART)
+    return [*members[: most - for_others], *others][:most]
+
+
+def _named_most(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
+    found: list[bytes] = []
+    for level in range(_LEVELS):
+        prefix = bytes([level])
+        rows = state.support.some(prefix, prefix + time_part(now_ms + 1), most - len(found))
+        found += [part[1 + TIME_SIZE_BYTES :] for part, _ in rows]
+        if len(found) == most:
+            break
+    return found
+
+
+def _of_lane(state: ChannelState, queues: Table, lane: int, now_ms: int, most: int) -> list[bytes]:
+    """Return due gaps. Each one counts for its cause at once, so that equal causes take turns."""
     waiting: list[tuple[int, int, bytes, Iterator[bytes]]] = []
     for part, _ in state.ranks.rows(bytes([lane]), bytes([lane + 1])):
         gaps = _due_of(queues, part[_RANK.size :].decode(), now_ms)
@@ -153,16 +191,15 @@ def _of_lane(
             if len(waiting) == most:
                 break
     heapify(waiting)
-    while waiting and most:
+    found: dict[bytes, None] = {}
+    while waiting and len(found) < most:
         price, number, gap, gaps = heappop(waiting)
-        if gap not in seen:
-            seen.add(gap)
-            most -= 1
-            price += 1
-            yield gap
+        price += gap not in found
+        found[gap] = None
         following = next(gaps, None)
         if following is not None:
             heappush(waiting, (price, number, following, gaps))
+    return list(found)
 
 
 def _due_of(queues: Table, sender_id: str, now_ms: int) -> Iterator[bytes]:

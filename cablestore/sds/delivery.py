@@ -226,12 +226,13 @@ def _wait(
 def _vouch(state: ChannelState, by: str, pending: list[bytes]) -> None:
     """Make a sender a cause of the gaps for which the waiting messages wait that it names.
 
-    An honest sender has all that it names. So its word counts for messages of senders that are served much later.
+    An honest sender has all that it names. So its word counts for messages of strangers, and for those of senders that
+    are served much later.
     """
     looked_up = vouched = 0
     while pending and looked_up < MAX_SDS_HISTORY and vouched < MAX_SDS_CAUSES:
         message = state.kept_waiting(pending.pop()).message
-        if not causes.is_much_cheaper(state, by, message.sender_id):
+        if not (causes.is_stranger(state, message.sender_id) or causes.is_much_cheaper(state, by, message.sender_id)):
             continue
         for entry in message.causal_history:
             looked_up += 1

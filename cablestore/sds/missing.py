@@ -88,18 +88,30 @@ def _put(state: ChannelState, gap: Gap) -> None:
     part = gap.entry.message_id.encode()
     state.missing.put(part, gap.packed())
     for timers, queues, due_ms in _times(state, gap):
-        timers.put(time_part(due_ms) + part, b"")
-        for cause in gap.causes:
-            queues.put(causes.queued(cause, due_ms, gap.entry.message_id), b"")
+        _schedule(gap, timers, queues, due_ms)
+    if gap.request_ms is not None:
+        state.support.put(causes.supported(gap), b"")
+
+
+def _schedule(gap: Gap, timers: Table, queues: Table, due_ms: int) -> None:
+    timers.put(time_part(due_ms) + gap.entry.message_id.encode(), b"")
+    for cause in gap.causes:
+        queues.put(causes.queued(cause, due_ms, gap.entry.message_id), b"")
 
 
 def _remove(state: ChannelState, gap: Gap) -> None:
     part = gap.entry.message_id.encode()
     state.missing.delete(part)
     for timers, queues, due_ms in _times(state, gap):
-        timers.delete(time_part(due_ms) + part)
-        for cause in gap.causes:
-            queues.delete(causes.queued(cause, due_ms, gap.entry.message_id))
+        _unschedule(gap, timers, queues, due_ms)
+    if gap.request_ms is not None:
+        state.support.delete(causes.supported(gap))
+
+
+def _unschedule(gap: Gap, timers: Table, queues: Table, due_ms: int) -> None:
+    timers.delete(time_part(due_ms) + gap.entry.message_id.encode())
+    for cause in gap.causes:
+        queues.delete(causes.queued(cause, due_ms, gap.entry.message_id))
 
 
 def _times(state: ChannelState, gap: Gap) -> Iterator[tuple[Table, Table, int]]:
@@ -132,10 +144,11 @@ def retrieve_due(state: ChannelState, now_ms: int) -> None:
         due = causes.due(state, state.retrievals, now_ms, MAX_SDS_TIMERS)
     for part in due:
         gap = gap_of(state.missing.take(part))
-        _remove(state, gap)
+        _unschedule(gap, state.retrieve, state.retrievals, gap.retrieve_ms)
         gap.retrieved += 1
         gap.retrieve_ms = now_ms + state.settings.retrieve.after_ms(gap.retrieved)
-        _put(state, gap)
+        state.missing.put(part, gap.packed())
+        _schedule(gap, state.retrieve, state.retrievals, gap.retrieve_ms)
         tell(state, Retrieve(gap.entry, gap.retrieved))
 
 
@@ -150,12 +163,11 @@ def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[Hi
     if settings.repair is None or not has_requests(state, now_ms):
         return ()
     entries = []
-    for part in causes.due(state, state.requests, now_ms, settings.repairs_per_message):
+    for part in causes.requests_due(state, now_ms, settings.repairs_per_message):
         gap = gap_of(state.missing.take(part))
-        gap.requested += 1
         for cause in gap.causes:
             causes.charge(state, cause, requests=1)
-        _move_request(state, gap, now_ms, is_postponed=False)
+        _move_request(state, gap, now_ms, is_own=True)
         entries.append(gap.entry)
     if entries:
         tell(state, RepairRequested(message_id, tuple(entries)))
@@ -166,12 +178,13 @@ def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> N
     """Postpone our request, because another member has made it: once, or a member could prevent it forever."""
     gap = find(state, message_id)
     if gap is not None and gap.request_ms is not None and not gap.is_postponed:
-        _move_request(state, gap, now_ms, is_postponed=True)
+        _move_request(state, gap, now_ms, is_own=False)
 
 
-def _move_request(state: ChannelState, gap: Gap, now_ms: int, *, is_postponed: bool) -> None:
+def _move_request(state: ChannelState, gap: Gap, now_ms: int, *, is_own: bool) -> None:
     _remove(state, gap)
-    gap.is_postponed = is_postponed
+    gap.requested += is_own
+    gap.is_postponed = not is_own
     pause_ms = state.settings.repair_backoff.after_ms(max(1, gap.requested))
     gap.request_ms = now_ms + pause_ms + _request_delay_ms(state, gap.entry.message_id)
     _put(state, gap)

@@ -45,6 +45,7 @@ class ChannelState:
         self.causes: Final = self._table(source, tables.CAUSES)
         self.ranks: Final = self._table(source, tables.RANKS)
         self.requests: Final = self._table(source, tables.REQUESTS)
+        self.support: Final = self._table(source, tables.SUPPORT)
         self.retrievals: Final = self._table(source, tables.RETRIEVALS)
         self.loose: Final = self._table(source, tables.LOOSE)
         self.loose_of: Final = self._table(source, tables.LOOSE_OF)
