@@ -137,14 +137,17 @@ def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     """Note the missing messages that a message names without waiting for them. They take at most half of the room."""
-    entries = {entry.message_id: entry for entry in message.causal_history if state.known(entry.message_id) is None}
-    new = []
-    for entry in islice(entries.values(), MAX_SDS_UNMET):
-        gap = missing.find(state, entry.message_id)
-        if gap is None:
-            new.append(entry)
-        else:
+    new, waiting = [], []
+    for entry in {entry.message_id: entry for entry in message.causal_history}.values():
+        known = state.known(entry.message_id)
+        if known is not None:
+            if known.state is MessageState.WAITING:
+                waiting.append(place_of(known.lamport_ms, entry.message_id))
+        elif (gap := missing.find(state, entry.message_id)) is not None:
             missing.add_cause(state, gap, message.sender_id)
+        elif len(new) < MAX_SDS_UNMET:
+            new.append(entry)
+    _vouch(state, message.sender_id, waiting)
     surplus = state.counters.told + len(new) - MAX_SDS_MISSING // 2
     if surplus > 0:
         share = shares.share_of(state, message.sender_id)
