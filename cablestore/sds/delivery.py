@@ -137,7 +137,8 @@ def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     """Note the missing messages that a message names without waiting for them. They take at most half of the room."""
-    new, waiting = [], []
+    new: list[HistoryEntry] = []
+    waiting: list[bytes] = []
     for entry in {entry.message_id: entry for entry in message.causal_history}.values():
         known = state.known(entry.message_id)
         if known is not None:
