@@ -11,7 +11,7 @@ from common import size, size_given, tell
 from cablestore.sds.settings import COMPACT_FILTER, Settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-from sds_flood import ATTACKS, Flood, FloodedSimulation
+from sds_attackers import ATTACKS, Flood, FloodedSimulation
 from sds_network import QUICK, Conditions, Result, Simulation
 
 SECONDS = size(60, tiny=10)

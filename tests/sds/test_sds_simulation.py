@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sds_flood import ATTACKS, Flood, FloodedSimulation
+from sds_attackers import ATTACKS, Flood, FloodedSimulation
 from sds_network import QUICK, Conditions, Simulation
 from stores import scratch_folder
 
