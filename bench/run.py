@@ -41,6 +41,7 @@ def plan(*, quick: bool) -> dict[str, list[str]]:
         "reconcile_store.py": million,
         "terminal_client.py": million,
         "sds.py": million,
+        "sds_flood.py": ["10"] if quick else [],
         "reindex.py": ["20000"] if quick else ["100000", "1000000", "2000000"],
         "importing.py": [str(logs)] if logs.exists() and not quick else [],
     }

@@ -36,6 +36,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "run.py": ("answering.py",),
     "scale.py": (),
     "sds.py": (),
+    "sds_flood.py": (),
     "sds_simulator.py": ("--participants", "5", "--messages", "10", "--seconds", "10"),
     "search.py": (),
     "terminal_client.py": (),

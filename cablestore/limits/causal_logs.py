@@ -55,6 +55,9 @@ MAX_SDS_SHARES: Final = 128
 """Senders of a channel that have their own share of the room. All others have one share together, because names cost
 nothing."""
 
+MAX_SDS_CAUSES: Final = 16
+"""Senders of one missing message that share its cost, those that are served first: one honest sender is enough."""
+
 MAX_SDS_SYNC_IDS: Final = 64
 """Ids of sync messages that are remembered for each share: the newest of half an hour and more."""
 

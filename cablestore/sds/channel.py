@@ -30,7 +30,7 @@ from typing import Final
 
 from cablestore.errors import SdsError
 from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS
-from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
+from cablestore.sds import acknowledgements, delivery, history, indexes, missing, repair_answers
 from cablestore.sds.codec import check_hint, check_id, decode, encode
 from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Effect, Reason
@@ -50,7 +50,9 @@ class ChannelTransaction:
     # --- events ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Make the channel's row. Make its filter again if its parameters have changed."""
+        """Make the channel's row, and what older versions did not have. Make its filter again if it has changed."""
+        if self.state.is_outdated:
+            indexes.add(self.state)
         if self.state.counters.logged:
             _ = self.state.filter
 
@@ -131,7 +133,7 @@ class ChannelTransaction:
         reason = self._refusal(message, now_ms)
         if reason is not None:
             return Received(ReceiveResult.REFUSED, message_id, reason)
-        repair_answers.answered(state, message_id)
+        repair_answers.answered(state, message)
         is_own = message.sender_id == state.sender_id
         if is_own and not retrieved and missing.find(state, message_id) is None:
             return Received(ReceiveResult.OWN, message_id)

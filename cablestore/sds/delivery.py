@@ -17,28 +17,29 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final, NamedTuple
 
 from cablestore.limits import (
+    MAX_SDS_CAUSES,
+    MAX_SDS_HISTORY,
     MAX_SDS_MISSING,
     MAX_SDS_TIMERS,
     MAX_SDS_UNMET,
     MAX_SDS_WAITING,
     MAX_SDS_WAITING_SIZE_BYTES,
 )
-from cablestore.sds import history, missing, shares
+from cablestore.sds import causes, history, missing, shares
 from cablestore.sds.effects import Lost
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.outbox import tell, tell_delivered
 from cablestore.sds.records import KeptMessage, Known, MessageState, gap_of
-from cablestore.sds.shares import Claim
+from cablestore.sds.shares import FREED_PART, Claim
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, lamport_of, place_of, sized_prefix, time_part
 
 _LAST_MS: Final = 2**64 - 2
 """Later than all Lamport times that are accepted."""
-_FREED_PART: Final = 8
-"""Fraction of the room that is freed at once: finding the largest sender costs a look at all messages."""
 
 
 class ReceiveResult(Enum):
@@ -82,7 +83,7 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
             "them",
         )
     place, row = place_of(lamport_ms, message_id), kept.packed()
-    claim = Claim(place, shares.share_of(state, message.sender_id), len(row))
+    claim = Claim(place, shares.share_of(state, message.sender_id), message.sender_id, len(row))
     gone = _without_room(state, claim, sum(known is None for _, known in unmet))
     for each in sorted(gone - {place}, reverse=True):
         _drop(state, each, now_ms)
@@ -96,7 +97,8 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
         return take(state, kept, lamport_ms, now_ms)  # it may depend on one that was dropped
     known = state.known(message_id)
     is_awaited = _has_come(state, message_id, known)
-    _wait(state, place, row, unmet, is_named=known is not None and known.is_named, now_ms=now_ms)
+    is_named = known is not None and known.is_named
+    _wait(state, place, row, unmet, by=message.sender_id, is_named=is_named, now_ms=now_ms)
     if is_awaited:  # messages that are not later than it do not depend on it, whatever they name
         _deliver(state, _released(state, message_id, lamport_ms))
         if state.logged_place(message_id) is not None:  # it was part of a circle and waited only for itself
@@ -121,7 +123,7 @@ def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bo
 def _has_come(state: ChannelState, message_id: str, known: Known | None) -> bool:
     """Note that a message is no longer missing or lost. Return whether it was missing."""
     state.counters.lost -= known is not None and known.is_lost
-    return missing.close(state, message_id) is not None
+    return missing.close(state, message_id, is_here=True) is not None
 
 
 def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
@@ -135,18 +137,28 @@ def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     """Note the missing messages that a message names without waiting for them. They take at most half of the room."""
-    entries = {entry.message_id: entry for entry in message.causal_history if state.known(entry.message_id) is None}
-    new = [each for each in entries.values() if missing.find(state, each.message_id) is None][:MAX_SDS_UNMET]
+    new: list[HistoryEntry] = []
+    waiting: list[bytes] = []
+    for entry in {entry.message_id: entry for entry in message.causal_history}.values():
+        known = state.known(entry.message_id)
+        if known is not None:
+            if known.state is MessageState.WAITING:
+                waiting.append(place_of(known.lamport_ms, entry.message_id))
+        elif (gap := missing.find(state, entry.message_id)) is not None:
+            missing.add_cause(state, gap, message.sender_id)
+        elif len(new) < MAX_SDS_UNMET:
+            new.append(entry)
+    _vouch(state, message.sender_id, waiting)
     surplus = state.counters.told + len(new) - MAX_SDS_MISSING // 2
     if surplus > 0:
         share = shares.share_of(state, message.sender_id)
-        claims = [Claim(entry.message_id.encode(), share, 1) for entry in new]
-        gone = shares.losers([*_claims_of_gaps(state), *claims], surplus + MAX_SDS_MISSING // 2 // _FREED_PART)
+        claims = [Claim(entry.message_id.encode(), share, message.sender_id, 1) for entry in new]
+        gone = shares.losers([*_claims_of_gaps(state), *claims], surplus + MAX_SDS_MISSING // 2 // FREED_PART)
         new = [entry for entry in new if entry.message_id.encode() not in gone]
         for part in gone:
             missing.close(state, part.decode())
     for entry in new:
-        missing.note(state, entry, now_ms, told_by=message.sender_id)
+        missing.note(state, entry, now_ms, by=message.sender_id, is_told=True)
 
 
 def lost_due(state: ChannelState, now_ms: int) -> None:
@@ -162,7 +174,7 @@ def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> H
     known = state.known(message_id)
     if known is not None:
         return None
-    gap = missing.close(state, message_id)
+    gap = missing.close(state, message_id, is_here=not is_lost)
     state.put_known(message_id, Known(MessageState.GIVEN_UP, is_lost=is_lost))
     state.counters.lost += is_lost
     if gap is None:
@@ -191,7 +203,7 @@ def _put(state: ChannelState, place: bytes, kept: KeptMessage, *, is_named: bool
     state.put_known(message_id, Known(MessageState.LOGGED, lamport_ms))
     state.counters.lamport_ms = max(state.counters.lamport_ms, lamport_ms)
     history.logged(state, place, kept.message, is_named=is_named)
-    shares.note_sender(state, kept.message.sender_id)
+    causes.entered(state, kept.message.sender_id)
 
 
 def _wait(
@@ -200,6 +212,7 @@ def _wait(
     row: bytes,
     unmet: list[tuple[HistoryEntry, Known | None]],
     *,
+    by: str,
     is_named: bool,
     now_ms: int,
 ) -> None:
@@ -210,7 +223,29 @@ def _wait(
     for entry, known in unmet:
         state.needs.put(sized_prefix(entry.message_id) + place, b"")
         if known is None:
-            missing.note(state, entry, now_ms)
+            missing.note(state, entry, now_ms, by=by)
+    _vouch(state, by, [place_of(known.lamport_ms, entry.message_id) for entry, known in unmet if known is not None])
+
+
+def _vouch(state: ChannelState, by: str, pending: list[bytes]) -> None:
+    """Make a sender a cause of the gaps for which the waiting messages wait that it names.
+
+    An honest sender has all that it names. So its word counts for messages of strangers, and for those of senders that
+    are served much later.
+    """
+    looked_up = vouched = 0
+    while pending and looked_up < MAX_SDS_HISTORY and vouched < MAX_SDS_CAUSES:
+        message = state.kept_waiting(pending.pop()).message
+        if not (causes.is_stranger(state, message.sender_id) or causes.is_much_cheaper(state, by, message.sender_id)):
+            continue
+        for entry in message.causal_history:
+            looked_up += 1
+            known = state.known(entry.message_id)
+            if known is not None and known.state is MessageState.WAITING:
+                pending.append(place_of(known.lamport_ms, entry.message_id))
+            elif known is None and (gap := missing.find(state, entry.message_id)) is not None:
+                missing.add_cause(state, gap, by)
+                vouched += 1
 
 
 def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> Iterator[bytes]:
@@ -220,15 +255,16 @@ def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> 
         yield part[len(prefix) :]
 
 
+def senders_that_need(state: ChannelState, message_id: str) -> list[str]:
+    """Return senders of messages that wait for this one, at most MAX_SDS_CAUSES."""
+    places = islice(_needs_of(state, message_id), MAX_SDS_CAUSES)
+    return [state.kept_waiting(place).message.sender_id for place in places]
+
+
 def is_named_by_another(state: ChannelState, message_id: str) -> bool:
     """Tell whether a message of another member names this message, which is missing."""
     gap = missing.find(state, message_id)
-    if gap is None:
-        return False
-    if gap.told_by is not None:
-        return gap.told_by != state.sender_id
-    senders = (state.kept_waiting(place).message.sender_id for place in _needs_of(state, message_id))
-    return any(sender_id != state.sender_id for sender_id in senders)
+    return gap is not None and any(cause != state.sender_id for cause in gap.causes)
 
 
 def _released(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> list[bytes]:
@@ -279,7 +315,7 @@ def _without_room(state: ChannelState, new: Claim, new_gaps: int) -> set[bytes]:
         (counters.missing, MAX_SDS_MISSING, new_gaps, _claims_of_missing),
     ):
         if used + size > most:
-            surplus = used + size - most + most // _FREED_PART
+            surplus = used + size - most + most // FREED_PART
             gone |= shares.losers([*claims(state), new._replace(size=size)], surplus)
     return gone
 
@@ -290,7 +326,8 @@ def _claims_of_waiting(state: ChannelState) -> Iterator[Claim]:
 
 def _claims_of_bytes(state: ChannelState) -> Iterator[Claim]:
     for place, row in state.waiting.rows():
-        yield Claim(place, shares.share_of(state, state.read(place, row).message.sender_id), len(row))
+        sender_id = state.read(place, row).message.sender_id
+        yield Claim(place, shares.share_of(state, sender_id), sender_id, len(row))
 
 
 def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
@@ -304,11 +341,12 @@ def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
-    """Yield the claims of gaps that only sync messages named."""
+    """Yield the claims of gaps that only sync messages named, each of the cheapest sender that named it."""
     for part, row in state.missing.rows():
-        told_by = gap_of(row).told_by
-        if told_by is not None:
-            yield Claim(part, shares.share_of(state, told_by), 1)
+        gap = gap_of(row)
+        if gap.told_by is not None:
+            sender_id = causes.cheapest(state, gap.causes)
+            yield Claim(part, shares.share_of(state, sender_id), sender_id, 1)
 
 
 def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
@@ -328,5 +366,5 @@ def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
         _deliver(state, _released(state, message_id))
         return
     state.ids.delete(message_id.encode())
-    if next(_needs_of(state, message_id), None) is not None:
-        missing.note(state, kept.entry, now_ms)
+    for sender_id in senders_that_need(state, message_id):
+        missing.note(state, kept.entry, now_ms, by=sender_id)

@@ -9,6 +9,7 @@ loose ends. Sync messages name a loose end until a member other than its sender 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice, zip_longest
 from typing import Final
 
 from cablestore.limits import MAX_SDS_SYNC_IDS
@@ -18,9 +19,9 @@ from cablestore.sds.effects import Reason
 from cablestore.sds.message import HistoryEntry, SdsMessage, message_id_of
 from cablestore.sds.outbox import tell_send_other
 from cablestore.sds.records import Known, LooseEnd, MessageState, loose_end_of
-from cablestore.sds.shares import share_of
+from cablestore.sds.shares import STRANGERS, share_of
 from cablestore.sds.state import ChannelState
-from cablestore.sds.tables import id_of, place_of, sized_prefix
+from cablestore.sds.tables import id_of, place_of, sized_prefix, sized_prefix_of
 
 _LOOSE_ENDS_READ: Final = 1_024
 """How many loose ends are read to choose from for a sync message."""
@@ -31,9 +32,44 @@ def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
     newest, most = state.newest(), state.settings.loose_ends
     if sum(state.loose.get(place) is not None for place in newest) == state.counters.loose:
         return entries(state, newest)
-    loose = [place for place, _ in state.loose.some(b"", None, most + len(newest))]
+    loose = _loose_ends(state, most + len(newest), state.counters.logged)
     others = [place for place in loose if place not in newest][:most]
     return entries(state, [*others, *newest])
+
+
+def _loose_ends(state: ChannelState, most: int, turn: int) -> list[bytes]:
+    """Return loose ends. If there are more than `most`, all shares take turns, each with its oldest first.
+
+    `turn` decides which share begins.
+    """
+    if state.counters.loose <= most:
+        return [place for place, _ in state.loose.some(b"", None, most)]
+    shares, start = [], b""
+    while found := state.loose_of.some(start, None, 1):
+        prefix = sized_prefix_of(found[0][0])
+        start = after_prefix(prefix)
+        shares.append([part[len(prefix) :] for part, _ in state.loose_of.some(prefix, start, most)])
+    return _in_turn(shares, most, turn)
+
+
+def _in_turn(shares: list[list[bytes]], most: int, turn: int) -> list[bytes]:
+    """Return at most `most` of the places of shares: the first of each, then the second of each."""
+    start = turn % len(shares) if shares else 0
+    rounds = zip_longest(*shares[start:], *shares[:start])
+    return list(islice((place for each in rounds for place in each if place is not None), most))
+
+
+def index(state: ChannelState, place: bytes, loose: LooseEnd) -> None:
+    """Put a loose end into the index of its sender's share."""
+    state.loose_of.put(sized_prefix(share_of(state, loose.sender_id)) + place, b"")
+
+
+def _forget(state: ChannelState, place: bytes, row: bytes) -> None:
+    """Remove a loose end, also from the index. It may have been indexed before its sender had a share."""
+    state.loose.delete(place)
+    for share in (STRANGERS, loose_end_of(row).sender_id):
+        state.loose_of.delete(sized_prefix(share) + place)
+    state.counters.loose -= 1
 
 
 def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry, ...]:
@@ -54,11 +90,13 @@ def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: 
             state.put_known(entry.message_id, known._replace(is_named=True))
         elif state.counters.loose:
             named = place_of(known.lamport_ms, entry.message_id)
-            if state.loose.get(named) is not None:
-                state.loose.delete(named)
-                state.counters.loose -= 1
+            row = state.loose.get(named)
+            if row is not None:
+                _forget(state, named, row)
     if not is_named:
-        state.loose.put(place, LooseEnd(0, message.sender_id).packed())
+        loose = LooseEnd(0, message.sender_id)
+        state.loose.put(place, loose.packed())
+        index(state, place, loose)
         state.counters.loose += 1
 
 
@@ -89,22 +127,27 @@ def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> N
     if now_ms < counters.sync_ms:
         return
     counters.sync_ms = now_ms + int(interval_ms * (1 + random()))
-    unnamed = _unnamed(state, now_ms - interval_ms)
+    unnamed = _unnamed(state, now_ms - interval_ms, random)
     if unnamed or missing.has_requests(state, now_ms):
-        most = state.settings.loose_ends_of_sync
-        start = int(random() * len(unnamed)) if len(unnamed) > most else 0
-        _sync(state, (unnamed[start:] + unnamed[:start])[:most], now_ms)
+        _sync(state, unnamed, now_ms)
 
 
-def _unnamed(state: ChannelState, since_ms: int) -> list[bytes]:
-    """Return the loose ends that nobody named since then, without own messages that are still sent again."""
-    unnamed = []
-    for place, row in state.loose.some(b"", None, _LOOSE_ENDS_READ):
-        loose = loose_end_of(row)
+def _unnamed(state: ChannelState, since_ms: int, random: Callable[[], float]) -> list[bytes]:
+    """Return loose ends that nobody named since then, without own messages that are still sent again.
+
+    If there are too many for a sync message, senders take turns, each from a random one on.
+    """
+    by_sender: dict[str, list[bytes]] = {}
+    for place in _loose_ends(state, _LOOSE_ENDS_READ, state.counters.logged):
+        loose = loose_end_of(state.loose.take(place))
         is_resent = loose.sender_id == state.sender_id and state.outgoing.get(place) is not None
         if loose.named_ms <= since_ms and not is_resent:
-            unnamed.append(place)
-    return unnamed
+            by_sender.setdefault(share_of(state, loose.sender_id), []).append(place)
+    turned = []
+    for places in by_sender.values():
+        start = int(random() * len(places))
+        turned.append(places[start:] + places[:start])
+    return _in_turn(turned, state.settings.loose_ends_of_sync, int(random() * len(turned)))
 
 
 def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:

@@ -7,14 +7,17 @@ the message is lost if the answer is lost.
 
 from __future__ import annotations
 
-from cablestore.limits import MAX_SDS_TIMERS
+from collections.abc import Iterator
+
+from cablestore.limits import MAX_SDS_CAUSES, MAX_SDS_TIMERS
+from cablestore.sds import causes
 from cablestore.sds.effects import Missing, RepairRequested, Retrieve
 from cablestore.sds.message import HistoryEntry
 from cablestore.sds.outbox import tell
 from cablestore.sds.records import Gap, gap_of
 from cablestore.sds.repair import request_delay_ms
 from cablestore.sds.state import ChannelState
-from cablestore.sds.tables import time_part
+from cablestore.sds.tables import Table, time_part
 
 
 def find(state: ChannelState, message_id: str) -> Gap | None:
@@ -23,16 +26,16 @@ def find(state: ChannelState, message_id: str) -> Gap | None:
     return None if row is None else gap_of(row)
 
 
-def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, told_by: str | None = None) -> None:
-    """Note that a message is missing, and tell the application once. A later entry may add its hint or sender.
+def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, by: str, is_told: bool = False) -> None:
+    """Note that the sender `by` named a missing message, and notify the application once.
 
-    `told_by` is the sender of a sync message that names it; None if a message waits for it.
+    A later entry may add its hint or author. `is_told`: a sync message named it, so no message waits for it.
     """
     gap = find(state, entry.message_id)
     if gap is not None:
-        _note_again(state, gap, entry, is_awaited=told_by is None)
+        _note_again(state, gap, entry, by, is_awaited=not is_told)
         return
-    settings, part = state.settings, entry.message_id.encode()
+    settings = state.settings
     gap = Gap(
         entry,
         retrieve_ms=now_ms + settings.retrieve.after_ms(1),
@@ -40,18 +43,18 @@ def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, told_by: str 
         lost_ms=None if settings.lost_after_ms is None else now_ms + settings.lost_after_ms,
         request_ms=None if settings.repair is None else now_ms + _request_delay_ms(state, entry.message_id),
         requested=0,
-        told_by=told_by,
+        told_by=by if is_told else None,
+        causes=[by],
     )
-    state.missing.put(part, gap.packed())
-    state.set_timer(state.retrieve, part, None, gap.retrieve_ms)
-    state.set_timer(state.lost, part, None, gap.lost_ms)
-    state.set_timer(state.request, part, None, gap.request_ms)
+    _put(state, gap)
+    state.set_timer(state.lost, entry.message_id.encode(), None, gap.lost_ms)
+    causes.charge(state, by, gaps=1)
     state.counters.missing += 1
-    state.counters.told += told_by is not None
+    state.counters.told += is_told
     tell(state, Missing(entry))
 
 
-def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, *, is_awaited: bool) -> None:
+def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, by: str, *, is_awaited: bool) -> None:
     known, before = gap.entry, gap.packed()
     gap.entry = HistoryEntry(
         entry.message_id, known.retrieval_hint or entry.retrieval_hint, known.sender_id or entry.sender_id
@@ -61,17 +64,74 @@ def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, *, is_awaite
         state.counters.told -= 1
     if gap.packed() != before:
         state.missing.put(entry.message_id.encode(), gap.packed())
+    add_cause(state, gap, by)
 
 
-def close(state: ChannelState, message_id: str) -> Gap | None:
-    """Remove a gap, because the message came or nothing waits for it. Return it, None if there was none."""
+def add_cause(state: ChannelState, gap: Gap, by: str) -> None:
+    """Note that another sender names a missing message too. If there are too many, the dearest one is removed."""
+    if by in gap.causes:
+        return
+    removed = causes.dearest(state, [*gap.causes, by][::-1]) if len(gap.causes) >= MAX_SDS_CAUSES else None
+    if removed == by:
+        return
+    _remove(state, gap)
+    if removed is not None:
+        gap.causes.remove(removed)
+        causes.charge(state, removed, gaps=-1, requests=-gap.requested)
+    gap.causes.append(by)
+    causes.charge(state, by, gaps=1, requests=gap.requested)
+    _put(state, gap)
+
+
+def _put(state: ChannelState, gap: Gap) -> None:
+    """Put a gap with its times: into the timers, and into the queues of its causes."""
+    part = gap.entry.message_id.encode()
+    state.missing.put(part, gap.packed())
+    for timers, queues, due_ms in _times(state, gap):
+        _schedule(gap, timers, queues, due_ms)
+    if gap.request_ms is not None:
+        state.support.put(causes.supported(gap), b"")
+
+
+def _schedule(gap: Gap, timers: Table, queues: Table, due_ms: int) -> None:
+    timers.put(time_part(due_ms) + gap.entry.message_id.encode(), b"")
+    for cause in gap.causes:
+        queues.put(causes.queued(cause, due_ms, gap.entry.message_id), b"")
+
+
+def _remove(state: ChannelState, gap: Gap) -> None:
+    part = gap.entry.message_id.encode()
+    state.missing.delete(part)
+    for timers, queues, due_ms in _times(state, gap):
+        _unschedule(gap, timers, queues, due_ms)
+    if gap.request_ms is not None:
+        state.support.delete(causes.supported(gap))
+
+
+def _unschedule(gap: Gap, timers: Table, queues: Table, due_ms: int) -> None:
+    timers.delete(time_part(due_ms) + gap.entry.message_id.encode())
+    for cause in gap.causes:
+        queues.delete(causes.queued(cause, due_ms, gap.entry.message_id))
+
+
+def _times(state: ChannelState, gap: Gap) -> Iterator[tuple[Table, Table, int]]:
+    yield state.retrieve, state.retrievals, gap.retrieve_ms
+    if gap.request_ms is not None:
+        yield state.request, state.requests, gap.request_ms
+
+
+def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap | None:
+    """Remove a gap. Return it, None if there was none.
+
+    `is_here`: the message came, so the requests for it were justified. Otherwise they stay in the accounts of the
+    senders that named it.
+    """
     gap = find(state, message_id)
     if gap is not None:
-        part = message_id.encode()
-        state.missing.delete(part)
-        state.set_timer(state.retrieve, part, gap.retrieve_ms, None)
-        state.set_timer(state.lost, part, gap.lost_ms, None)
-        state.set_timer(state.request, part, gap.request_ms, None)
+        _remove(state, gap)
+        state.set_timer(state.lost, message_id.encode(), gap.lost_ms, None)
+        for cause in gap.causes:
+            causes.charge(state, cause, gaps=-1, requests=-gap.requested if is_here else 0)
         state.counters.missing -= 1
         state.counters.told -= gap.told_by is not None
     return gap
@@ -79,13 +139,16 @@ def close(state: ChannelState, message_id: str) -> Gap | None:
 
 def retrieve_due(state: ChannelState, now_ms: int) -> None:
     """Ask the application again to retrieve what is still missing."""
-    for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
-        gap = gap_of(state.missing.take(part[8:]))
-        before_ms = gap.retrieve_ms
+    due = [part[8:] for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS)]
+    if len(due) == MAX_SDS_TIMERS:  # perhaps more than one write can handle
+        due = causes.due(state, state.retrievals, now_ms, MAX_SDS_TIMERS)
+    for part in due:
+        gap = gap_of(state.missing.take(part))
+        _unschedule(gap, state.retrieve, state.retrievals, gap.retrieve_ms)
         gap.retrieved += 1
         gap.retrieve_ms = now_ms + state.settings.retrieve.after_ms(gap.retrieved)
-        state.missing.put(part[8:], gap.packed())
-        state.set_timer(state.retrieve, part[8:], before_ms, gap.retrieve_ms)
+        state.missing.put(part, gap.packed())
+        _schedule(gap, state.retrieve, state.retrievals, gap.retrieve_ms)
         tell(state, Retrieve(gap.entry, gap.retrieved))
 
 
@@ -95,15 +158,16 @@ def has_requests(state: ChannelState, now_ms: int) -> bool:
 
 
 def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
-    """Return the repairs that the message with this id requests, the most overdue first, and note the requests."""
+    """Return the repairs that the message with this id requests, in the order of `causes`, and note the requests."""
     settings = state.settings
-    if settings.repair is None or not state.counters.missing:
+    if settings.repair is None or not has_requests(state, now_ms):
         return ()
     entries = []
-    for part, _ in state.request.some(b"", time_part(now_ms + 1), settings.repairs_per_message):
-        gap = gap_of(state.missing.take(part[8:]))
-        gap.requested += 1
-        _move_request(state, gap, now_ms + settings.repair_backoff.after_ms(gap.requested))
+    for part in causes.requests_due(state, now_ms, settings.repairs_per_message):
+        gap = gap_of(state.missing.take(part))
+        for cause in gap.causes:
+            causes.charge(state, cause, requests=1)
+        _move_request(state, gap, now_ms, is_own=True)
         entries.append(gap.entry)
     if entries:
         tell(state, RepairRequested(message_id, tuple(entries)))
@@ -111,17 +175,19 @@ def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[Hi
 
 
 def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> None:
-    """Postpone our request: another member has made it."""
+    """Postpone our request, because another member has made it: once, or a member could prevent it forever."""
     gap = find(state, message_id)
-    if gap is not None and gap.request_ms is not None:
-        _move_request(state, gap, now_ms + state.settings.repair_backoff.after_ms(max(1, gap.requested)))
+    if gap is not None and gap.request_ms is not None and not gap.is_postponed:
+        _move_request(state, gap, now_ms, is_own=False)
 
 
-def _move_request(state: ChannelState, gap: Gap, from_ms: int) -> None:
-    part, before_ms = gap.entry.message_id.encode(), gap.request_ms
-    gap.request_ms = from_ms + _request_delay_ms(state, gap.entry.message_id)
-    state.missing.put(part, gap.packed())
-    state.set_timer(state.request, part, before_ms, gap.request_ms)
+def _move_request(state: ChannelState, gap: Gap, now_ms: int, *, is_own: bool) -> None:
+    _remove(state, gap)
+    gap.requested += is_own
+    gap.is_postponed = not is_own
+    pause_ms = state.settings.repair_backoff.after_ms(max(1, gap.requested))
+    gap.request_ms = now_ms + pause_ms + _request_delay_ms(state, gap.entry.message_id)
+    _put(state, gap)
 
 
 def _request_delay_ms(state: ChannelState, message_id: str) -> int:

@@ -144,11 +144,15 @@ class Gap:
     """How often a repair was requested."""
     told_by: str | None = None
     """Sender of the sync message that named it. None: a message waits for it."""
+    causes: list[str] = field(default_factory=list)
+    """Senders that named it: see `causes`."""
+    is_postponed: bool = False
+    """True if another member requested it since we did."""
 
     def packed(self) -> bytes:
         """Return the row."""
         parts = [self.retrieve_ms, self.retrieved, self.lost_ms, self.request_ms, self.requested, self.told_by]
-        return pack([*self.entry, *parts])
+        return pack([*self.entry, *parts, self.causes, self.is_postponed])
 
 
 def gap_of(row: bytes) -> Gap:
@@ -204,12 +208,18 @@ class Counters:
     senders: int = 0
     told: int = 0
     """Those of the missing ones that only sync messages named."""
+    causes: int = 0
+    """Senders with an account, because they named missing messages."""
+    indexed: int = 0
+    """Number of the indexes by sender: INDEXED when gaps and loose ends are in them."""
 
     def packed(self) -> bytes:
         """Return the row."""
         return pack([getattr(self, name) for name in self.__slots__])
 
 
+INDEXED: Final = 1
+"""Present number of the indexes by sender. Versions up to 0.12 had none."""
 _FIRST_COUNTERS: Final = Counters.__slots__.index("senders")
 """Number of counters in the first version that kept logs."""
 

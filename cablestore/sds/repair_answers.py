@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from cablestore.limits import MAX_SDS_ANSWERS, MAX_SDS_TIMERS
-from cablestore.sds import missing
+from cablestore.sds import missing, shares
 from cablestore.sds.effects import Reason
 from cablestore.sds.message import SdsMessage
 from cablestore.sds.outbox import tell_send
 from cablestore.sds.repair import is_in_response_group, response_delay_ms
+from cablestore.sds.shares import Claim
 from cablestore.sds.state import ChannelState
-from cablestore.sds.tables import time_part
+from cablestore.sds.tables import TIME_SIZE_BYTES, id_of, place_of, time_part
 
 
 def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
@@ -23,42 +24,61 @@ def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None
         missing.requested_by_another(state, entry.message_id, now_ms)
         place = state.logged_place(entry.message_id)
         if place is not None:
-            _note(state, place, now_ms)
+            _note(state, place, message.sender_id, now_ms)
 
 
-def _note(state: ChannelState, place: bytes, now_ms: int) -> None:
+def _note(state: ChannelState, place: bytes, by: str, now_ms: int) -> None:
     part, counters, parameters = place[8:], state.counters, state.settings.repair
-    if parameters is None or counters.answers >= MAX_SDS_ANSWERS or state.answers.get(part) is not None:
+    if parameters is None or state.answers.get(part) is not None:
         return
     message = state.kept(place).message
     who = (state.sender_id, message.sender_id, message.message_id, parameters, state.settings.dialect)
     if not is_in_response_group(*who):
         return
+    if counters.answers >= MAX_SDS_ANSWERS and not _made_room(state, by):
+        return
     due_ms = now_ms + response_delay_ms(*who)
-    state.answers.put(part, time_part(due_ms))
+    state.answers.put(part, time_part(due_ms) + by.encode())
     state.set_timer(state.answer, part, None, due_ms)
     counters.answers += 1
 
 
-def answered(state: ChannelState, message_id: str) -> None:
-    """Remove a request: another member sent the message."""
-    part = message_id.encode()
-    row = state.answers.get(part) if state.counters.answers else None
-    if row is not None:
-        _forget(state, part, row)
+def _made_room(state: ChannelState, by: str) -> bool:
+    """Forget requests of those with the most requests. Return False if `by` has the most."""
+    new = _claim(state, b"", by)
+    claims = [_claim(state, part, row[TIME_SIZE_BYTES:].decode()) for part, row in state.answers.rows()]
+    gone = shares.losers([*claims, new], 1 + MAX_SDS_ANSWERS // shares.FREED_PART)
+    for part in gone - {new.key}:
+        _forget(state, part)
+    return new.key not in gone
 
 
-def _forget(state: ChannelState, part: bytes, due: bytes) -> None:
+def _claim(state: ChannelState, part: bytes, by: str) -> Claim:
+    return Claim(part, shares.share_of(state, by), by, 1)
+
+
+def answered(state: ChannelState, message: SdsMessage) -> None:
+    """Remove a request: another member sent the message. One that differs from ours is not an answer."""
+    if not state.counters.answers or state.answers.get(message.message_id.encode()) is None:
+        return
+    place = place_of(message.lamport_ms or 0, message.message_id)
+    if place != state.logged_place(message.message_id):
+        return
+    known = state.kept(place).message
+    if (known.sender_id, known.content) == (message.sender_id, message.content):
+        _forget(state, place[TIME_SIZE_BYTES:])
+
+
+def _forget(state: ChannelState, part: bytes) -> None:
+    state.answer.delete(state.answers.take(part)[:TIME_SIZE_BYTES] + part)
     state.answers.delete(part)
-    state.answer.delete(due + part)
     state.counters.answers -= 1
 
 
 def answer_due(state: ChannelState, now_ms: int) -> None:
     """Send the repairs that are due."""
     for part, _ in state.answer.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
-        due, message_part = part[:8], part[8:]
-        _forget(state, message_part, due)
-        place = state.logged_place(message_part.decode())
+        _forget(state, part[TIME_SIZE_BYTES:])
+        place = state.logged_place(id_of(part))
         if place is not None:
             tell_send(state, place, Reason.REPAIR)

@@ -6,7 +6,7 @@ together: names cost nothing, so invented names must not get more room than one 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
@@ -16,13 +16,16 @@ from cablestore.sds.state import ChannelState
 
 STRANGERS: Final = ""
 """Share of all senders without their own."""
+FREED_PART: Final = 8
+"""Fraction of a room that is freed at once: finding the fullest share costs a look at all claims."""
 
 
 class Claim(NamedTuple):
-    """Claim of one message or gap to `size` units of the room. `key` is its place or id."""
+    """Claim of one message or gap of a sender to `size` units of the room. `key` is its place or id."""
 
     key: bytes
     share: str
+    sender_id: str
     size: int
 
 
@@ -41,13 +44,19 @@ def share_of(state: ChannelState, sender_id: str) -> str:
 
 
 def losers(claims: Iterable[Claim], surplus: int) -> set[bytes]:
-    """Return the keys to drop so that `surplus` becomes free: the fullest share's largest claims, the last first."""
-    held: defaultdict[str, int] = defaultdict(int)
-    sizes: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
-    for key, share, size in claims:
-        if size:
-            held[share] += size
-            sizes[share].append((size, key))
+    """Return the keys to drop so that `surplus` becomes free: the fullest share's largest claims, the last first.
+
+    In the share of strangers, those of the fullest sender are dropped first.
+    """
+    held: Counter[str] = Counter()
+    by_sender: Counter[str] = Counter()
+    sizes: defaultdict[str, list[tuple[int, int, bytes]]] = defaultdict(list)
+    claims = [claim for claim in claims if claim.size]
+    for claim in claims:
+        held[claim.share] += claim.size
+        by_sender[claim.sender_id] += claim.size
+    for key, share, sender_id, size in claims:
+        sizes[share].append((by_sender[sender_id], size, key))
     for of_share in sizes.values():
         of_share.sort()
     fullest = [(-total, share) for share, total in held.items()]
@@ -55,7 +64,7 @@ def losers(claims: Iterable[Claim], surplus: int) -> set[bytes]:
     gone: set[bytes] = set()
     while surplus > 0 and fullest:
         _, share = heappop(fullest)
-        size, key = sizes[share].pop()
+        _, size, key = sizes[share].pop()
         gone.add(key)
         surplus -= size
         held[share] -= size

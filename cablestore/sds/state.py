@@ -9,7 +9,7 @@ from cablestore.errors import SdsError
 from cablestore.index.database import Source
 from cablestore.sds import tables
 from cablestore.sds.bloom import RollingFilter
-from cablestore.sds.records import Counters, KeptMessage, Known, MessageState, counters_of, kept_of, known_of
+from cablestore.sds.records import INDEXED, Counters, KeptMessage, Known, MessageState, counters_of, kept_of, known_of
 from cablestore.sds.settings import Settings
 from cablestore.sds.tables import Table, id_of, lamport_of, place_of, time_part
 
@@ -42,7 +42,13 @@ class ChannelState:
         self.waiting: Final = self._table(source, tables.WAITING)
         self.needs: Final = self._table(source, tables.NEEDS)
         self.missing: Final = self._table(source, tables.MISSING)
+        self.causes: Final = self._table(source, tables.CAUSES)
+        self.ranks: Final = self._table(source, tables.RANKS)
+        self.requests: Final = self._table(source, tables.REQUESTS)
+        self.support: Final = self._table(source, tables.SUPPORT)
+        self.retrievals: Final = self._table(source, tables.RETRIEVALS)
         self.loose: Final = self._table(source, tables.LOOSE)
+        self.loose_of: Final = self._table(source, tables.LOOSE_OF)
         self.answers: Final = self._table(source, tables.ANSWERS)
         self.outbox: Final = self._table(source, tables.OUTBOX)
         self.senders: Final = self._table(source, tables.SENDERS)
@@ -57,10 +63,12 @@ class ChannelState:
         self._only: Final = self._table(source, tables.STATE)
         row = self._only.get(_ONLY)
         self.counters: Final = (
-            Counters(sender_id, settings.dialect.name, settings.filter.bits, settings.filter.hashes)
+            Counters(sender_id, settings.dialect.name, settings.filter.bits, settings.filter.hashes, indexed=INDEXED)
             if row is None
             else counters_of(row)
         )
+        self.is_outdated: Final = row is not None and self.counters.indexed < INDEXED
+        """True if a version that had no indexes by sender wrote the state."""
         self._before = row
         self.kept_filter = rolling
         """The filter, if it was needed: after `rows` it is that of the state after the write."""

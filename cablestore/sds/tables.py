@@ -32,10 +32,22 @@ NEEDS: Final = b"needs"
 """id, place of a message that waits for it."""
 MISSING: Final = b"missing"
 """id -> its entry and timers: named by others and not here."""
+CAUSES: Final = b"causes"
+"""sender -> its account: how many gaps it named, and how many requests for them nobody answered."""
+RANKS: Final = b"ranks"
+"""group, price, hash, sender: causes with open gaps in the order in which they are served."""
+REQUESTS: Final = b"requests"
+"""sender, time, id: repair requests of each cause."""
+SUPPORT: Final = b"support"
+"""level, time, id: repair requests, those of the gaps that most senders named first."""
+RETRIEVALS: Final = b"retrievals"
+"""sender, time, id: retrievals of each cause."""
 LOOSE: Final = b"loose"
 """place -> when a member named it, and its sender: in the log, and named by no message of the log."""
+LOOSE_OF: Final = b"loose-of"
+"""share, place: the loose ends of each share."""
 ANSWERS: Final = b"answers"
-"""id -> when its repair must be answered."""
+"""id -> when its repair must be answered, and who requested it."""
 FILTER: Final = b"filter"
 """slot, block number -> 512 bytes of a generation of the filter."""
 OUTBOX: Final = b"outbox"
@@ -76,6 +88,11 @@ def sized_prefix(name: str) -> bytes:
     """Return the prefix of the keys of one id or sender: its length and name, so that none is another's prefix."""
     encoded = name.encode()
     return len(encoded).to_bytes(2, "big") + encoded
+
+
+def sized_prefix_of(part: bytes) -> bytes:
+    """Return the prefix with which a part begins: see `sized_prefix`."""
+    return part[: 2 + int.from_bytes(part[:2], "big")]
 
 
 def channel_ids(source: Source) -> Iterator[str]:

@@ -40,16 +40,6 @@ def established(name: str = "ann") -> Member:
     return bob
 
 
-def test_a_flood_of_invented_dependencies_cuts_nobody_off() -> None:
-    """MAX_SDS_UNMET, MAX_SDS_MISSING: sixteen messages of 12 kB once kept everything else out for a day."""
-    bob = Member("bob", QUIET)
-    bob.hears(*flood(16, limits.MAX_SDS_HISTORY))
-    lost, *others = chain()
-    assert set(bob.hears(*others)) == {ReceiveResult.WAITING}
-    assert bob.hears(lost) == [ReceiveResult.DELIVERED]
-    assert [each for each in bob.ids() if each.startswith("ann")] == [f"ann {i:03}" for i in range(HONEST)]
-
-
 @pytest.mark.parametrize("turns", ["before", "after", "in turn"])
 def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
     """MAX_SDS_MISSING: a flood pushes out only what is its own."""

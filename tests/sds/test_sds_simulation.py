@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sds_attackers import ATTACKS, Flood, FloodedSimulation
 from sds_network import QUICK, Conditions, Simulation
 from stores import scratch_folder
 
@@ -40,6 +41,14 @@ def test_members_with_a_store_to_retrieve_from(seed: int) -> None:
     conditions = Conditions(participants=8, loss=0.5, partitions=((5, 40),), kills=8, store=True)
     with_store = Simulation(conditions, seed).run()
     assert with_store.counts["retrieved"] > 0
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_members_beside_attackers(attack: str) -> None:
+    """A flood ends neither deliveries nor repairs: all honest logs become equal in the time that they need alone."""
+    conditions = Conditions(participants=4, messages=12, seconds=20, loss=0.4, most_seconds=200)
+    flood = Flood(attackers=3, attacks=(attack,), every_ms=2_000, named=24)
+    assert FloodedSimulation(conditions, 1, flood).run().sent == 12
 
 
 def test_members_on_leveldb() -> None:

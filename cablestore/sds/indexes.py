@@ -1,0 +1,19 @@
+"""Indexes by sender, added to a channel of a version before 0.13, which did not have them. Pure."""
+
+from __future__ import annotations
+
+from cablestore.sds import delivery, history, missing
+from cablestore.sds.records import INDEXED, gap_of, loose_end_of
+from cablestore.sds.state import ChannelState
+
+
+def add(state: ChannelState) -> None:
+    """Put each gap into the queues of the senders that named it, and each loose end into the index of its share."""
+    for part, row in list(state.missing.rows()):
+        gap = gap_of(row)
+        named_by = [gap.told_by] if gap.told_by is not None else delivery.senders_that_need(state, part.decode())
+        for sender_id in named_by:
+            missing.add_cause(state, gap, sender_id)
+    for place, row in list(state.loose.rows()):
+        history.index(state, place, loose_end_of(row))
+    state.counters.indexed = INDEXED

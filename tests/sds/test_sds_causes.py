@@ -1,0 +1,311 @@
+"""Floods delay no repair: whatever is scarce goes first to senders that named the fewest messages which do not exist."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+from sds_people import SMALL, START_MS, Member, changed, content, opened, sends
+
+from cablestore import limits
+from cablestore.index.packing import pack, unpack
+from cablestore.sds import causes, history, missing, repair_answers
+from cablestore.sds.delivery import ReceiveResult
+from cablestore.sds.effects import Effect, Reason, RepairRequested, Retrieve, Send
+from cablestore.sds.log import CausalLog
+from cablestore.sds.message import HistoryEntry
+from cablestore.sds.records import gap_of
+from cablestore.sds.repair import RepairParameters
+from cablestore.sds.settings import Backoff
+
+MOST_DELAY = 2
+"""Delay of an honest repair beside a flood, as a multiple of that without a flood."""
+ROOM = replace(SMALL, repair=RepairParameters(t_min_ms=3_000, t_max_ms=12_000), repair_backoff=Backoff(12_000, 360_000), sync_interval_ms=3_000, retrieve=Backoff(10**9, 10**9))  # fmt: skip
+"""A tenth of the default times."""
+QUIET = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
+NAMES = 16
+
+
+def everything(member: Member) -> list[Effect]:
+    """Return all new effects of a member, as an application reads them."""
+    found: list[Effect] = []
+    while part := member.effects():
+        found += part
+    return found
+
+
+def asked(member: Member) -> list[str]:
+    """Return what a member requests with the next message."""
+    everything(member)
+    member.channel.send(b"x", member.now_ms)
+    requests = [effect for effect in everything(member) if isinstance(effect, RepairRequested)]
+    return [entry.message_id for effect in requests for entry in effect.entries]
+
+
+class Room:
+    """Three members. The second message of ann does not reach bob; all else reaches all, repairs too."""
+
+    def __init__(self) -> None:
+        self.members = {name: Member(name, ROOM) for name in ("ann", "bob", "cyd")}
+        self.now_ms = START_MS
+        self.random = random.Random(3)
+        self.lost: str | None = None
+        self.asked: list[str] = []
+
+    def say(self, name: str, *, is_lost: bool = False) -> str:
+        member = self.members[name]
+        message_id = member.channel.send(b"%d" % self.now_ms, self.now_ms).message_id
+        self.lost = message_id if is_lost else self.lost
+        self.carry(first_not_to="bob" if is_lost else None)
+        return message_id
+
+    def hear(self, data: Iterable[bytes]) -> None:
+        """Let all hear what an attacker sends."""
+        each = list(data)
+        for member in self.members.values():
+            member.channel.receive_all(each, self.now_ms)
+
+    def carry(self, first_not_to: str | None = None) -> None:
+        for name, member in self.members.items():
+            for effect in everything(member):
+                if name == "bob" and isinstance(effect, RepairRequested):
+                    self.asked += [entry.message_id for entry in effect.entries]
+                if isinstance(effect, Send):
+                    for other in self.members.keys() - {name}:
+                        if not (other == first_not_to and effect.reason is Reason.NEW):
+                            self.members[other].channel.receive(effect.data, self.now_ms)
+
+    def second(self) -> None:
+        self.now_ms += 1_000
+        for member in self.members.values():
+            member.channel.tick(self.now_ms, self.random.random)
+        self.carry()
+
+    def repaired_after_s(self, most_s: int) -> int:
+        """Let time go by, with a message of cyd every ten seconds, until bob has the lost message."""
+        assert self.lost is not None
+        for second in range(most_s):
+            if self.members["bob"].channel.message(self.lost) is not None:
+                return second
+            if second % 10 == 0:
+                self.say("cyd")
+            self.second()
+        return most_s
+
+
+def names(number: int, tag: str) -> list[str]:
+    return [f"no {tag}/{each:03}" for each in range(number)]
+
+
+def one_stranger(room: Room, lost: str) -> list[bytes]:
+    return [content(f"eve {i}", *names(128, f"{i}"), at=i) for i in range(8)]
+
+
+def fifty_strangers(room: Room, lost: str) -> list[bytes]:
+    return [content(f"eve {i}", *names(NAMES, f"{i}"), sender=f"eve {i}", at=i) for i in range(50)]
+
+
+def fifty_members(room: Room, lost: str) -> list[bytes]:
+    hello = [content(f"hello {i}", sender=f"eve {i}", at=-5_000) for i in range(50)]
+    return hello + fifty_strangers(room, lost)
+
+
+def a_new_name_for_each(room: Room, lost: str) -> list[bytes]:
+    return [content(f"eve {i}", f"no {i}", sender=f"eve {i}", at=i) for i in range(300)]
+
+
+def beside_the_real_one(room: Room, lost: str) -> list[bytes]:
+    return [content(f"eve {i}", lost, *names(NAMES, f"{i}"), sender=f"eve {i}", at=90_000 + i) for i in range(50)]
+
+
+def in_the_name_of_a_member(room: Room, lost: str) -> list[bytes]:
+    return [content(f"eve {i}", *names(128, f"{i}"), sender="ann", at=i) for i in range(8)]
+
+
+def in_sync_messages(room: Room, lost: str) -> list[bytes]:
+    return [changed(each, content=None) for each in one_stranger(room, lost)]
+
+
+FLOODS = [one_stranger, fifty_strangers, fifty_members, a_new_name_for_each, beside_the_real_one, in_the_name_of_a_member, in_sync_messages]  # fmt: skip
+
+
+def repaired(flood: Callable[[Room, str], list[bytes]] | None, *, is_known: bool, is_first: bool, most_s: int) -> int:
+    """Return after how many seconds bob has the lost message."""
+    room = Room()
+    if is_known:
+        for name in room.members:
+            room.say(name)
+    if flood is not None and is_first:
+        room.hear(flood(room, "unknown"))
+        for _ in range(30):
+            room.second()
+    lost = room.say("ann", is_lost=True)
+    if flood is not None and not is_first:
+        room.say("cyd")
+        room.hear(flood(room, lost))
+    return room.repaired_after_s(most_s)
+
+
+@pytest.mark.parametrize(("is_known", "is_first"), [(False, True), (True, False)], ids=["flood first", "loss first"])
+@pytest.mark.parametrize("flood", FLOODS, ids=lambda flood: flood.__name__)
+def test_a_flood_does_not_delay_a_repair(
+    flood: Callable[[Room, str], list[bytes]], is_known: bool, is_first: bool
+) -> None:
+    calm_s = repaired(None, is_known=is_known, is_first=is_first, most_s=100)
+    assert 0 < calm_s < 100
+    most_s = MOST_DELAY * calm_s + 1
+    assert repaired(flood, is_known=is_known, is_first=is_first, most_s=most_s) < most_s
+
+
+def test_a_second_flood_comes_last_from_its_start() -> None:
+    """Requests that nobody answered stay in the account of a member whose gaps were given up."""
+    bob = Member("bob", replace(QUIET, lost_after_ms=600_000))
+    bob.hears(content("e", sender="eve"), content("a", sender="ann"))
+    bob.hears(content("e2", *names(20, "first"), sender="eve", at=1))
+    for _ in range(30):
+        bob.now_ms += 10_000
+        asked(bob)
+    bob.tick(600_000)
+    assert bob.channel.counters().missing == 0
+    bob.hears(
+        content("e3", *names(40, "second"), sender="eve", at=2),
+        content("a2", *(f"real {i}" for i in range(6)), sender="ann", at=3),
+    )
+    bob.now_ms += 120_000
+    assert [each.split()[0] for each in asked(bob)[:2]] == ["real", "real"]
+
+
+def test_requests_of_another_member_postpone_ours_once() -> None:
+    """Whoever repeats our request to us alone does not prevent it."""
+    bob = Member("bob", QUIET)
+    bob.hears(content("b", "lost", sender="ann", at=1))
+    requests = 0
+    for i in range(60):
+        bob.hears(changed(content(f"ask {i}", sender="eve"), content=None, repair_request=(HistoryEntry("lost"),)))
+        bob.now_ms += 10_000
+        requests += len(asked(bob))
+    assert requests > 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [content("m", sender="ann", text="wrong"), content("m", sender="eve"), changed(content("m", sender="ann"), content=None)],
+    ids=["content", "sender", "sync message"],
+)  # fmt: skip
+def test_a_wrong_answer_does_not_stop_ours(wrong: bytes) -> None:
+    bob = Member("bob", QUIET)
+    right = content("m", sender="ann")
+    bob.hears(right, changed(content("ask", sender="cyd"), content=None, repair_request=(HistoryEntry("m"),)))
+    bob.hears(wrong)
+    assert bob.channel.counters().answers == 1
+    assert [message.message_id for message in sends(bob.tick(120_000))] == ["m"]
+    bob.hears(changed(content("ask 2", sender="cyd"), content=None, repair_request=(HistoryEntry("m"),)))
+    bob.hears(right)
+    assert bob.channel.counters().answers == 0
+
+
+def test_room_for_answers_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_ANSWERS: a member that requests everything leaves room for others, also under many names."""
+    monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 16)
+    bob = Member("bob", QUIET)
+    bob.hears(*(content(f"m{i}", sender="ann", at=i) for i in range(60)))
+    for i in range(50):
+        ask = tuple(HistoryEntry(f"m{each}") for each in range(i, i + 2))
+        bob.hears(changed(content(f"ask {i}", sender=f"eve {i}"), content=None, repair_request=ask))
+    bob.hears(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("m55"),)))
+    assert bob.channel.counters().answers <= 16
+    bob.effects()
+    assert "m55" in [message.message_id for message in sends(bob.tick(120_000))]
+
+
+def test_retrievals_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_TIMERS: the application is asked for an honest gap at its time."""
+    monkeypatch.setattr(missing, "MAX_SDS_TIMERS", 8)
+    bob = Member("bob", replace(QUIET, retrieve=Backoff(1_000, 60_000)))
+    bob.hears(content("a", sender="ann"), *(content(f"e{i}", *names(64, f"{i}"), at=i) for i in range(4)))
+    bob.now_ms += 10
+    bob.hears(content("a2", "lost", sender="ann", at=99))
+    bob.effects()
+    asked = [effect.entry.message_id for effect in bob.tick(1_000) if isinstance(effect, Retrieve)]
+    assert len(asked) == 8
+    assert "lost" in asked
+
+
+def sent(member: Member) -> bytes:
+    """Return the bytes of a new message."""
+    everything(member)
+    member.channel.send(b"x", member.now_ms)
+    return [effect.data for effect in everything(member) if isinstance(effect, Send)][-1]
+
+
+def test_loose_ends_take_turns() -> None:
+    """Messages that nobody names, dated before all others, once kept honest ones out of all histories."""
+    bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
+    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history._LOOSE_ENDS_READ)))
+    bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
+    assert "a" in [entry.message_id for entry in opened(sent(bob)).causal_history]
+    assert "a" not in [entry.message_id for entry in opened(sent(bob)).causal_history]
+
+
+def test_loose_ends_of_sync_messages_take_turns() -> None:
+    bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
+    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history._LOOSE_ENDS_READ)))
+    bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
+    everything(bob)
+    bob.tick()
+    [sync] = sends(bob.tick(1_001))
+    assert "a" in [entry.message_id for entry in sync.causal_history]
+
+
+def test_causes_of_a_gap_are_limited_and_a_better_one_replaces_the_worst() -> None:
+    """MAX_SDS_CAUSES: senders that named a message first do not keep an honest one out."""
+    bob = Member("bob", QUIET)
+    bob.hears(content("a", sender="ann"))
+    bob.hears(*(content(f"e{i}", "lost", f"no {i}", sender=f"eve {i}", at=10 + i) for i in range(50)))
+    bob.hears(content("a2", "lost", sender="ann", at=99))
+    with bob.channel._reading() as transaction:
+        state = transaction.state
+        gap = gap_of(state.missing.take(b"lost"))
+        assert len(gap.causes) == limits.MAX_SDS_CAUSES
+        assert "ann" in gap.causes
+        assert causes.account_of(state, "ann") == (1, 0)
+
+
+def test_the_word_of_a_member_counts_for_what_a_stranger_needs() -> None:
+    """The gap is below a message of a stranger, which waits, so the member does not name it itself."""
+    bob = Member("bob", QUIET)
+    bob.hears(content("a", sender="ann"), *one_stranger(Room(), ""))
+    bob.hears(content("d", "lost", sender="dan", at=50), content("a2", "d", sender="ann", at=60))
+    bob.now_ms += 120_000
+    assert "lost" in asked(bob)
+
+
+def test_a_log_of_an_older_version_shares_what_is_missing() -> None:
+    """Versions up to 0.12 kept no causes: they are found when the channel is opened."""
+    bob = Member("bob", QUIET)
+    bob.hears(content("a", sender="ann"), *one_stranger(Room(), ""))
+    bob.hears(content("a2", "lost", sender="ann", at=99), changed(content("s", "told", sender="ann"), content=None))
+    bob.hears(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("a"),)))
+    with bob.log.rows() as rows:
+        kept = {key: older(key, row) for key, row in rows}
+    database = bob.log._database
+    database.write(kept, sync=False)
+    again = Member("bob", QUIET, CausalLog.in_memory(database))
+    again.now_ms = bob.now_ms + 120_000
+    assert {"lost", "told"} & set(asked(again))
+    assert [message.message_id for message in sends(again.tick())] == ["a"]
+    assert again.hears(content("lost", sender="ann")) == [ReceiveResult.DELIVERED]
+
+
+def older(key: bytes, row: bytes) -> bytes | None:
+    """Return a row as version 0.12.4 wrote it, None for one that it did not write."""
+    table = key.split(b"!")[2]
+    if table in {b"causes", b"ranks", b"requests", b"support", b"retrievals", b"loose-of"}:
+        return None
+    if table == b"missing":
+        return pack(unpack(row)[:9])
+    if table == b"state":
+        return pack(unpack(row)[:-2])
+    return row[:8] if table == b"answers" else row
