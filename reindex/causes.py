@@ -90,7 +90,8 @@ _EXCEPTION: Final = re.compile(
     r'^(?:Exception in thread "[^"]*" )?((?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b.*|(?:Error|ERROR)\b.+)$', re.MULTILINE
 )
 _CAUSED_BY: Final = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
-_FRAME: Final = re.compile(r"^\s+(at |\.\.\. )")
+_NO_CAUSE: Final = re.compile(r"\s+(at |\.\.\. )|\S*/bin/spark-class: line |(NOTE: )?Picked up |WARNING: ")
+"""Lines that tell no cause: frames of a stack, consequences, and remarks of every start."""
 _LOGGED: Final = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (?:TRACE|DEBUG|INFO|WARN)\b.*\n?", re.MULTILINE)
 
 
@@ -138,7 +139,7 @@ def _first_exception(said: str) -> str:
         following = said[first.end() :]
         other = _EXCEPTION.search(following)
         return _with_root(_shortened(first[1]), following[: other.start() if other else None])
-    lines = [line for line in said.splitlines() if line.strip() and not _FRAME.match(line)]
+    lines = [line for line in said.splitlines() if line.strip() and not _NO_CAUSE.match(line)]
     return _shortened(lines[-1]) if lines else "it wrote nothing"
 
 

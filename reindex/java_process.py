@@ -61,7 +61,8 @@ class JavaProcess:
             return SparkError(f"{how}. Run the same command again to continue. {where}")
         said = self.log.read_bytes()[self.log_start :].decode(errors="replace")
         cause = cause_of_log(said, self.inherited)
-        return cause.error(f"{how}: {cause.text}. {where}")
+        named = f"It is the Java of JAVA_HOME, {self.environ['JAVA_HOME']}. " if "JAVA_HOME" in self.inherited else ""
+        return cause.error(f"{how}: {cause.text}. {named}{where}")
 
 
 @contextmanager

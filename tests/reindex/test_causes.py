@@ -24,6 +24,14 @@ from cablestore.reindex.spark import session
 CLUSTER = "spark://127.0.0.1:1"
 """Master that does not answer. A job for a cluster obeys the environment."""
 
+JAVA = """\
+#!/bin/sh
+case "$*" in
+*-version*) echo '    java.version = 17.0.1'; echo '    java.home = {home}' ;;
+*) echo 'it was out of order' >&2; exit 7 ;;
+esac
+"""
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -65,6 +73,9 @@ FAULTS = {
         ("Unrecognized option: -Xfoo", "JAVA_TOOL_OPTIONS"), {}, {"JAVA_TOOL_OPTIONS": "-Xfoo"}, CLUSTER
     ),
     "settings of Hadoop": Fault(("core-site.xml", "HADOOP_CONF_DIR"), {}, {"HADOOP_CONF_DIR": "hadoop"}, CLUSTER),
+    "a Java that ends when it should begin": Fault(
+        ("ended with status 1", "it was out of order", "Java of JAVA_HOME"), {}, {"JAVA_HOME": "FOLDER/java"}
+    ),
 }
 
 
@@ -74,7 +85,11 @@ def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkey
     (tmp_path / "hadoop").mkdir()
     (tmp_path / "hadoop" / "core-site.xml").write_text("<configuration><broken")
     for name, value in fault.environ.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value.replace("FOLDER", str(tmp_path)))
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(JAVA.format(home=tmp_path / "java"))
+    java.chmod(0o755)
     log = tmp_path / "spark.log"
     log.write_text("OutOfMemoryError of an earlier run\n")
     with (
