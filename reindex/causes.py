@@ -22,7 +22,7 @@ _OF_VERSIONS: Final = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "
 _OF_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
-class Known(NamedTuple):
+class KnownFailure(NamedTuple):
     """Known failure: the `sign` in a line, what to do, and the variables that cause it."""
 
     sign: str
@@ -32,57 +32,59 @@ class Known(NamedTuple):
 
 
 KNOWN: Final = (
-    Known(
+    KnownFailure(
         r"No space left on device|Disk quota exceeded",
         "Make space on the disk of the work folder, or name another with --work",
         error=StorageError,
     ),
-    Known(
+    KnownFailure(
         r"unable to create (new )?native thread|Resource temporarily unavailable",
         "Raise the limit of processes (ulimit -u, TasksMax), or use fewer --cores",
     ),
-    Known(
+    KnownFailure(
         r"Could not reserve enough space|[Ii]nvalid maximum heap size|insufficient memory for the Java Runtime",
         "Set --driver-memory to less than this machine has",
         _OF_JAVA,
     ),
-    Known(r"OutOfMemoryError", "Give Java more memory with --driver-memory", _OF_JAVA),
-    Known(
+    KnownFailure(r"OutOfMemoryError", "Give Java more memory with --driver-memory", _OF_JAVA),
+    KnownFailure(
         r"Unrecognized VM option|Unrecognized option: -[^-]|Improperly specified VM option|not allowed in environment var"
         r"|initialization of VM\n",
         "Remove this option of Java",
         _OF_JAVA,
     ),
-    Known(
+    KnownFailure(
         r"Missing application resource|Unrecognized option: --|Error: Unrecognized argument",
         "Options for spark-submit end with pyspark-shell",
         ("PYSPARK_SUBMIT_ARGS",),
     ),
-    Known(r"Failed to create (any |a )?(local )?dir", "Name a folder that can be written", _OF_FOLDERS),
-    Known(
+    KnownFailure(r"Failed to create (any |a )?(local )?dir", "Name a folder that can be written", _OF_FOLDERS),
+    KnownFailure(
         r"UnknownHostException|BindException|UnresolvedAddressException|[Cc]an't assign requested address",
         "The driver needs a name and an address of this machine",
         _OF_ADDRESSES,
     ),
-    Known(
+    KnownFailure(
         r"PYTHON_VERSION_MISMATCH",
         "Workers need Python of the driver's minor version",
         _OF_PYTHON,
     ),
-    Known(r'Cannot run program "[^"]*python', "Workers need this program", _OF_PYTHON),
-    Known(
+    KnownFailure(r'Cannot run program "[^"]*python', "Workers need this program", _OF_PYTHON),
+    KnownFailure(
         r"Failed to find Spark jars directory|does not exist in the JVM|UnsupportedClassVersionError|NoSuchMethodError"
         r"|'JavaPackage' object is not callable|Could not find or load main class",
         "Spark, PySpark and Java must fit together",
         _OF_VERSIONS,
     ),
-    Known(r"invalid null input: name", "The user id needs a name: add it to /etc/passwd of this machine or image"),
-    Known(r"core-site\.xml|hdfs-site\.xml|yarn-site\.xml", "Mend this file of Hadoop's settings", _OF_HADOOP),
-    Known(
+    KnownFailure(
+        r"invalid null input: name", "The user id needs a name: add it to /etc/passwd of this machine or image"
+    ),
+    KnownFailure(r"core-site\.xml|hdfs-site\.xml|yarn-site\.xml", "Mend this file of Hadoop's settings", _OF_HADOOP),
+    KnownFailure(
         r"Python worker exited unexpectedly|Python worker.* crashed",
         "A Python worker was killed, most often because memory ran out. Use fewer --cores, or end other programs",
     ),
-    Known(r"All masters are unresponsive", "No Spark master answers at the address of --master"),
+    KnownFailure(r"All masters are unresponsive", "No Spark master answers at the address of --master"),
 )
 """Known failures. The first one with a sign in the text counts."""
 

@@ -17,6 +17,7 @@ from waiting import LIMIT_S, wait_until
 
 pytest.importorskip("pyspark")
 
+from cablestore import CableStore
 from cablestore.errors import SparkError, StorageError
 from cablestore.reindex.causes import cause_of_log
 from cablestore.reindex.spark import session
@@ -180,7 +181,6 @@ def test_a_job_continues_after_java_was_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["tables", "export", "--out", "tables"], ["reindex", "--verify", "store"]])
 def test_the_log_that_an_error_names_is_there(command: list[str], tmp_path: Path) -> None:
-    from cablestore import CableStore
 
     with CableStore.open(tmp_path / "store") as store:
         store.ingest([ANN.join("default").raw])

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ ODD = "a,b\\c\"d'e%20f#g:h*i{j} ${k} l é 日本"
 """Characters with a meaning for Spark, Java, shells, URIs or globs, and some that the locale lacks."""
 
 
-def command(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+def command(*arguments: object, cwd: Path, env: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "cablestore", *map(str, arguments)]
-    return subprocess.run(program, capture_output=True, text=True, timeout=LIMIT_S, check=False, **options)  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(program, cwd=cwd, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
 def settings_of_another_spark(folder: Path) -> dict[str, str]:
