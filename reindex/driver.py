@@ -24,13 +24,10 @@ from cablestore.reindex.environment import (
     without_other_spark,
 )
 from cablestore.reindex.java_process import STOP_TIMEOUT_S, JavaProcess, java_process
-from cablestore.reindex.queries import disconnected, is_of_ctrl_c, spark_errors
+from cablestore.reindex.queries import disconnected, is_disconnected, is_of_ctrl_c, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_STOPPED: Final = re.compile(r"SparkContext was shut down|stopped SparkContext|SparkContext\.\w+\(\)\" is null")
-"""Errors of a Java that is about to end, as after an OutOfMemoryError."""
 
 _OF_PYSPARK: Final = re.compile(r"[/\\](py4j|pyspark)[/\\]")
 
@@ -82,7 +79,7 @@ def _explained_by(java: JavaProcess, before: str = "") -> Iterator[None]:
     except (*spark_errors(), *disconnected()) as error:
         if is_of_ctrl_c(error):
             raise KeyboardInterrupt from None
-        if java.has_ended(is_closed=isinstance(error, disconnected()) or _STOPPED.search(str(error)) is not None):
+        if java.has_ended(is_closed=is_disconnected(error)):
             raise java.failure(before) from None
         if not isinstance(error, spark_errors()):  # of another connection
             raise

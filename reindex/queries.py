@@ -5,6 +5,7 @@ All of it is in the classic client and in that of Spark Connect, where PySpark h
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import wait
@@ -25,6 +26,9 @@ CANCEL_TIMEOUT_S: Final = 5
 """Time that Spark has to cancel a query. It takes a moment, unless a server does not answer."""
 
 _POLL_S: Final = 0.5
+_STOPPED: Final = re.compile(
+    r'SparkContext was shut down|stopped SparkContext|SparkContext\.\w+\(\)" is null|^An error occurred while calling \S+$'
+)
 
 T = TypeVar("T")
 
@@ -128,7 +132,7 @@ def explained(where: str) -> Iterator[None]:
     except (*spark_errors(), *disconnected()) as error:
         if is_of_ctrl_c(error):
             raise KeyboardInterrupt from None
-        if isinstance(error, disconnected()):
+        if is_disconnected(error):
             raise SparkError(f"the Java of this session ended, or PYSPARK_GATEWAY_PORT names none. {where}") from None
         cause = cause_of_query(error)
         raise cause.error(f"{cause.text}. {where}") from None
@@ -148,6 +152,11 @@ def disconnected() -> tuple[type[Exception], ...]:
     with suppress(ModuleNotFoundError):  # as above
         return ConnectionRefusedError, ConnectionResetError, EOFError, import_module("py4j.protocol").Py4JNetworkError
     return ()
+
+
+def is_disconnected(error: Exception) -> bool:
+    """Return True if Java ended, or is about to, as after an OutOfMemoryError."""
+    return isinstance(error, disconnected()) or _STOPPED.search(str(error)) is not None
 
 
 def is_of_ctrl_c(error: BaseException) -> bool:

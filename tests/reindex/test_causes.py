@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+import pyarrow as pa
 import pytest
 from people import ANN
 from reindexing import conversation, digest_of, digest_of_all, export_of, kill, processes_of, start_job
@@ -119,6 +122,18 @@ def test_java_that_runs_out_of_memory(tmp_path: Path) -> None:
         session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1, driver_memory="512m") as spark,
     ):
         spark.sql("SELECT collect_list(repeat(id, 200000)) FROM range(5000)").collect()
+
+
+def test_a_python_worker_that_is_killed(tmp_path: Path) -> None:
+    def end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    with (
+        pytest.raises(SparkError, match=r"Python worker.*A Python worker was killed.*--cores"),
+        session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1) as spark,
+    ):
+        spark.range(1).mapInArrow(end, "id long").collect()
 
 
 def test_a_full_disk_has_its_own_type() -> None:
