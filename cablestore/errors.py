@@ -137,7 +137,13 @@ class CorruptBackupError(BackupError):
 
 
 class ReindexError(CableStoreError):
-    """A reindexing job fails: Java is missing, workers do not see its folder, or rows do not agree."""
+    """A reindexing job fails: workers do not see its folder, or rows do not agree."""
+
+
+class SparkError(ReindexError):
+    """Spark, its Java or one of its workers does not start, fails or ends. The message has the cause."""
+
+    exit_status = 1
 
 
 class HandshakeError(CableStoreError):

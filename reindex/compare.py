@@ -15,7 +15,7 @@ from cablestore.index.derive import side_by_side
 from cablestore.index.meta import SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
-from cablestore.reindex.job import claim_folder, claim_work, remove_work
+from cablestore.reindex.job import claim_folder, claim_work, temporary_work
 from cablestore.reindex.row_segments import read_rows, with_local_only
 from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.store import CableStore
@@ -72,13 +72,10 @@ def verify_store(
     folder.remove_all()  # left by an interrupted comparison
     claim_folder(folder)
     export, rows = folder.child("export"), folder.child("rows")
-    try:
-        with CableStore.open(path, create=False, catalog=catalog) as store:
-            store.export(export)
-            derived = derive_rows([export], rows, catalog, local=local / "rows", spark=spark, progress=progress)
-            return compare(store.dump(), derived, store.local_only(), catalog)
-    finally:
-        remove_work(folder, local)
+    with temporary_work(folder, local), CableStore.open(path, create=False, catalog=catalog) as store:
+        store.export(export)
+        derived = derive_rows([export], rows, catalog, local=local / "rows", spark=spark, progress=progress)
+        return compare(store.dump(), derived, store.local_only(), catalog)
 
 
 def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post], catalog: Catalog) -> Comparison:

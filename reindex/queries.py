@@ -14,8 +14,9 @@ from importlib import import_module
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from cablestore.errors import ReindexError
+from cablestore.errors import SparkError
 from cablestore.interruptible import awaited, in_thread
+from cablestore.reindex.causes import cause_of_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,9 @@ CANCEL_TIMEOUT_S: Final = 5
 """Time that Spark has to cancel a query. It takes a moment, unless a server does not answer."""
 
 _POLL_S: Final = 0.5
+_STOPPED: Final = re.compile(
+    r'SparkContext was shut down|stopped SparkContext|SparkContext\.\w+\(\)" is null|^An error occurred while calling \S+$'
+)
 
 T = TypeVar("T")
 
@@ -122,13 +126,16 @@ def _watch(spark: SparkSession, group: str, progress: Callable[[int, int], None]
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Turn errors of Spark into a ReindexError of a line, which ends with `where` to read on."""
+    """Turn errors of Spark into one of ours with the cause, which ends with `where` to read on."""
     try:
         yield
-    except spark_errors() as error:
-        if _is_of_ctrl_c(error):
+    except (*spark_errors(), *disconnected()) as error:
+        if is_of_ctrl_c(error):
             raise KeyboardInterrupt from None
-        raise ReindexError(f"{reason(error)}. {where}") from None
+        if is_disconnected(error):
+            raise SparkError(f"the Java of this session ended, or PYSPARK_GATEWAY_PORT names none. {where}") from None
+        cause = cause_of_query(error)
+        raise cause.error(f"{cause.text}. {where}") from None
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
@@ -140,18 +147,19 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return (PySparkException,)
 
 
-def reason(error: Exception) -> str:
-    """Return the useful part: the error at the end of a Python worker's traceback, else the first line."""
-    text = re.split("\n\tat |\n\nJVM stacktrace:", str(error))[0]
-    noise = ("An error occurred while calling", " SQLSTATE:")
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)] or [repr(error)]
-    if "Traceback (most recent call last)" not in text:
-        return lines[0].removeprefix(": ")
-    after_code = 1 + max((number for number, line in enumerate(lines) if line[0].isspace()), default=-1)
-    return "\n".join(lines[after_code:])
+def disconnected() -> tuple[type[Exception], ...]:
+    """Return the types of errors that calls of PySpark raise after Java ended."""
+    with suppress(ModuleNotFoundError):  # as above
+        return ConnectionRefusedError, ConnectionResetError, EOFError, import_module("py4j.protocol").Py4JNetworkError
+    return ()
 
 
-def _is_of_ctrl_c(error: BaseException) -> bool:
-    """Tell whether Ctrl-C caused an error: it cuts the connection, and failing calls of PySpark hide the interrupt."""
+def is_disconnected(error: Exception) -> bool:
+    """Return True if Java ended, or is about to, as after an OutOfMemoryError."""
+    return isinstance(error, disconnected()) or _STOPPED.search(str(error)) is not None
+
+
+def is_of_ctrl_c(error: BaseException) -> bool:
+    """Return True if Ctrl-C caused an error: it cuts the connection, and failing calls of PySpark hide the interrupt."""
     context = error.__context__
-    return context is not None and (isinstance(context, KeyboardInterrupt) or _is_of_ctrl_c(context))
+    return context is not None and (isinstance(context, KeyboardInterrupt) or is_of_ctrl_c(context))

@@ -13,8 +13,9 @@ from cablestore.errors import ReindexError
 from cablestore.extras import naming_extras
 from cablestore.index.cores import usable_cores
 from cablestore.interruptible import in_thread
-from cablestore.reindex.driver import STOP_TIMEOUT_S, driver
-from cablestore.reindex.queries import explained, spark_errors
+from cablestore.reindex.driver import driver
+from cablestore.reindex.java_process import STOP_TIMEOUT_S
+from cablestore.reindex.queries import disconnected, explained, spark_errors
 from cablestore.reindex.shipping import send_package
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def session(
     `options` are settings of Spark and override `SQL_OPTIONS`. In a session that is open or remote only those have an
     effect that can be set while Spark runs.
 
-    Raises ReindexError if PySpark is not installed, there is no Java, or Spark does not start. An error of Spark in the
-    body becomes a ReindexError too, with the line that explains it.
+    Raises ReindexError if PySpark is not installed, SparkError if there is no Java or Spark does not start. An error of
+    Spark in the body becomes a SparkError too, with its cause; a full disk becomes a StorageError.
     """
     with naming_extras("Spark jobs need", ReindexError):
         import pyspark  # noqa: F401, PLC0415 - an extra, and half a second to import: only where it is used
@@ -82,7 +83,6 @@ def session(
             master = master or f"local[{cores or usable_cores()}]"
             options = {**SQL_OPTIONS, **options}
             spark = stack.enter_context(driver(scratch.absolute(), master, driver_memory, options, said))
-            stack.enter_context(explained(f"The log of Spark is {said.name}"))
         stack.enter_context(_options_set(spark, options))
         send_package(spark)
         yield spark
@@ -115,10 +115,10 @@ def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
 
 def _is_open() -> bool:
     """Tell whether this process is a client of Spark already."""
-    from pyspark.sql import is_remote  # noqa: PLC0415 - as above
+    from pyspark.sql import SparkSession, is_remote  # noqa: PLC0415 - as above
 
-    if is_remote():
-        return True
+    if is_remote():  # also in a program that a notebook starts, where only a variable is left
+        return SparkSession.getActiveSession() is not None
     from pyspark import SparkContext  # noqa: PLC0415 - as above
 
     # PySpark keeps Java after `stop()`, and then takes no other: nothing public says so.
@@ -157,7 +157,7 @@ def _options_set(spark: SparkSession, options: Mapping[str, str]) -> Iterator[No
     try:
         yield
     finally:
-        with suppress(*spark_errors()):  # a server that is gone has no settings
+        with suppress(*spark_errors(), *disconnected()):  # a server or Java that is gone has no settings
             for name in changed:
                 if name in before:
                     spark.conf.set(name, before[name])

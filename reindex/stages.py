@@ -27,7 +27,7 @@ from cablestore.interruptible import awaited, in_thread
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of, refusal
-from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_work, remove_work
+from cablestore.reindex.job import SPARK_LOG, Drops, ReindexJob, ShuffledJob, claim_work, remove_work
 from cablestore.reindex.prepare import make_job, read_sources, take_sample
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.row_segments import RowSegment
@@ -181,7 +181,7 @@ def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress
             master=options.master,
             remote=options.remote,
             cores=options.cores,
-            log=ran.local / "spark.log",
+            log=ran.local / SPARK_LOG,
             driver_memory=options.driver_memory,
             options=settings,
         ) as started:

@@ -46,7 +46,8 @@ _GROUP_ROWS: Final = 100_000
 _GROUP_SIZE_BYTES: Final = 2**26
 _SHARE_POSTS: Final = 100_000
 _LATER: Final = "later"
-"""The month of times after the year 9999."""
+"""The month of times after the year 9999, and of the file of a table without rows."""
+_EMPTY_FILE: Final = "part-00000.parquet"
 _SORTED_BY: Final = {
     "topics": ("timestamp", "hash"),
     "members": ("channel", "author"),
@@ -211,10 +212,11 @@ def _write(run: Stages, folder: ObjectFolder, name: str, settled: Tables) -> Tab
         ordered = table.coalesce(1).sortWithinPartitions(*_SORTED_BY[name])
     rows = _run(run, f"write {name}", ordered.mapInArrow(_writing(place, name), "file string, rows long"))
     files = {f"{name}/{row.file}": row.rows for row in rows}
-    if not files:
-        with place.writing("part-00000.parquet") as file:
+    if not files:  # readers take the columns from a file without rows, and the month from its folder
+        month = f"{_month_folder(_LATER)}/" if name in BY_MONTH else ""
+        with (place.child(month[:-1]) if month else place).writing(_EMPTY_FILE) as file:
             pq.write_table(schema_of(SETTLED[name]).empty_table(), file)
-        files = {f"{name}/part-00000.parquet": 0}
+        files = {f"{name}/{month}{_EMPTY_FILE}": 0}
     found = TableFiles(dict(sorted(files.items())))
     _find(folder, next(iter(found.files)))
     return found
@@ -297,9 +299,13 @@ def _by_month(batches: Batches) -> Iterator[tuple[str, Batches]]:
         yield ahead[0], of(ahead[0])
 
 
+def _month_folder(month: str) -> str:
+    return f"month={month}"
+
+
 def _cut(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     months = pc.fill_null(pc.strftime(batch.column("time"), "%Y-%m"), _LATER)
     at = 0
     for counted in pc.value_counts(months).to_pylist():
-        yield f"month={counted['values']}", batch.slice(at, counted["counts"])
+        yield _month_folder(counted["values"]), batch.slice(at, counted["counts"])
         at += counted["counts"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from cablestore.cli.output import Output, safe
 from cablestore.cli.reindex import archives_of, drops_of, source_options, spark_of, spark_options
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.values import FolderValue
+from cablestore.files import folder_of
 
 if TYPE_CHECKING:
     from cablestore.files import ObjectFolder
@@ -34,27 +35,26 @@ def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, 
     store of all posts would answer. Posts that their authors deleted and posts to leave out are in none of them. After
     an interruption the same command continues with the table at which it stopped.
     """
+    from cablestore.reindex.job import temporary_work  # noqa: PLC0415 - as below
     from cablestore.reindex.table_files import write_tables  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     printer = Output(as_json=as_json)
     if not exports and not chosen["communities"]:
         raise click.UsageError("name at least one export, which `cablestore export` makes, or use --archives")
     archives = archives_of(chosen)
-    work = chosen["work"].path if chosen["work"] else Path(tempfile.mkdtemp(prefix="cablestore-tables-"))
-    try:
-        with printer.stages() as progress:
-            report = write_tables(
-                exports,
-                out,
-                archives=archives,
-                drops=drops_of(exports, archives, chosen),
-                work=work,
-                spark=spark_of(chosen),
-                progress=progress,
-            )
-    finally:
-        if chosen["work"] is None:
-            shutil.rmtree(work, ignore_errors=True)
+    with ExitStack() as stack:
+        work = chosen["work"].path if chosen["work"] else Path(tempfile.mkdtemp(prefix="cablestore-tables-"))
+        if not chosen["work"]:
+            stack.enter_context(temporary_work(folder_of(work), work))
+        report = write_tables(
+            exports,
+            out,
+            archives=archives,
+            drops=drops_of(exports, archives, chosen),
+            work=work,
+            spark=spark_of(chosen),
+            progress=stack.enter_context(printer.stages()),
+        )
     _tell(printer, report)
 
 

@@ -1,20 +1,30 @@
-"""The page about tables: its ten queries, its pictures and its programs, on the year of the community that it shows."""
+"""The page about tables: its queries and programs on the year that it shows, and on small communities."""
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from documents import blocks
+from exporting import export
 from folders import ROOT
+from people import ANN, BOB
+from pyspark.sql import SparkSession
 from reindexing import spark_session
 
-from cablestore import CableStore
+from cablestore import LEGACY, CableStore, Post
+from cablestore.reindex.columns import BY_MONTH, SETTLED
+from cablestore.reindex.table_files import write_tables
 
 PAGE = "docs/how-to/tables.md"
 
@@ -100,3 +110,105 @@ def test_programs_of_the_page_run(store: CableStore, capfd: pytest.CaptureFixtur
     assert "2024-07" in told
     assert "garden" in told
     assert "is_signed" in told
+
+
+# --- small communities -------------------------------------------------------------------------------
+
+NAME, JOIN, TOPIC = ANN.named("ann"), ANN.join("default"), ANN.topic("default", "all of it")
+TEXT = BOB.text("default", "hello")
+REPLY = ANN.text("default", "welcome", links=(TEXT.hash,))
+DELETION = BOB.delete(TEXT)
+FAR = BOB.text("default", "in the year 10000", at=253_402_300_800_000)
+
+COMMUNITIES: dict[str, tuple[Post, ...]] = {
+    "no post": (),
+    "a name": (NAME,),
+    "a join": (JOIN,),
+    "a topic": (TOPIC,),
+    "a text": (TEXT,),
+    "a deleted text": (TEXT, DELETION),
+    "a text after the year 9999": (FAR,),
+    "no deletion": (NAME, JOIN, TOPIC, TEXT, REPLY),
+    "no reply": (NAME, JOIN, TOPIC, TEXT),
+    "everything": (NAME, JOIN, TOPIC, TEXT, REPLY, DELETION),
+}
+
+
+def of_duckdb(place: Path) -> dict[str, str]:
+    with duckdb.connect() as connection:
+        found = connection.execute(f"DESCRIBE FROM '{place}/**/*.parquet'").fetchall()
+    return {row[0]: row[1] for row in found}
+
+
+def of_polars(place: Path) -> dict[str, str]:
+    return {name: str(kind) for name, kind in pl.read_parquet(place).schema.items()}
+
+
+def of_pandas(place: Path) -> dict[str, str]:
+    return {str(name): str(kind) for name, kind in pd.read_parquet(place).dtypes.items()}
+
+
+def of_pyarrow(place: Path) -> dict[str, str]:
+    return {field.name: str(field.type) for field in pq.read_table(place).schema}
+
+
+def of_spark(place: Path) -> dict[str, str]:
+    return dict(SparkSession.builder.getOrCreate().read.parquet(str(place)).dtypes)
+
+
+MONTH = {
+    of_duckdb: "VARCHAR",
+    of_polars: "String",
+    of_pandas: "category",
+    of_pyarrow: "dictionary<values=string, indices=int32, ordered=0>",
+    of_spark: "string",
+}
+
+
+def write_small(place: Path, community: str) -> Path:
+    """Write the export OUT and the tables of a community."""
+    export(COMMUNITIES[community], place / "OUT", LEGACY)
+    write_tables([place / "OUT"], place / "tables", work=place / "work")
+    return place
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Path:
+    """Folder with the tables of a community that has everything."""
+    return write_small(folder / "whole", "everything")
+
+
+@pytest.fixture
+def small(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
+    """Folder with the export OUT and the tables of a community."""
+    yield write_small(folder / "small", request.param)
+    shutil.rmtree(folder / "small")
+
+
+@pytest.mark.parametrize("small", COMMUNITIES, indirect=True)
+def test_any_community_has_the_same_columns_and_answers(small: Path, whole: Path, year: ModuleType) -> None:
+    """In every reader, whatever is missing; and every query of the page runs."""
+    for name in SETTLED:
+        for reader, month in MONTH.items():
+            found = reader(small / "tables" / name)
+            assert found == reader(whole / "tables" / name), (name, reader)
+            assert found.get("month") == (month if name in BY_MONTH else None)
+    answers = {
+        int(heading.split(".")[0]): rows for heading, rows in year.answers(small).items() if heading[0].isdigit()
+    }
+    assert len(answers) == 10
+    with duckdb.connect() as connection:
+        texts = connection.execute(f"SELECT count(*) FROM '{small}/tables/messages/**/*.parquet'").fetchone()
+    assert texts is not None
+    assert sum(row["messages"] for row in answers[1]) == texts[0] == sum(row["messages"] for row in answers[5])
+
+
+@pytest.mark.parametrize("small", ["no post", "a join"], indirect=True)
+def test_programs_of_the_page_run_on_any_community(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(small)
+    for program in blocks(PAGE):
+        # Spark reads relative paths from where it was started.
+        exec(compile(program.replace('"OUT"', f'"{small}/OUT"'), PAGE, "exec"), {})
+    assert "is_signed" in capfd.readouterr().out

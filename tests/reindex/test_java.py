@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -336,22 +333,3 @@ def test_ctrl_c_is_not_hidden_by_a_call_to_java_that_fails_after_it(tmp_path: Pa
 
     with pytest.raises(KeyboardInterrupt), session(tmp_path / "scratch", cores=1, log=tmp_path / "spark.log"):
         interrupted_call()
-
-
-def test_a_java_process_that_does_not_start_is_explained(tmp_path: Path) -> None:
-    log = tmp_path / "spark.log"
-    log.write_text("from an earlier run\n")
-    with (
-        pytest.raises(ReindexError, match=r"does not start: .*Java gateway process exited") as error,
-        session(tmp_path / "scratch", cores=1, log=log, driver_memory="900000g"),
-    ):
-        pytest.fail("Java got 900 TB")
-    told = str(error.value)
-    assert f"The end of {log}" in told
-    assert "object heap" in told
-    assert "earlier run" not in told
-    with warnings.catch_warnings():  # PySpark leaves the pipe to this process open
-        warnings.simplefilter("ignore", ResourceWarning)
-        del error
-        gc.collect()
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler

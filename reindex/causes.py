@@ -1,0 +1,170 @@
+"""Why Spark failed: one cause, from what Java and Python wrote, and the setting or variable to look at.
+
+The end of a log has frames of a stack or a usage text. The cause is elsewhere: in the line of a known kind of failure,
+or in the first exception and the one that caused it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from cablestore.errors import CableStoreError, SparkError, StorageError
+
+_OF_JAVA: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
+_OF_ADDRESSES: Final = ("SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP")
+_OF_PYTHON: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_OF_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "SPARK_EXECUTOR_DIRS", "LOCAL_DIRS")
+_OF_VERSIONS: Final = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "JAVA_HOME")
+_OF_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+class KnownFailure(NamedTuple):
+    """Known failure: the `sign` in a line, what to do, and the variables that cause it."""
+
+    sign: str
+    advice: str
+    variables: tuple[str, ...] = ()
+    error: type[CableStoreError] = SparkError
+
+
+KNOWN: Final = (
+    KnownFailure(
+        r"No space left on device|Disk quota exceeded",
+        "Make space on the disk of the work folder, or name another with --work",
+        error=StorageError,
+    ),
+    KnownFailure(
+        r"unable to create (new )?native thread|Resource temporarily unavailable",
+        "Raise the limit of processes (ulimit -u, TasksMax), or use fewer --cores",
+    ),
+    KnownFailure(
+        r"Could not reserve enough space|[Ii]nvalid maximum heap size|insufficient memory for the Java Runtime",
+        "Set --driver-memory to less than this machine has",
+        _OF_JAVA,
+    ),
+    KnownFailure(r"OutOfMemoryError", "Give Java more memory with --driver-memory", _OF_JAVA),
+    KnownFailure(
+        r"Unrecognized VM option|Unrecognized option: -[^-]|Improperly specified VM option|not allowed in environment var"
+        r"|initialization of VM\n",
+        "Remove this option of Java",
+        _OF_JAVA,
+    ),
+    KnownFailure(
+        r"Missing application resource|Unrecognized option: --|Error: Unrecognized argument",
+        "Options for spark-submit end with pyspark-shell",
+        ("PYSPARK_SUBMIT_ARGS",),
+    ),
+    KnownFailure(r"Failed to create (any |a )?(local )?dir", "Name a folder that can be written", _OF_FOLDERS),
+    KnownFailure(
+        r"UnknownHostException|BindException|UnresolvedAddressException|[Cc]an't assign requested address",
+        "The driver needs a name and an address of this machine",
+        _OF_ADDRESSES,
+    ),
+    KnownFailure(
+        r"PYTHON_VERSION_MISMATCH",
+        "Workers need Python of the driver's minor version",
+        _OF_PYTHON,
+    ),
+    KnownFailure(r'Cannot run program "[^"]*python', "Workers need this program", _OF_PYTHON),
+    KnownFailure(
+        r"Failed to find Spark jars directory|does not exist in the JVM|UnsupportedClassVersionError|NoSuchMethodError"
+        r"|'JavaPackage' object is not callable|Could not find or load main class",
+        "Spark, PySpark and Java must fit together",
+        _OF_VERSIONS,
+    ),
+    KnownFailure(
+        r"invalid null input: name", "The user id needs a name: add it to /etc/passwd of this machine or image"
+    ),
+    KnownFailure(r"core-site\.xml|hdfs-site\.xml|yarn-site\.xml", "Mend this file of Hadoop's settings", _OF_HADOOP),
+    KnownFailure(
+        r"Python worker exited unexpectedly|Python worker.* crashed",
+        "A Python worker was killed, most often because memory ran out. Use fewer --cores, or end other programs",
+    ),
+    KnownFailure(r"All masters are unresponsive", "No Spark master answers at the address of --master"),
+)
+"""Known failures. The first one with a sign in the text counts."""
+
+_EXCEPTION: Final = re.compile(
+    r'^(?:Exception in thread "[^"]*" )?((?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b.*|(?:Error|ERROR)\b.+)$', re.MULTILINE
+)
+_CAUSED_BY: Final = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
+_NO_CAUSE: Final = re.compile(r"\s+(at |\.\.\. )|\S*/bin/spark-class: line |(NOTE: )?Picked up |WARNING: ")
+"""Lines that tell no cause: frames of a stack, consequences, and remarks of every start."""
+_LOGGED: Final = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (?:TRACE|DEBUG|INFO|WARN)\b.*\n?", re.MULTILINE)
+
+
+class Cause(NamedTuple):
+    """Cause of a failure: a sentence without its full stop, what to do in it if that is known, and the type of error."""
+
+    text: str
+    error: type[CableStoreError]
+
+
+def cause_of_log(said: str, environ: Mapping[str, str] = os.environ) -> Cause:
+    """Return the cause in what Java wrote before it ended."""
+    text = _LOGGED.sub("", said)
+    return _cause(text, _first_exception(text), environ)
+
+
+def cause_of_query(error: Exception, environ: Mapping[str, str] = os.environ) -> Cause:
+    """Return the cause of an error of PySpark: the end of a worker's traceback, or the first line with its root."""
+    text = re.split("\n\tat |\n\nJVM stacktrace:", str(error))[0]
+    noise = ("An error occurred while calling", " SQLSTATE:")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)] or [repr(error)]
+    if "Traceback (most recent call last)" in text:
+        after_code = 1 + max((number for number, line in enumerate(lines) if line[0].isspace()), default=-1)
+        summary = "\n".join(lines[after_code:])
+    else:
+        summary = _with_root(lines[0].removeprefix(": "), str(error))
+    return _cause(summary, summary, environ)
+
+
+def _cause(text: str, summary: str, environ: Mapping[str, str]) -> Cause:
+    """Return the first known failure with a sign in `text`, or else `summary`."""
+    for known in KNOWN:
+        found = re.search(f"^.*(?:{known.sign}).*$", text, re.MULTILINE)
+        if found:
+            named = [name for name in known.variables if environ.get(name)]
+            look = f". Look at {' and '.join(named)} in the environment" if named else ""
+            return Cause(f"{_shortened(found[0])}. {known.advice}{look}", known.error)
+    return Cause(summary, SparkError)
+
+
+def _first_exception(said: str) -> str:
+    """Return the first exception in a text, with the one that caused it; the last line of a text without any."""
+    first = _EXCEPTION.search(said)
+    if first:
+        following = said[first.end() :]
+        other = _EXCEPTION.search(following)
+        return _with_root(_shortened(first[1]), following[: other.start() if other else None])
+    lines = [line for line in said.splitlines() if line.strip() and not _NO_CAUSE.match(line)]
+    return _shortened(lines[-1]) if lines else "it wrote nothing"
+
+
+def _with_root(line: str, stack: str) -> str:
+    """Return the line of an exception with the one at its root, which is last in its stack."""
+    causes = _CAUSED_BY.findall(stack)
+    root = _shortened(causes[-1]) if causes else ""
+    return f"{line}, caused by {root}" if root and root not in line else line
+
+
+def ending(status: int) -> str:
+    """Return how a process of Java ended, by its return code in Python's form."""
+    number = -status if status < 0 else status - 128
+    if number == signal.SIGKILL:
+        return (
+            "was killed (SIGKILL), most often by the system because memory ran out. Use fewer --cores or less "
+            "--driver-memory, or end other programs"
+        )
+    with_name = number in {each.value for each in signal.Signals}
+    return f"was ended by {signal.Signals(number).name}" if with_name else f"ended with status {status}"
+
+
+def _shortened(line: str) -> str:
+    """Return a line without what Spark's log puts before the message, and without the full stop."""
+    without_time = re.sub(r"^\d{4}-\d\d-\d\dT\S+ \w+ \S+: ", "", line.strip())
+    return without_time.replace("\n", ": ").removesuffix(".").strip()

@@ -1,0 +1,152 @@
+"""Environment of Spark's processes, and a path to their files that all of them can use.
+
+A job on this machine alone depends on this program, and not on another Spark whose variables are set here.
+"""
+
+from __future__ import annotations
+
+import locale
+import os
+import pwd
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import SparkError
+from cablestore.reindex.java import find_java
+
+_OF_ANOTHER_SPARK: Final = re.compile(
+    # Spark sets none of its own options by SPARK_SUBMIT_OPTS: it is for those who want other options of Java.
+    r"(PY)?SPARK_(?!SUBMIT_OPTS$)\w+|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|(HADOOP|YARN)_CONF_DIR"
+)
+
+_LOG_CONFIGURATION: Final = """\
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+# Spark uses the level of this class for all, or WARN if it has none, because it takes itself for a shell.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = info
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+"""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/._-]+")
+
+
+def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the whole environment of Spark's Java and its workers. `scratch` gets the files that it names.
+
+    Raises SparkError if there is no Java, or SPARK_HOME has another version than PySpark.
+    """
+    import pyspark  # noqa: PLC0415 - an extra, and half a second to import
+
+    home = Path(pyspark.__path__[0])
+    is_local, found = master.startswith("local"), without_other_spark(master, environ)
+    if locale.nl_langinfo(locale.CODESET) != "UTF-8":  # Java has no name for a file that the locale lacks
+        found["LC_ALL"] = "C.UTF-8"
+    log_configuration = scratch / "log4j2.properties"
+    log_configuration.write_text(_LOG_CONFIGURATION, encoding="utf-8")
+    found["JAVA_HOME"] = str(find_java(scratch, found).home)
+    found.setdefault("PYSPARK_PYTHON", sys.executable)
+    found.setdefault("LOG4J_CONFIGURATION_FILE", log_configuration.as_uri())
+    if is_local or re.match(r"spark://(127\.0\.0\.1|localhost)\b", master):
+        found |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
+    elif found.setdefault("SPARK_HOME", str(home)):  # else Spark's scripts look for it with the python3 on PATH
+        _require_version(Path(found["SPARK_HOME"]), pyspark.__version__)
+    if is_local:
+        (scratch / "conf").mkdir(exist_ok=True)
+        found["SPARK_CONF_DIR"] = str(scratch / "conf")
+    if master.startswith("local-cluster"):  # it writes to $SPARK_HOME/work, which would be inside site-packages
+        found["SPARK_HOME"] = str(scratch / "home")
+        (scratch / "home").mkdir(exist_ok=True)
+        for entry in home.iterdir():
+            with suppress(FileExistsError):
+                (scratch / "home" / entry.name).symlink_to(entry)
+    return found
+
+
+def without_other_spark(master: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment as it is for a cluster. Leave out what another Spark needs if this machine is enough."""
+    is_local = master.startswith("local")
+    return {name: value for name, value in environ.items() if not (is_local and _OF_ANOTHER_SPARK.fullmatch(name))}
+
+
+def _require_version(home: Path, version: str) -> None:
+    """Raise SparkError if there is no Spark in a folder, or one of another minor version than PySpark."""
+    if not (home / "bin" / "spark-submit").is_file():
+        raise SparkError(f"SPARK_HOME is {home}, where there is no Spark. Unset it, or name a Spark {version}")
+    found = re.search(r"spark-core_[\d.]+-([\d.]+\d)", " ".join(path.name for path in home.glob("jars/spark-core_*")))
+    if found and found[1].split(".")[:2] != version.split(".")[:2]:
+        raise SparkError(f"SPARK_HOME has Spark {found[1]}, PySpark is {version}. Unset it, or name a Spark {version}")
+
+
+@contextmanager
+def environ_as(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Have these environment variables and no others during the body. PySpark reads them, and sets some."""
+    before = dict(os.environ)
+    _change_environ(wanted)
+    try:
+        yield
+    finally:
+        _change_environ(before)
+
+
+def _change_environ(wanted: Mapping[str, str]) -> None:
+    """Leave alone what stays as it is: other threads read it."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in wanted.items() if os.environ.get(name) != value})
+
+
+@contextmanager
+def plain_path(folder: Path) -> Iterator[Path]:
+    """Yield a path to a folder without any character that has a meaning to Spark, Java, their launcher or a locale.
+
+    Spark divides a list of folders at its commas, Java finds no folder whose name its locale lacks. A folder with
+    another path is reached by a link in a temporary folder.
+    """
+    temporary = (parent for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp") if _PLAIN.fullmatch(parent))  # noqa: S108 - the folder in it is private
+    parent = next((parent for parent in temporary if os.access(parent, os.W_OK)), None)
+    if parent is None or _PLAIN.fullmatch(str(folder)):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="cablestore-", dir=parent) as made:
+        link = Path(made) / "spark"
+        link.symlink_to(folder, target_is_directory=True)
+        yield link
+
+
+def working_directory() -> Path:
+    """Return the working directory of Java: that of this program, or the root if that is gone or its path is not plain.
+
+    Java does not start in a folder whose name is not text.
+    """
+    with suppress(FileNotFoundError):
+        if _PLAIN.fullmatch(str(Path.cwd())):
+            return Path.cwd()
+    return Path("/")
+
+
+def has_name() -> bool:
+    """Return True if the user id has a name."""
+    return _entry_of_user() is not None
+
+
+def has_home() -> bool:
+    """Return True if the user has a home folder, as Java finds it, and may write there."""
+    entry = _entry_of_user()
+    return entry is not None and os.access(entry.pw_dir, os.W_OK | os.X_OK)
+
+
+def _entry_of_user() -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(os.getuid())
+    except KeyError:
+        return None

@@ -1,0 +1,209 @@
+"""An error of Spark has its cause and what to do, its status is 1, and the log that it names is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import pyarrow as pa
+import pytest
+from people import ANN
+from reindexing import conversation, digest_of, digest_of_all, export_of, kill, processes_of, start_job
+from waiting import LIMIT_S, wait_until
+
+pytest.importorskip("pyspark")
+
+from cablestore import CableStore
+from cablestore.errors import SparkError, StorageError
+from cablestore.reindex.causes import cause_of_log
+from cablestore.reindex.spark import session
+
+CLUSTER = "spark://127.0.0.1:1"
+"""Master that does not answer. A job for a cluster obeys the environment."""
+
+JAVA = """\
+#!/bin/sh
+case "$*" in
+*-version*) echo '    java.version = 17.0.1'; echo '    java.home = {home}' ;;
+*) echo 'it was out of order' >&2; exit 7 ;;
+esac
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, and what the error says."""
+
+    said: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environ: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    master: str | None = None
+    memory: str = "600m"
+
+
+FAULTS = {
+    "memory that the machine lacks": Fault(("object heap", "--driver-memory"), memory="900000g"),
+    "an option of Java": Fault(
+        ("initialization of VM: Multiple garbage collectors",),
+        {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:+UseParallelGC"},
+    ),
+    "deploy mode": Fault(("Cluster deploy mode is not compatible",), {"spark.submit.deployMode": "cluster"}),
+    "a master that is none": Fault(("Master must",), master="nonsense"),
+    "a folder that cannot be made": Fault(("status 53", "/proc/nowhere"), {"spark.local.dir": "/proc/nowhere"}),
+    "an address of another machine": Fault(
+        ("BindException", "an address of this machine"),
+        {"spark.driver.bindAddress": "203.0.113.7", "spark.port.maxRetries": "1"},
+    ),
+    "a host name": Fault(
+        ("UnresolvedAddressException", "SPARK_LOCAL_HOSTNAME"),
+        {},
+        {"SPARK_LOCAL_HOSTNAME": "no-such-host.invalid"},
+        CLUSTER,
+    ),
+    "arguments of submit": Fault(
+        ("Missing application resource", "PYSPARK_SUBMIT_ARGS"), {}, {"PYSPARK_SUBMIT_ARGS": "--master yarn"}, CLUSTER
+    ),
+    "arguments with which Java ends with status 0": Fault(
+        ("ended with status 0",), {}, {"PYSPARK_SUBMIT_ARGS": "--version pyspark-shell"}, CLUSTER
+    ),
+    "options of every Java": Fault(
+        ("Unrecognized option: -Xfoo", "JAVA_TOOL_OPTIONS"), {}, {"JAVA_TOOL_OPTIONS": "-Xfoo"}, CLUSTER
+    ),
+    "settings of Hadoop": Fault(("core-site.xml", "HADOOP_CONF_DIR"), {}, {"HADOOP_CONF_DIR": "hadoop"}, CLUSTER),
+    "a Java that ends when it should begin": Fault(
+        ("ended with status 1", "it was out of order", "Java of JAVA_HOME"), {}, {"JAVA_HOME": "FOLDER/java"}
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hadoop").mkdir()
+    (tmp_path / "hadoop" / "core-site.xml").write_text("<configuration><broken")
+    for name, value in fault.environ.items():
+        monkeypatch.setenv(name, value.replace("FOLDER", str(tmp_path)))
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(JAVA.format(home=tmp_path / "java"))
+    java.chmod(0o755)
+    log = tmp_path / "spark.log"
+    log.write_text("OutOfMemoryError of an earlier run\n")
+    with (
+        pytest.raises(SparkError) as error,
+        session(
+            tmp_path / "scratch",
+            log=log,
+            master=fault.master,
+            cores=1,
+            driver_memory=fault.memory,
+            options=fault.options,
+        ),
+    ):
+        pytest.fail("it started")
+    message = str(error.value)
+    for part in fault.said:
+        assert part in message
+    assert re.search(r"\n\s+at ", message) is None
+    assert "earlier run" not in message
+    assert error.value.exit_status == 1
+
+
+def test_java_that_runs_out_of_memory(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SparkError, match=r"OutOfMemoryError.*--driver-memory"),
+        session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1, driver_memory="512m") as spark,
+    ):
+        spark.sql("SELECT collect_list(repeat(id, 200000)) FROM range(5000)").collect()
+
+
+def test_a_python_worker_that_is_killed(tmp_path: Path) -> None:
+    def end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    with (
+        pytest.raises(SparkError, match=r"Python worker.*A Python worker was killed.*--cores"),
+        session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1) as spark,
+    ):
+        spark.range(1).mapInArrow(end, "id long").collect()
+
+
+def test_a_full_disk_has_its_own_type() -> None:
+    said = "java.io.IOException: No space left on device\n\tat java.base/sun.nio.ch.FileDispatcherImpl.write0(Native)\n"
+    assert cause_of_log(said).error is StorageError
+
+
+def test_an_unknown_failure_is_its_first_exception_and_the_root() -> None:
+    said = """\
+2026-01-01T00:00:00.000 WARN Utils: a remark
+2026-01-01T00:00:00.000 ERROR SparkContext: Error initializing SparkContext.
+org.apache.spark.SparkException: it cannot be
+\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:1)
+Caused by: java.io.IOException: between
+\t... 3 more
+Caused by: java.lang.IllegalStateException: the root
+\t... 4 more
+"""
+    assert cause_of_log(said).text == (
+        "org.apache.spark.SparkException: it cannot be, caused by java.lang.IllegalStateException: the root"
+    )
+
+
+# --- Java that ends during a job -------------------------------------------------------------------------
+
+
+def killed_during_a_job(folder: Path) -> tuple[int, str]:
+    """Start a job with an export in this folder, kill its Java with work under way. Return its status and errors."""
+    script, work = folder / "job.py", folder / "store.reindex"
+    job = start_job(script, folder / "export", "--out", folder / "store")
+    wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job")
+    kill(*[pid for pid, line in processes_of(script).items() if "SparkSubmit" in line])
+    _, errors = job.communicate(timeout=LIMIT_S)
+    wait_until(lambda: not processes_of(script), "a process outlives the job")
+    return job.returncode, errors
+
+
+def test_java_that_is_killed_is_named(tmp_path: Path) -> None:
+    export_of(conversation(700), tmp_path / "export")
+    status, errors = killed_during_a_job(tmp_path)
+    assert status == 1, errors
+    assert re.fullmatch(
+        r"cablestore: Java was killed \(SIGKILL\).*memory.*--cores.*\. Run the same command again to continue\. "
+        rf"The log of Spark is {tmp_path}/store\.reindex/spark\.log\n",
+        errors,
+    )
+    assert (tmp_path / "store.reindex" / "spark.log").exists()
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_job_continues_after_java_was_killed(tmp_path: Path) -> None:
+    posts = conversation(700)
+    export_of(posts, tmp_path / "export")
+    assert killed_during_a_job(tmp_path)[0] == 1
+    job = start_job(tmp_path / "job.py", tmp_path / "export", "--out", tmp_path / "store")
+    _, errors = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 0, errors
+    assert digest_of(tmp_path / "store") == digest_of_all(posts)
+
+
+@pytest.mark.parametrize("command", [["tables", "export", "--out", "tables"], ["reindex", "--verify", "store"]])
+def test_the_log_that_an_error_names_is_there(command: list[str], tmp_path: Path) -> None:
+
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest([ANN.join("default").raw])
+        store.export(tmp_path / "export")
+    program = [sys.executable, "-m", "cablestore", *command, "--conf", "spark.driver.extraJavaOptions=-Xms9000g"]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 1, done.stderr
+    log = re.search(r"The log of Spark is (/\S+)\n", done.stderr)
+    assert log, done.stderr
+    assert "Initial heap size" in Path(log[1]).read_text()
+    assert {path.name for path in Path(log[1]).parent.iterdir()} == {"cablestore-work", "spark.log"}
