@@ -91,6 +91,8 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
         if not header:
             return
         try:
+            if len(header) < _SIZE.size or len(data) < _SIZE.unpack(header)[0]:
+                raise ValueError("it ends within a block")
             yield msgpack.unpackb(data)
         except (ValueError, TypeError) as error:
             raise CorruptExportError(f"{path} is damaged: {error}. Remove its folder and start again") from None

@@ -28,7 +28,7 @@ def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
         expected = rows_of(store)
     with pytest.raises(IdentityError, match=r"1 local-only posts.*--key.*--without-local-only"):
         restore(out, tmp_path / "restored")
-    with pytest.raises(IdentityError, match="is signed by the key .* is another one"):
+    with pytest.raises(IdentityError, match=r"is signed by the key .* is another one"):
         restore(out, tmp_path / "restored", identity=AUTHORS[1])
     report = restore(out, tmp_path / "without", without_sealed=True)
     assert (report.posts, report.sealed, report.has_key) == (read_backup(folder_of(out)).items("posts"), 0, False)

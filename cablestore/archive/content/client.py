@@ -288,9 +288,12 @@ class ContentClient:
             return read_list(await _read(response, limits.MAX_DATASET_LIST_SIZE_BYTES))
 
     async def exists(self, cid: Cid) -> bool:
-        """Ask whether the node has a dataset. It may know the manifest alone, and its answer may be false."""
-        async with self._request("GET", f"/data/{cid}/exists") as response:
-            told = read_json(await _read(response, _MAX_TEXT_SIZE_BYTES))
+        """Ask whether the node has a dataset. One of ours reads it first; others may know the manifest alone."""
+        try:
+            async with self._request("GET", f"/data/{cid}/exists") as response:
+                told = read_json(await _read(response, _MAX_TEXT_SIZE_BYTES))
+        except NoSuchContentError:
+            return False
         if not isinstance(told, dict):
             raise ArchiveError(f"{self.url} answered something else than whether it has {cid}")
         return told.get(str(cid), told.get("has")) is True
