@@ -73,7 +73,7 @@ def _tell(report: BackupReport, out: Output) -> None:
     if report.mended:
         out.note(f"{report.mended:,} files of the last backup were missing or damaged, and are replaced")
     if not report.is_signed:
-        out.note("the backup is not signed, because the store has no readable key: a restore cannot tell who wrote it")
+        out.note("the backup is not signed, because the store has no readable key: a restore leaves out local rows and causal logs")
     if report.sealed and not report.has_key:
         out.note("the key is not in the backup, and local-only posts need it: keep a copy of the file identity")
 
@@ -95,7 +95,7 @@ def _check(folder: ObjectFolder, out: Output) -> int:
         problems=len(problems),
     )
     if manifest.signature is None:
-        out.note("the backup is not signed by a store's key: a restore leaves out what only the key can vouch for")
+        out.note("the backup is not signed: a restore leaves out local rows and causal logs")
     return 1 if problems else 0
 
 
@@ -156,7 +156,7 @@ def _tell_restored(report: RestoreReport, out: Output) -> None:
     if report.problems:
         out.note(
             f"{report.lost_posts:,} posts were in damaged files. Deletions may be missing too: sync with a peer, which "
-            "brings back both"
+            "restores both"
         )
     if report.left_out_rows:
         out.note(
