@@ -73,7 +73,9 @@ def _tell(report: BackupReport, out: Output) -> None:
     if report.mended:
         out.note(f"{report.mended:,} files of the last backup were missing or damaged, and are replaced")
     if not report.is_signed:
-        out.note("the backup is not signed, because the store has no readable key: a restore leaves out local rows and causal logs")
+        out.note(
+            "the backup is not signed, because the store has no readable key: a restore leaves out local rows and causal logs"
+        )
     if report.sealed and not report.has_key:
         out.note("the key is not in the backup, and local-only posts need it: keep a copy of the file identity")
 

@@ -140,6 +140,13 @@ def test_an_export(exported: Path, name: str, damage: str) -> None:
         except ExportError:
             is_noticed = True
         assert is_noticed or name == "arrivals.json"
+        with CableStore.in_memory() as store:
+            if name == "arrivals.json":
+                store.import_exports([exported / "export"])  # it does not need the file
+                return
+            with pytest.raises(ExportError, match=name):
+                store.import_exports([exported / "export"])
+            assert damage == "flipped" or not list(store.channels())
 
 
 class StopError(Exception):
