@@ -45,8 +45,10 @@ def damaged(path: Path, damage: Damage) -> Iterator[None]:
     path.unlink()
     if found is not None:
         path.write_bytes(found)
-    yield
-    path.write_bytes(whole)
+    try:
+        yield
+    finally:
+        path.write_bytes(whole)
 
 
 # --- backups --------------------------------------------------------------------------------------
