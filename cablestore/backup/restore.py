@@ -59,6 +59,8 @@ class RestoreReport:
     causal_log_rows: int
     has_key: bool
     """Whether the restored store has its key."""
+    key: str | None
+    """The public key of the restored store, in hex."""
     is_authentic: bool
     """True if the store's key signed the backup."""
     left_out_rows: int
@@ -130,6 +132,7 @@ def restore(
         tombstones=report.tombstones,
         causal_log_rows=believed.causal_log_rows,
         has_key=known is not None,
+        key=None if known is None else known.public_key.hex(),
         is_authentic=is_authentic,
         left_out_rows=believed.left_out_rows,
         rejected=dict(believed.rejected),

@@ -144,6 +144,8 @@ def restore_command(
             progress=progress,
         )
     _tell_restored(report, out)
+    if report.has_key and key_file is None:
+        out.note(f"the store has the key in the backup, {report.key}. Is it yours? A copy of your own is safer: --key")
     return 0 if report.is_whole else 1
 
 

@@ -44,6 +44,10 @@ def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run:
     status, printed, notes = run("restore", out, "-s", tmp_path / "restored", "--json")
     assert (status, notes, json.loads(printed)["local_only"]) == (0, "", 1)
     assert rows_of(tmp_path / "restored") == rows_of(store)
+    with CableStore.open(store) as opened:
+        key = opened.identity.public_key.hex()
+    assert key in "".join(run("restore", out, "-s", tmp_path / "noted")[2].split())
+    assert run("restore", out, "-s", tmp_path / "own key", "--key", store / "identity")[2] == ""
     next(out.glob("rows-*")).write_bytes(b"damaged")
     status, printed, _ = run("backup", out, "--check", "--json")
     assert (status, json.loads(printed.splitlines()[-1])["problems"]) == (1, 1)
