@@ -18,6 +18,7 @@ from waiting import LIMIT_S
 from cablestore import CableStore
 from cablestore.backup import backup
 from cablestore.export.manifest import with_checksum
+from cablestore.files import folder_of
 from cablestore.sds import causal_log
 
 Run = Callable[..., tuple[int, str, str]]
@@ -151,6 +152,13 @@ def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s
         opened.delete(gone.hash)
     status, printed, _ = run("backup", place, "-s", store, "--json")
     assert (status, json.loads(printed)["full"]) == (0, False)
+    assert run("backup", place, "--check")[0] == 0
+    folder = folder_of(place)
+    for name in folder.names("posts-*"):  # as a bucket that was copied badly
+        folder.write(name, b"")
+    assert run("backup", place, "--check")[0] == 1
+    status, printed, _ = run("backup", place, "-s", store, "--json")
+    assert (status, json.loads(printed)["mended"] > 0) == (0, True)
     assert run("backup", place, "--check")[0] == 0
     assert run("restore", place, "-s", tmp_path / "restored", "--key", store / "identity")[0] == 0
     assert rows_of(tmp_path / "restored") == rows_of(store)
