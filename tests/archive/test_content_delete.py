@@ -22,7 +22,7 @@ from cablestore.errors import NoSuchContentError
 
 Run = Callable[..., tuple[int, str, str]]
 DATA = bytes_of(1, 200_000)
-CID, _, _ = described(DATA, filename="a")
+CID = described(DATA, filename="a")[0]
 DELETE = ("archive", "content", "delete")
 
 

@@ -28,8 +28,8 @@ from cablestore.sds import causal_log
 
 Run = Callable[..., tuple[int, str, str]]
 STRANGER = Identity.derive("forged", "stranger")
-FORGED = bytearray(BOB.text("default", "never said", at=NOW_MS - 9).raw)
-FORGED[40] ^= 1
+GENUINE = BOB.text("default", "never said", at=NOW_MS - 9).raw
+FORGED = GENUINE[:40] + bytes([GENUINE[40] ^ 1]) + GENUINE[41:]
 AHEAD = BOB.text("default", "next month", at=NOW_MS + 30 * 86_400_000)
 
 
@@ -57,7 +57,7 @@ def test_forged_posts_are_rejected_and_the_rest_is_restored(
     tmp_path: Path, out: Path, identity: Identity | None, is_signed: bool
 ) -> None:
     known = hashes_of_store(tmp_path / "store")
-    add_posts(out, bytes(FORGED), AHEAD.raw, b"no post", FORGED[:70])
+    add_posts(out, FORGED, AHEAD.raw, b"no post", FORGED[:70])
     files = {problem.file for problem in verify_backup(out, clock=now)[1]}
     assert {name.partition("-")[0] for name in files} == {"backup.json", "posts"}
     if is_signed:
@@ -139,7 +139,7 @@ def test_forged_rows_are_left_out(tmp_path: Path, out: Path, name: str) -> None:
 @pytest.mark.parametrize("kind", ["rows", "arrivals"])
 def test_rows_of_another_kind_are_damage(tmp_path: Path, out: Path, kind: Any) -> None:
     """A post among the rows would pass by the verification of posts."""
-    add_rows(out, kind, (data_key(b"ab" * 32), bytes(FORGED)))
+    add_rows(out, kind, (data_key(b"ab" * 32), FORGED))
     assert any(kind in problem.file for problem in verify_backup(out, clock=now)[1])
     with pytest.raises(CorruptBackupError, match="not a row of this kind"):
         restore(out, tmp_path / "restored", identity=AUTHORS[0], clock=now)
@@ -161,7 +161,7 @@ def test_causal_logs_are_restored_only_if_the_key_signed_them(tmp_path: Path, ou
 
 def test_a_backup_continues_only_its_own(tmp_path: Path, out: Path) -> None:
     """Otherwise the next backup would sign what a stranger wrote."""
-    add_posts(out, bytes(FORGED))
+    add_posts(out, FORGED)
     with opened(tmp_path / "store") as store:
         assert backup(store, out).is_full
         assert verify_backup(out, clock=now)[1] == []
@@ -177,7 +177,7 @@ def test_the_command_reports_what_it_rejects(tmp_path: Path, run: Run) -> None:
     with CableStore.open(path) as store:
         store.text("default", "x")
         backup(store, out)
-    add_posts(out, bytes(FORGED))
+    add_posts(out, FORGED)
     status, printed, _ = run("backup", out, "--check")
     assert (status, "posts that a restore rejects" in printed, "all is well" in printed) == (1, True, False)
     words = ("restore", out, "--key", path / "identity", "--json")
