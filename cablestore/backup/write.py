@@ -71,6 +71,8 @@ class BackupReport:
     """Size of all files."""
     mended: int
     """Files of the last backup that were missing or damaged, as their sizes show, and are replaced."""
+    has_lost_key: bool
+    """True if the key file of the last backup is gone, so that this one has none. `with_key` writes it again."""
     is_signed: bool
     """True if the store's identity signed the backup. It did not if it is missing or unreadable."""
 
@@ -166,7 +168,9 @@ def _write(source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, 
     if identity is not None:
         manifest = manifest.signed(identity)
     place.write(MANIFEST, manifest.encode())
-    return _finished(place, manifest, writer, is_full=base is None, mended=len(damaged) + is_key_mended)
+    has_lost_key = last is not None and last.key is not None and key is None
+    mended = len(damaged) + is_key_mended
+    return _finished(place, manifest, writer, is_full=base is None, mended=mended, has_lost_key=has_lost_key)
 
 
 def _is_own(last: BackupManifest, identity: Identity | None) -> bool:
@@ -183,7 +187,13 @@ def _signer(source: _Source) -> Identity | None:
 
 
 def _finished(
-    place: ObjectFolder, manifest: BackupManifest, writer: PieceWriter, *, is_full: bool, mended: int
+    place: ObjectFolder,
+    manifest: BackupManifest,
+    writer: PieceWriter,
+    *,
+    is_full: bool,
+    mended: int,
+    has_lost_key: bool,
 ) -> BackupReport:
     """Remove the files that no longer count, and return the report."""
     named = {MANIFEST, *(piece.file for piece in manifest.pieces)} | ({KEY_FILE} if manifest.key else set())
@@ -199,6 +209,7 @@ def _finished(
         written_size_bytes=writer.written_size_bytes,
         size_bytes=sum(place.sizes().values()),
         mended=mended,
+        has_lost_key=has_lost_key,
         is_signed=manifest.signature is not None,
     )
 

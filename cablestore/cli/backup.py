@@ -72,6 +72,8 @@ def _tell(report: BackupReport, out: Output) -> None:
     )
     if report.mended:
         out.note(f"{report.mended:,} files of the last backup were missing or damaged, and are replaced")
+    if report.has_lost_key:
+        out.note("the key file of the last backup is gone: --with-key writes it again")
     if not report.is_signed:
         out.note(
             "the backup is not signed, because the store has no readable key: a restore leaves out local rows and causal logs"

@@ -52,7 +52,9 @@ def test_a_lost_or_damaged_key_is_noticed_and_written_again(tmp_path: Path) -> N
         whole = key.read_text()
         key.unlink()
         assert [problem.file for problem in verify_backup(out)[1]] == ["identity"]
-        assert not backup(store, out).has_key
+        report = backup(store, out)
+        assert (report.has_key, report.has_lost_key) == (False, True)
+        assert not backup(store, out).has_lost_key
         assert read_backup(folder_of(out)).key is None
         require_equal(store, out, tmp_path / "without key")
         assert backup(store, out, with_key=True).has_key
