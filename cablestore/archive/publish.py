@@ -81,7 +81,7 @@ class NodeTarget:
 
     def is_intact(self, cid: Cid) -> bool:
         """Ask whether the node has a dataset. One of ours reads it as a whole before it answers."""
-        return self._runner.run(self._client.exists(cid))
+        return self._runner.run(self._client.exists(cid, verify=True))
 
     def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
         """Put a dataset on the node. Raises ArchiveError if members could not verify the id that it returns."""
