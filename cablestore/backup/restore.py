@@ -111,11 +111,6 @@ def restore(
         manifest = read_backup(source)
         reading = BackupReading(source, manifest, salvage)
         known = _key_of(source, manifest, identity, without_sealed=without_sealed)
-        if known is None and manifest.sealed and not without_sealed:
-            raise IdentityError(
-                f"{source} has {manifest.sealed:,} local-only posts, but not the key that opens them. Name its file "
-                "with --key; if it is lost, --without-local-only leaves them out"
-            )
         is_authentic = reading.is_authentic(known)
         if not salvage and (damaged := damaged_files(source, manifest, source.sizes())):
             raise CorruptBackupError(damaged[0].what)
@@ -145,6 +140,11 @@ def _key_of(
     source: ObjectFolder, manifest: BackupManifest, given: Identity | None, *, without_sealed: bool
 ) -> Identity | None:
     if manifest.key is None:
+        if given is None and manifest.sealed and not without_sealed:
+            raise IdentityError(
+                f"{source} has {manifest.sealed:,} local-only posts, but not the key that opens them. Name its file "
+                "with --key; if it is lost, --without-local-only leaves them out"
+            )
         return given
     if given is not None:
         if given.public_key.hex() != manifest.key:
