@@ -7,8 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import seconds, size_given, tell
-from export import build, unsigned
+from common import chat, seconds, size_given, tell
+from export import build
 
 from cablestore import CableStore
 from cablestore.backup import BackupReport, backup, restore, verify_backup
@@ -32,7 +32,7 @@ def measure(folder: Path, number: int) -> None:
     """Back up a store, add and remove posts, and restore it."""
     path, out, restored = folder / "store", folder / "backup", folder / "restored"
     late = max(number // _NEW, 2)
-    raws = list(unsigned(number + late))
+    raws = list(chat(number + late))
     build(path, raws[:number])
     report = tell_backup("full", number, path, out)
     assert (report.is_full, report.posts) == (True, number)

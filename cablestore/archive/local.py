@@ -125,7 +125,10 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
             raise ArchiveError(missing)
         return content
 
-    return LocalArchives(verified, stored, lambda entry: entry.size_bytes, "torrent")
+    def size_bytes(entry: Entry) -> int | None:
+        return entry.size_bytes if entry.offset_bytes + entry.size_bytes <= files.data_size_bytes() else None
+
+    return LocalArchives(verified, stored, size_bytes, "torrent")
 
 
 def cid_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:

@@ -2,7 +2,8 @@
 
 A dataset is an archive without the zeros that follow it in a torrent. Filenames and media type are fixed, so that equal
 archives get equal ids. The index by content id is signed again, and has a content id too: control nodes with equal
-stores and the same key publish the same link. Datasets that the node has already are not sent again.
+stores and the same key publish the same link. Datasets that the node has already are not sent again. A node that lists
+a dataset is asked whether it still has all of it: its files may be damaged since.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class PublishReport(NamedTuple):
     index_cid: Cid
     archives: int
     sent: int
-    """How many of `archives` the target did not have."""
+    """How many of `archives` the target did not have, or not as a whole."""
     sent_bytes: int
     """Bytes sent, with the index."""
     deletions_left_out: tuple[bytes, ...] = ()
@@ -47,7 +48,10 @@ class Target(Protocol):
     """A place where datasets are published: an open `ContentStore`, or a `NodeTarget`."""
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the datasets that are there, by id. Raises ArchiveError."""
+        """Return the datasets that are listed there, by id. Raises ArchiveError."""
+
+    def is_intact(self, cid: Cid) -> bool:
+        """Tell whether a listed dataset can be served. Raises ArchiveError."""
 
     def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
         """Put a dataset there.
@@ -74,6 +78,10 @@ class NodeTarget:
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
         """Return the datasets that the node lists, without those whose manifests do not fit their ids."""
         return self._runner.run(self._client.datasets())[0]
+
+    def is_intact(self, cid: Cid) -> bool:
+        """Ask whether the node has a dataset. One of ours reads it as a whole before it answers."""
+        return self._runner.run(self._client.exists(cid, verify=True))
 
     def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
         """Put a dataset on the node. Raises ArchiveError if members could not verify the id that it returns."""
@@ -159,7 +167,7 @@ class _Sender:
         hasher.update(content)
         tree, _ = hasher.finish()
         known = self._known.get((tree, len(content), filename))
-        if known is not None:
+        if known is not None and self._target.is_intact(known):
             return known
         manifest = self._target.put([content], filename=filename, mimetype=MEDIA_TYPE)
         self.sent += 1

@@ -10,16 +10,20 @@
 A piece is a segment as exports have them. HASH is the BLAKE3 of its msgpack before compression, so a name never gets
 another content. What backup.json does not name is not part of the backup: an interrupted run left it, and the next one
 uses or removes it (docs/reference/FORMAT.md).
+
+backup.json is signed by the store's identity, and names all content by its hash. So a reader who has the key knows that
+the store wrote it: checksums alone can be made by anyone who can write the folder.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any, Final, Literal, Self
 
 import blake3
 from platformdirs import user_cache_path
@@ -28,16 +32,30 @@ from cablestore.errors import BackupError, CorruptBackupError, CorruptExportErro
 from cablestore.export.manifest import with_checksum
 from cablestore.export.segment import read_segment
 from cablestore.files import LocalFolder, ObjectFolder, open_folder, try_lock
+from cablestore.index import arrival_log
+from cablestore.index.database import Row
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.packing import pack
+from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX
+from cablestore.protocol.crypto import Identity, is_signed
 from cablestore.protocol.dialect import DIALECTS, Dialect
+from cablestore.protocol.keys import SEPARATOR
 
-FORMAT: Final = 1
-"""Version of the format of a backup: docs/reference/FORMAT.md."""
+FORMAT: Final = 2
+"""Version of the format of a backup: docs/reference/FORMAT.md. Format 1 (0.12) has no signature and no file sizes."""
 MANIFEST: Final = "backup.json"
 KEY_FILE: Final = "identity"
 
 PieceKind = Literal["posts", "arrivals", "rows", "causal-logs"]
 KINDS: Final[tuple[PieceKind, ...]] = ("posts", "arrivals", "rows", "causal-logs")
+_PREFIXES: Final[dict[PieceKind, tuple[bytes, ...]]] = {
+    "arrivals": (arrival_log.LOG_PREFIX,),
+    "rows": (TOMBSTONE_PREFIX, LOCAL_PREFIX, PRIVATE_PREFIX),
+    "causal-logs": (SEPARATOR,),
+}
+"""Prefixes of the keys in a piece of rows. Rows with another key could replace posts, which are verified."""
+_CONTEXT: Final = b"cablestore backup "
+"""Begins the message that is signed. No post begins with it."""
 _OWN: Final = re.compile(
     rf"(({'|'.join(KINDS)})-[0-9a-f]{{64}}\.seg|{re.escape(MANIFEST)}|{KEY_FILE})(\.[0-9a-f]+\.tmp)?"
 )
@@ -48,7 +66,8 @@ _HEX: Final = re.compile(r"([0-9a-f]{2})*")
 class Piece:
     """One file of a backup. `first` and `last` are the first and the last key in it, in hex.
 
-    `size_bytes` counts keys and values before packing and compression.
+    `size_bytes` counts keys and values before packing and compression. `file_size_bytes` is the size of the file, None
+    in a backup of format 1.
     """
 
     kind: PieceKind
@@ -57,6 +76,7 @@ class Piece:
     first: str
     last: str
     blake3: str
+    file_size_bytes: int | None = None
 
     @property
     def file(self) -> str:
@@ -85,6 +105,10 @@ class BackupManifest:
     key: str | None
     """The public key of the key file in the backup, None if it is not there."""
     pieces: tuple[Piece, ...]
+    signed_by: str | None = None
+    """The public key of the store's identity, in hex, None if the backup is not signed."""
+    signature: str | None = None
+    format: int = FORMAT
 
     def of(self, kind: PieceKind) -> tuple[Piece, ...]:
         """Return the pieces of a kind."""
@@ -100,8 +124,35 @@ class BackupManifest:
 
     def encode(self) -> bytes:
         """Return the bytes of backup.json."""
-        fields = {
-            "format": FORMAT,
+        signature = {} if self.format == 1 else {"signature": self.signature}
+        return with_checksum(self._fields() | signature)
+
+    def signed(self, identity: Identity) -> Self:
+        """Return the manifest with the signature of the store's identity."""
+        named = replace(self, signed_by=identity.public_key.hex())
+        return replace(named, signature=identity.sign(named.signed_message).hex())
+
+    @property
+    def is_signed(self) -> bool:
+        """True if the signature matches `signed_by`. Compare `signed_by` with a key from elsewhere before you trust it."""
+        if self.signed_by is None or self.signature is None:
+            return False
+        return is_signed(bytes.fromhex(self.signed_by) + bytes.fromhex(self.signature) + self.signed_message)
+
+    @property
+    def signed_message(self) -> bytes:
+        """The bytes that the store's identity signs."""
+        return _CONTEXT + blake3.blake3(with_checksum(self._fields())).digest()
+
+    def _fields(self) -> dict[str, Any]:
+        """Return all fields but the signature."""
+        pieces = [asdict(piece) for piece in self.pieces]
+        if self.format == 1:
+            for piece in pieces:
+                del piece["file_size_bytes"]
+        signer = {} if self.format == 1 else {"signed_by": self.signed_by}
+        return {
+            "format": self.format,
             "dialect": self.dialect.name,
             "store": self.store_id,
             "generation": self.generation,
@@ -111,9 +162,8 @@ class BackupManifest:
             "full_size_bytes": self.full_size_bytes,
             "sealed": self.sealed,
             "key": self.key,
-            "pieces": [asdict(piece) for piece in self.pieces],
-        }
-        return with_checksum(fields)
+            "pieces": pieces,
+        } | signer
 
 
 def read_backup(folder: ObjectFolder) -> BackupManifest:
@@ -132,24 +182,27 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
     try:
         fields = json.loads(data)
         version = fields["format"]
-        if version == FORMAT:
+        if version in (1, FORMAT):
             manifest = _manifest_of(fields)
             if manifest.encode() == data:
                 return manifest
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         version = FORMAT
-    if version != FORMAT:
+    if version not in (1, FORMAT):
         raise BackupError(
-            f"{path} has format {str(version)[:20]}, but this version of cablestore reads {FORMAT}: install another "
-            "version"
+            f"{path} has format {str(version)[:20]}, but this version of cablestore reads 1 and {FORMAT}: install "
+            "another version"
         )
-    raise CorruptBackupError(f"{path} is damaged. Use another copy of the backup, or back up into a new folder")
+    raise CorruptBackupError(
+        f"{path} is damaged. Use another copy of the backup. To write it again from the store, remove {MANIFEST} and run "
+        "`cablestore backup`"
+    )
 
 
 def _manifest_of(fields: dict[str, Any]) -> BackupManifest:
-    key = fields["key"]
-    if key is not None and not _HEX.fullmatch(key):
-        raise ValueError("the public key is malformed")
+    key, signed_by, signature = fields["key"], fields.get("signed_by"), fields.get("signature")
+    if not all(text is None or _HEX.fullmatch(text) for text in (key, signed_by, signature)):
+        raise ValueError("a public key or the signature is malformed")
     return BackupManifest(
         dialect=DIALECTS[fields["dialect"]],
         store_id=str(fields["store"]),
@@ -161,6 +214,9 @@ def _manifest_of(fields: dict[str, Any]) -> BackupManifest:
         sealed=_number(fields["sealed"]),
         key=key,
         pieces=tuple(_piece_of(entry) for entry in fields["pieces"]),
+        signed_by=signed_by,
+        signature=signature,
+        format=fields["format"],
     )
 
 
@@ -174,53 +230,78 @@ def _piece_of(entry: dict[str, Any]) -> Piece:
     piece = Piece(**entry)
     _number(piece.items)
     _number(piece.size_bytes)
+    _number(piece.file_size_bytes or 0)
     if piece.kind not in KINDS or not all(map(_HEX.fullmatch, (piece.first, piece.last, piece.blake3))):
         raise ValueError("the entry of a piece is malformed")
     return piece
 
 
-def read_piece(folder: ObjectFolder, piece: Piece) -> Iterator[tuple[Any, ...]]:
-    """Yield the items of a piece: posts, or [key, value]. The last step raises if the content has another checksum.
+def read_piece(folder: ObjectFolder, piece: Piece) -> tuple[Any, ...]:
+    """Return the items of a piece: posts, or [key, value]. Its checksum is verified first.
 
     Raises CorruptBackupError for a file that is missing or damaged, StorageError after an I/O error.
     """
     file = folder.file(piece.file)
-    hasher = blake3.blake3()
-    items = 0
     try:
-        for block in read_segment(file):
-            hasher.update(pack(block))
-            items += len(block)
-            yield block
+        blocks = list(islice(read_segment(file), 2))
     except CorruptExportError as error:
         raise CorruptBackupError(
             str(error).replace("Write the segment again", MEND).replace("Write it again", MEND)
         ) from None
-    if (hasher.hexdigest(), items) != (piece.blake3, piece.items):
+    items = blocks[0] if len(blocks) == 1 else ()
+    if (blake3.blake3(pack(items)).hexdigest(), len(items)) != (piece.blake3, piece.items):
         raise CorruptBackupError(f"{file} is damaged: its content does not match its BLAKE3. {MEND}")
+    return items
 
 
-MEND: Final = "Run `cablestore backup --full`, or use another copy of the backup"
+MEND: Final = (
+    "Run `cablestore backup --full`, use another copy of the backup, or restore the rest with `cablestore restore "
+    "--salvage`"
+)
 
 
-def read_rows(folder: ObjectFolder, piece: Piece) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Yield the rows of a piece, block by block. Raises as `read_piece`."""
-    for block in read_piece(folder, piece):
-        try:
-            rows = [(key, value) for key, value in block]
-        except (ValueError, TypeError):
-            rows = []
-        if len(rows) != len(block) or not all(type(key) is type(value) is bytes for key, value in rows):
-            raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a row. {MEND}")
-        yield rows
+def read_rows(folder: ObjectFolder, piece: Piece) -> Iterator[list[Row]]:
+    """Yield the rows of a piece in one block. Raises as `read_piece`."""
+    items = read_piece(folder, piece)
+    try:
+        rows = [(key, value) for key, value in items]
+    except (ValueError, TypeError):
+        rows = []
+    prefixes = _PREFIXES[piece.kind]
+    if len(rows) != len(items) or not all(
+        type(key) is type(value) is bytes and key.startswith(prefixes) for key, value in rows
+    ):
+        raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a row of this kind. {MEND}")
+    yield rows
 
 
 def read_posts(folder: ObjectFolder, piece: Piece) -> Iterator[list[bytes]]:
-    """Yield the posts of a piece, block by block. Raises as `read_piece`."""
-    for block in read_piece(folder, piece):
-        if not all(type(raw) is bytes for raw in block):
-            raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a post. {MEND}")
-        yield list(block)
+    """Yield the posts of a piece in one block. They are not verified. Raises as `read_piece`."""
+    items = read_piece(folder, piece)
+    if not all(type(raw) is bytes for raw in items):
+        raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a post. {MEND}")
+    yield list(items)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupProblem:
+    """Part of a backup that is not as it was written."""
+
+    file: str
+    what: str
+
+
+def damaged_files(folder: ObjectFolder, manifest: BackupManifest, sizes: Mapping[str, int]) -> list[BackupProblem]:
+    """Return the files of a backup that a listing, name -> size in bytes, shows to be missing, too short or too long."""
+    problems = []
+    for piece in manifest.pieces:
+        size_bytes, expected = sizes.get(piece.file), piece.file_size_bytes
+        if size_bytes is None:
+            problems.append(BackupProblem(piece.file, f"{folder.file(piece.file)} is missing. {MEND}"))
+        elif expected is not None and size_bytes != expected:
+            what = f"{folder.file(piece.file)} is damaged: it has {size_bytes:,} bytes, expected {expected:,}. {MEND}"
+            problems.append(BackupProblem(piece.file, what))
+    return problems
 
 
 # --- the folder --------------------------------------------------------------------------------
@@ -256,9 +337,9 @@ def refuse_other(folder: ObjectFolder) -> None:
         raise BackupError(f"{folder} is not a backup: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
 
 
-def own_names(folder: ObjectFolder) -> list[str]:
-    """Return the names of the files in the folder that are of a backup, also those of interrupted runs."""
-    return [name for name in folder.names() if _OWN.fullmatch(name)]
+def own_sizes(folder: ObjectFolder) -> dict[str, int]:
+    """Return the sizes in bytes of the files in the folder that are of a backup, also those of interrupted runs."""
+    return {name: size_bytes for name, size_bytes in folder.sizes().items() if _OWN.fullmatch(name)}
 
 
 def _lock_of(uri: str) -> Any:

@@ -6,15 +6,14 @@ A row that comes or goes changes the piece in which it is, and the pieces beside
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import blake3
 
-from cablestore import limits
+from cablestore import limits, zstd
 from cablestore.backup.manifest import Piece, PieceKind
 from cablestore.errors import BackupError
-from cablestore.export.segment import SegmentWriter
 from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
 from cablestore.index.packing import pack
@@ -56,11 +55,16 @@ def as_posts(piece: list[Row]) -> list[Any]:
 
 
 class PieceWriter:
-    """Writer of the pieces of one backup. With `again` it writes those too that are in the folder already."""
+    """Writer of the pieces of one backup. `present` has the sizes in bytes of the files that are there.
 
-    def __init__(self, folder: ObjectFolder, present: Iterable[str], *, again: bool) -> None:
+    A file that is there is kept if it has the size that it would be written with. With `again` none is kept.
+    """
+
+    def __init__(
+        self, folder: ObjectFolder, present: Mapping[str, int] | Iterable[tuple[str, int]], *, again: bool
+    ) -> None:
         self._folder = folder
-        self._present = set() if again else set(present)
+        self._present = {} if again else dict(present)
         self.written = 0
         self.written_size_bytes = 0
 
@@ -82,12 +86,12 @@ class PieceWriter:
                 f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove it first"
             )
         size_bytes = sum(len(key) + len(value) for key, value in rows)
+        data = zstd.compress(content, _LEVEL)
         digest = blake3.blake3(content).hexdigest()
-        piece = Piece(kind, len(rows), size_bytes, rows[0][0].hex(), rows[-1][0].hex(), digest)
-        if piece.file not in self._present:
-            with SegmentWriter(self._folder.file(piece.file), _LEVEL) as writer:
-                writer.write_packed(content)
-                self.written_size_bytes += writer.close().size_bytes
+        piece = Piece(kind, len(rows), size_bytes, rows[0][0].hex(), rows[-1][0].hex(), digest, len(data))
+        if self._present.get(piece.file) != len(data):
+            self._folder.write(piece.file, data)
             self.written += 1
-            self._present.add(piece.file)
+            self.written_size_bytes += len(data)
+            self._present[piece.file] = len(data)
         return piece

@@ -1,4 +1,4 @@
-"""A new store from a backup: all views are built again from what the backup holds.
+"""A new store from a backup: all views are built again from what the backup holds and can be believed.
 
 The store is made in the folder RESTORING of the target and moved out of it, its header last. A folder with RESTORING and
 without a header is not opened; the next restore into it begins again.
@@ -10,31 +10,34 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cablestore.backup.believed import BelievedRows
 from cablestore.backup.causal_logs import make_causal_logs
-from cablestore.backup.manifest import KEY_FILE, BackupManifest, claimed, read_backup, read_posts, read_rows
+from cablestore.backup.manifest import KEY_FILE, BackupManifest, BackupProblem, claimed, damaged_files, read_backup
+from cablestore.backup.reading import BackupReading
 from cablestore.errors import BackupError, CorruptBackupError, IdentityError, StoreLockedError
 from cablestore.files import Location, ObjectFolder, folder_of, lock, sign_lock, storage_errors, sync_folder
-from cablestore.index import arrival_log, meta
+from cablestore.index import meta
 from cablestore.index.batches import Progress, batches, no_progress
-from cablestore.index.database import Row
 from cablestore.index.engine import build_generation
 from cablestore.index.folder import CAUSAL_LOGS, FORMAT, HEADER_FILE, IDENTITY_FILE, LOCK_FILE, RESTORING, Folder
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import JUDGED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.parallel import Origin, rebuild_database
-from cablestore.index.reader import PRIVATE_PREFIX, data_key
 from cablestore.index.rebuild import RebuildReport
+from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.view import Catalog
-from cablestore.protocol.crypto import Identity, post_hash
+from cablestore.protocol.crypto import Identity
 from cablestore.protocol.keys import after_prefix
+from cablestore.store.intake import Intake
 from cablestore.store.key_file import load_identity, save_identity, unseal_of
+from cablestore.store.store import system_clock_ms
 from cablestore.views import CATALOG
 
 _MADE: Final = re.compile(rf"generation-[0-9]{{12}}|{RESTORING}|{LOCK_FILE}|{IDENTITY_FILE}|{CAUSAL_LOGS}")
@@ -56,6 +59,23 @@ class RestoreReport:
     causal_log_rows: int
     has_key: bool
     """Whether the restored store has its key."""
+    key: str | None
+    """The public key of the restored store, in hex."""
+    is_authentic: bool
+    """True if the store's key signed the backup."""
+    left_out_rows: int
+    """Local rows and rows of causal logs that are not restored, because the store's key did not sign them."""
+    rejected: dict[str, int]
+    """Posts and tombstones that are not restored, by reason."""
+    lost_posts: int
+    """Posts in damaged files."""
+    problems: tuple[BackupProblem, ...]
+    """Files of the backup that are damaged or were changed."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing was rejected or lost."""
+        return not self.rejected and not self.problems
 
 
 def restore(
@@ -64,14 +84,23 @@ def restore(
     *,
     identity: Identity | None = None,
     without_sealed: bool = False,
+    salvage: bool = False,
+    unverified: bool = False,
     catalog: Catalog = CATALOG,
     processes: int | None = None,
+    clock: Callable[[], int] = system_clock_ms,
     progress: Progress = no_progress,
 ) -> RestoreReport:
-    """Make a store at `path`, which must be missing or empty, from a backup. Its dump equals that of the store.
+    """Make a store at `path`, which must be missing or empty, from a backup.
+
+    Every post is verified as by an import: those with a bad signature, or dated a week or more ahead, are rejected and
+    counted. If the store's key signed the backup, the store has the same dump and local rows as the one that was backed
+    up. Otherwise local rows, causal logs and tombstones without a post/delete are left out, and `unverified` restores
+    them too.
 
     `identity` is the store's key if the backup does not have it. Local-only posts cannot be restored without it:
-    `without_sealed` leaves them out. An interrupted restore leaves nothing that is taken for a store; run it again.
+    `without_sealed` leaves them out. `salvage` restores what is intact of a damaged backup. An interrupted restore
+    leaves nothing that is taken for a store; run it again.
 
     Raises BackupError if the folder is not a backup or the target is not empty, CorruptBackupError if a file of the
     backup is damaged, IdentityError if the key is missing or another one, StorageError if reading or writing fails.
@@ -80,25 +109,30 @@ def restore(
     _refuse_full(target)
     with claimed(source):
         manifest = read_backup(source)
+        reading = BackupReading(source, manifest, salvage)
         known = _key_of(source, manifest, identity, without_sealed=without_sealed)
-        if known is None and manifest.sealed and not without_sealed:
-            raise IdentityError(
-                f"{source} has {manifest.sealed:,} local-only posts, but not the key that opens them. Name its file "
-                "with --key; if it is lost, --without-local-only leaves them out"
-            )
+        is_authentic = reading.is_authentic(known)
+        if not salvage and (damaged := damaged_files(source, manifest, source.sizes())):
+            raise CorruptBackupError(damaged[0].what)
+        believed = BelievedRows(reading, is_authentic or unverified, without_sealed)
         with _target(target) as work:
             if known is not None:
                 save_identity(known, work / IDENTITY_FILE)
-            skipped = PRIVATE_PREFIX if without_sealed else None
-            report = _build(source, manifest, work, catalog, skipped, processes, progress)
-            make_causal_logs(work, _rows(source, manifest, "causal-logs", None))
+            report = _build(believed, work, catalog, processes, clock, progress)
+            make_causal_logs(work, believed.causal_logs())
             _move_out(work, target)
     return RestoreReport(
-        posts=manifest.items("posts"),
-        sealed=0 if without_sealed else manifest.sealed,
+        posts=believed.posts,
+        sealed=believed.sealed,
         tombstones=report.tombstones,
-        causal_log_rows=manifest.items("causal-logs"),
+        causal_log_rows=believed.causal_log_rows,
         has_key=known is not None,
+        key=None if known is None else known.public_key.hex(),
+        is_authentic=is_authentic,
+        left_out_rows=believed.left_out_rows,
+        rejected=dict(believed.rejected),
+        lost_posts=reading.lost_items("posts"),
+        problems=tuple(reading.problems.values()),
     )
 
 
@@ -106,10 +140,17 @@ def _key_of(
     source: ObjectFolder, manifest: BackupManifest, given: Identity | None, *, without_sealed: bool
 ) -> Identity | None:
     if manifest.key is None:
+        if given is None and manifest.sealed and not without_sealed:
+            raise IdentityError(
+                f"{source} has {manifest.sealed:,} local-only posts, but not the key that opens them. Name its file "
+                "with --key; if it is lost, --without-local-only leaves them out"
+            )
         return given
     if given is not None:
         if given.public_key.hex() != manifest.key:
-            raise IdentityError(f"the store in the backup has the key {manifest.key}, and {given} is another one")
+            raise IdentityError(
+                f"the store in the backup has the key {manifest.key}, and {given.public_key.hex()} is another one"
+            )
         return given
     try:
         found = load_identity(source.path / KEY_FILE)
@@ -131,29 +172,35 @@ def _key_of(
 
 
 def _build(
-    source: ObjectFolder,
-    manifest: BackupManifest,
+    believed: BelievedRows,
     work: Path,
     catalog: Catalog,
-    skipped: bytes | None,
     processes: int | None,
+    clock: Callable[[], int],
     progress: Progress,
 ) -> RebuildReport:
     """Make a store in a folder, without causal logs."""
-    row = meta.meta_row(catalog, manifest.dialect, FORMAT)
-    with closing(Folder.open(work, create=True, dialect=manifest.dialect)) as folder, folder.scratch() as scratch:
-        _fill(scratch / "rows", source, manifest, skipped)
-        origin = Origin(scratch / "rows", manifest.dialect, unseal_of(None, work))
+    dialect = believed.reading.manifest.dialect
+    row = meta.meta_row(catalog, dialect, FORMAT)
+    with (
+        closing(Folder.open(work, create=True, dialect=dialect)) as folder,
+        folder.scratch() as scratch,
+        closing(SignatureVerifier()) as verifier,
+    ):
+        origin = Origin(scratch / "rows", dialect, unseal_of(None, work))
+        # A local-only post is sealed in a backup, so one in the clear has no owner here.
+        believed.copy(origin.path, Intake(dialect, verifier, clock, lambda: None), origin.unseal)
 
         def build(path: Path, scratch: Path) -> RebuildReport:
             report = rebuild_database(origin, catalog, row, progress, processes, path, scratch)
             if report.damaged:
                 reasons = ", ".join(f"{count:,} of: {what}" for what, count in report.damaged.items())
                 raise CorruptBackupError(
-                    f"{source} holds what cannot be restored: {reasons}. If these are local-only posts, the key is "
-                    "another one than that of the store"
+                    f"{believed.reading.folder} holds what cannot be restored: {reasons}. If these are local-only posts, "
+                    "the key is another one than that of the store"
                 )
-            _copy_local(origin.path, path, judged=skipped is None)
+            if believed.is_exact:
+                _copy_local(origin.path, path, judged=not believed.without_sealed)
             return report
 
         return build_generation(folder, build, _random_name())
@@ -161,26 +208,6 @@ def _build(
 
 def _random_name() -> str:
     return f"generation-{_FIRST_GENERATION + secrets.randbelow(9 * _FIRST_GENERATION)}"
-
-
-def _fill(path: Path, source: ObjectFolder, manifest: BackupManifest, skipped: bytes | None) -> None:
-    """Write the rows of a backup to a new database."""
-    with closing(LevelDB(path, create=True)) as database:
-        with database.bulk_writer() as writer:
-            for piece in manifest.of("posts"):
-                for raws in read_posts(source, piece):
-                    writer.put((data_key(post_hash(raw).hex().encode()), raw) for raw in raws)
-            for kind in ("rows", "arrivals"):
-                for rows in _rows(source, manifest, kind, skipped):
-                    writer.put(rows)
-        database.write({arrival_log.NEXT_KEY: b"%d" % (manifest.through + 1)}, sync=False)
-
-
-def _rows(source: ObjectFolder, manifest: BackupManifest, kind: str, skipped: bytes | None) -> Iterator[list[Row]]:
-    for piece in manifest.pieces:
-        if piece.kind == kind:
-            for rows in read_rows(source, piece):
-                yield [row for row in rows if skipped is None or not row[0].startswith(skipped)]
 
 
 def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:

@@ -1,43 +1,73 @@
-"""Verification of a backup: every file is read and compared with its checksum."""
+"""Verification of a backup: every file is read and compared with its checksum, and every signature is verified."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import closing
 
-from cablestore.backup.manifest import KEY_FILE, BackupManifest, claimed, read_backup, read_posts, read_rows
-from cablestore.errors import CorruptBackupError, IdentityError, StorageError
-from cablestore.files import Location, folder_of
+from cablestore.backup.manifest import (
+    KEY_FILE,
+    BackupManifest,
+    BackupProblem,
+    Piece,
+    claimed,
+    damaged_files,
+    read_backup,
+)
+from cablestore.backup.reading import BackupReading
+from cablestore.errors import IdentityError, StorageError
+from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.batches import Progress, no_progress
+from cablestore.index.signatures import SignatureVerifier
+from cablestore.index.verdict import Outcome
+from cablestore.store.intake import Intake
 from cablestore.store.key_file import load_identity
+from cablestore.store.store import system_clock_ms
 
 
-@dataclass(frozen=True, slots=True)
-class BackupProblem:
-    """Part of a backup that is not as it was written."""
+def verify_backup(
+    folder: Location, *, clock: Callable[[], int] = system_clock_ms, progress: Progress = no_progress
+) -> tuple[BackupManifest, list[BackupProblem]]:
+    """Read every file of a backup, and verify every post as a restore does. `progress` counts items.
 
-    file: str
-    what: str
-
-
-def verify_backup(folder: Location, *, progress: Progress = no_progress) -> tuple[BackupManifest, list[BackupProblem]]:
-    """Read every file of a backup. Returns its manifest and what is wrong. `progress` counts items.
+    Returns its manifest and what is wrong. That the store's key signed the backup is known only to `restore`, which has
+    the key: here the signature is compared with the key that the backup names.
 
     Raises BackupError if the folder is not a backup, CorruptBackupError if its manifest is damaged.
     """
     place = folder_of(folder)
-    problems: list[BackupProblem] = []
-    with claimed(place):
+    with claimed(place), closing(SignatureVerifier()) as verifier:
         manifest = read_backup(place)
-        for piece in manifest.pieces:
-            try:
-                for block in read_posts(place, piece) if piece.kind == "posts" else read_rows(place, piece):
-                    progress(len(block))
-            except (CorruptBackupError, StorageError) as error:
-                problems.append(BackupProblem(piece.file, str(error)))
-        if manifest.key is not None:
-            try:
-                if load_identity(place.path / KEY_FILE).public_key.hex() != manifest.key:
-                    problems.append(BackupProblem(KEY_FILE, f"{KEY_FILE} is another key than {manifest.key}"))
-            except (IdentityError, StorageError) as error:
-                problems.append(BackupProblem(KEY_FILE, str(error)))
-    return manifest, problems
+        reading = BackupReading(place, manifest, salvage=True)
+        reading.is_authentic(None)
+        for piece, posts, rejected in reading.posts(Intake(manifest.dialect, verifier, clock, lambda: None)):
+            if rejected:
+                reading.problems[piece.file] = _rejected_in(place, piece, rejected)
+            progress(len(posts) + len(rejected))
+        for kind in ("arrivals", "rows", "causal-logs"):
+            for rows in reading.rows(kind):
+                progress(len(rows))
+        problems = reading.problems | {
+            problem.file: problem for problem in damaged_files(place, manifest, place.sizes())
+        }
+        if manifest.key is not None and (problem := _problem_of_key(place, manifest.key)) is not None:
+            problems[KEY_FILE] = problem
+    return manifest, list(problems.values())
+
+
+def _rejected_in(place: ObjectFolder, piece: Piece, rejected: list[Outcome]) -> BackupProblem:
+    first = rejected[0]
+    return BackupProblem(
+        piece.file,
+        f"{place.file(piece.file)} holds {len(rejected):,} posts that a restore rejects, among them {first.hash.hex()} "
+        f"({first.verdict.value}): someone changed the backup. Run `cablestore backup --full`",
+    )
+
+
+def _problem_of_key(place: ObjectFolder, public_key: str) -> BackupProblem | None:
+    try:
+        if load_identity(place.path / KEY_FILE).public_key.hex() == public_key:
+            return None
+    except (IdentityError, StorageError) as error:
+        return BackupProblem(KEY_FILE, str(error))
+    return BackupProblem(KEY_FILE, f"{KEY_FILE} is another key than {public_key}")

@@ -8,7 +8,7 @@ pieces that changed are written. From time to time all posts are written again, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,12 +17,14 @@ from typing import Final
 from cablestore import limits
 from cablestore.backup.causal_logs import causal_log_rows
 from cablestore.backup.manifest import (
+    FORMAT,
     KEY_FILE,
     MANIFEST,
     BackupManifest,
     Piece,
     claimed,
-    own_names,
+    damaged_files,
+    own_sizes,
     read_backup,
     read_posts,
 )
@@ -67,6 +69,12 @@ class BackupReport:
     written_size_bytes: int
     size_bytes: int
     """Size of all files."""
+    mended: int
+    """Files of the last backup that were missing or damaged, as their sizes show, and are replaced."""
+    has_lost_key: bool
+    """True if the key file of the last backup is gone, so that this one has none. `with_key` writes it again."""
+    is_signed: bool
+    """True if the store's identity signed the backup. It did not if it is missing or unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +84,7 @@ class _Source:
     path: Path
     header: Header
     reader: Reader
-    identity: StoreIdentity | None
-    """What knows the store's key, None if it is not asked for."""
+    identity: StoreIdentity
 
 
 def backup(
@@ -86,14 +93,17 @@ def backup(
     *,
     with_key: bool = False,
     full: bool = False,
+    identity: Identity | None = None,
     progress: Progress = no_progress,
 ) -> BackupReport:
     """Back up a store, open in this process or named by its folder, into a folder or to a URI.
 
     A second backup into the same folder writes what changed. When this returns, the folder holds this state of the
     store and nothing else: posts that were deleted are in none of its files. Until then the last backup in it stays
-    whole, whatever happens, and an interrupted one goes on when it is run again. `with_key` adds the store's key file;
-    one that is there stays. `full` writes every file again. `progress` counts the posts that are read.
+    whole, whatever happens, and an interrupted one goes on when it is run again. Files that are missing, too short or
+    too long are written again. `with_key` adds the store's key file; one that is there stays. `full` writes every file
+    again. `identity` is the store's own if a closed store has no key file: it signs the backup. `progress` counts the
+    posts that are read.
 
     Raises BackupError for a folder that is in use or holds anything else, StoreLockedError if another process has the
     store or its causal logs open, StorageError if reading or writing fails, IdentityError if there is no key.
@@ -101,36 +111,39 @@ def backup(
     place = folder_of(out)
     if with_key and not place.is_local:
         raise BackupError(f"the key is not sent to {place}: back up without the key, and keep a copy of it elsewhere")
-    with _source_of(store, with_key=with_key) as source, claimed(place, to_write=True):
-        return _write(source, place, full=full, progress=progress)
+    with _source_of(store, identity) as source, claimed(place, to_write=True):
+        return _write(source, place, with_key=with_key, full=full, progress=progress)
 
 
 @contextmanager
-def _source_of(store: CableStore | Path | str, *, with_key: bool) -> Iterator[_Source]:
+def _source_of(store: CableStore | Path | str, identity: Identity | None) -> Iterator[_Source]:
     if not isinstance(store, CableStore):
         path = Path(store)
         with (
             locked_folder(path) as folder,
             open_reader(folder, folder.header.generation) as (_, reader),
         ):
-            yield _Source(folder.path, folder.header, reader, StoreIdentity(None, path) if with_key else None)
+            yield _Source(folder.path, folder.header, reader, StoreIdentity(identity, path))
         return
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
         raise BackupError("a store in memory cannot be backed up: export it")
     with store.snapshot() as state:
-        yield _Source(store.path, header, state.reader, StoreIdentity(store.known_identity, None) if with_key else None)
+        yield _Source(store.path, header, state.reader, StoreIdentity(identity or store.known_identity, None))
 
 
-def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progress) -> BackupReport:
-    present = own_names(place)
+def _write(source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, progress: Progress) -> BackupReport:
+    present = own_sizes(place)
     last = read_backup(place) if MANIFEST in present else None
     if last is not None and last.store_id != source.header.store_id:
         raise BackupError(f"{place} is the backup of another store. Choose a new or empty folder")
     reader, writer = source.reader, PieceWriter(place, present, again=full)
+    identity = _signer(source)
+    damaged = [] if last is None else [problem.file for problem in damaged_files(place, last, present)]
+    is_whole = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
     rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
     # The backup to which this one adds what is new; None if all posts are written.
-    base = None if full or last is None or not _is_there(last, present) else last
+    base = last if last is not None and is_whole and not full and _is_own(last, identity) else None
     posts = None if base is None else _posts_since(reader, base, place, writer, progress)
     if posts is None:
         base, posts = None, _all_posts(reader, writer, progress)
@@ -138,6 +151,8 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
     with causal_log_rows(source.path) as log_rows:
         logs = writer.add("causal-logs", log_rows, limits.BACKUP_ROWS_SIZE_BYTES)
     through = arrival_log.next_sequence(reader) - 1
+    known = last.key if last is not None and KEY_FILE in present else None
+    key, is_key_mended = _put_key(source, place, known, wanted=with_key, again=full)
     manifest = BackupManifest(
         dialect=reader.dialect,
         store_id=source.header.store_id,
@@ -147,22 +162,42 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
         since_full=0 if base is None else base.since_full + 1,
         full_size_bytes=sum(p.size_bytes for p in posts) if base is None else base.full_size_bytes,
         sealed=sum(1 for _ in reader.prefix(PRIVATE_PREFIX)),
-        key=_put_key(source, place, last.key if last is not None and KEY_FILE in present else None, again=full),
+        key=key,
         pieces=(*posts, *arrivals, *rows, *logs),
     )
+    if identity is not None:
+        manifest = manifest.signed(identity)
     place.write(MANIFEST, manifest.encode())
-    return _finished(place, manifest, writer, is_full=base is None)
+    has_lost_key = last is not None and last.key is not None and key is None
+    mended = len(damaged) + is_key_mended
+    return _finished(place, manifest, writer, is_full=base is None, mended=mended, has_lost_key=has_lost_key)
 
 
-def _is_there(last: BackupManifest, present: list[str]) -> bool:
-    """Tell whether all files of the last backup are there."""
-    return {piece.file for piece in last.pieces} <= set(present)
+def _is_own(last: BackupManifest, identity: Identity | None) -> bool:
+    """Tell whether the store wrote a backup, so that this one may name its files and sign them."""
+    if identity is None:
+        return last.format == FORMAT and last.signature is None
+    return last.signed_by == identity.public_key.hex() and last.is_signed
 
 
-def _finished(place: ObjectFolder, manifest: BackupManifest, writer: PieceWriter, *, is_full: bool) -> BackupReport:
+def _signer(source: _Source) -> Identity | None:
+    with suppress(IdentityError):  # a store whose key file is damaged is worth a backup too
+        return source.identity.known()
+    return None
+
+
+def _finished(
+    place: ObjectFolder,
+    manifest: BackupManifest,
+    writer: PieceWriter,
+    *,
+    is_full: bool,
+    mended: int,
+    has_lost_key: bool,
+) -> BackupReport:
     """Remove the files that no longer count, and return the report."""
     named = {MANIFEST, *(piece.file for piece in manifest.pieces)} | ({KEY_FILE} if manifest.key else set())
-    for name in own_names(place):
+    for name in own_sizes(place):
         if name not in named:
             place.remove(name)
     return BackupReport(
@@ -173,6 +208,9 @@ def _finished(place: ObjectFolder, manifest: BackupManifest, writer: PieceWriter
         written=writer.written,
         written_size_bytes=writer.written_size_bytes,
         size_bytes=sum(place.sizes().values()),
+        mended=mended,
+        has_lost_key=has_lost_key,
+        is_signed=manifest.signature is not None,
     )
 
 
@@ -224,7 +262,7 @@ def _continues(reader: Reader, last: BackupManifest) -> bool:
         0 <= new <= limits.MAX_BACKUP_ARRIVALS
         and last.since_full < limits.MAX_BACKUPS_SINCE_FULL
         and last.size_bytes("posts") <= 2 * last.full_size_bytes + limits.BACKUP_POSTS_SIZE_BYTES
-        and last.last_entry in {_last_entry(reader, last.through), _local_entry(reader, last.through)}
+        and last.last_entry == _last_entry(reader, last.through)
     )
 
 
@@ -238,14 +276,6 @@ def _last_entry(reader: Reader, through: int) -> str:
         return ""
     text = f"{found.kind:02x}{found.hash.hex()}"
     return text if found.sequence == through else f"{text}{found.sequence:016x}"
-
-
-def _local_entry(reader: Reader, through: int) -> str | None:
-    """Return the entry of this number if it is of a local change: backups of 0.12.0 and 0.12.1 name it."""
-    found = next(arrival_log.entries(reader, through - 1), None)
-    if found is None or found.sequence != through or found.kind is not EventKind.LOCAL:
-        return None
-    return f"{found.kind:02x}{found.hash.hex()}"
 
 
 def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceWriter) -> list[Piece]:
@@ -292,24 +322,34 @@ def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> l
     return pieces + writer.add("arrivals", rest, limits.BACKUP_POSTS_SIZE_BYTES)
 
 
-def _put_key(source: _Source, place: ObjectFolder, known: str | None, *, again: bool) -> str | None:
-    """Write the key file if it is asked for. Return the public key of the one in the backup."""
-    if source.identity is None:
-        return known
-    identity: Identity | None = source.identity.known()
+def _put_key(
+    source: _Source, place: ObjectFolder, known: str | None, *, wanted: bool, again: bool
+) -> tuple[str | None, bool]:
+    """Write the key file if it is wanted, or if the one in the backup is damaged.
+
+    `known` is the public key of the one in the backup. Returns that of the one that is there now, and whether a damaged
+    one was replaced.
+    """
+    is_damaged = known is not None and not _holds(place.path / KEY_FILE, known)
+    if not wanted and not is_damaged:
+        return known, False
+    identity = source.identity.known() if wanted else _signer(source)
+    if identity is None and not wanted:
+        return known, False  # `verify_backup` reports it
     if identity is None:
         raise IdentityError(f"the store at {source.path} has no key yet: back up without the key")
+    public_key = identity.public_key.hex()
     file = place.path / KEY_FILE
-    if again or known is None or not _holds(file, identity):
+    if again or known != public_key or is_damaged:
         draft = draft_identity(identity, file)
         with storage_errors(file):
             draft.replace(file)
             sync_folder(place.path)
-    return identity.public_key.hex()
+    return public_key, is_damaged
 
 
-def _holds(file: Path, identity: Identity) -> bool:
+def _holds(file: Path, public_key: str) -> bool:
     try:
-        return load_identity(file) == identity
+        return load_identity(file).public_key.hex() == public_key
     except IdentityError:
         return False

@@ -17,10 +17,10 @@ from cablestore.extras import naming_extras
 @cache
 @naming_extras("archives need", ArchiveError)
 def _commands() -> dict[str, click.Command]:
-    from cablestore.cli import archive_fetch, archive_give, archive_local, archive_run  # noqa: PLC0415 - see above
+    from cablestore.cli import archive_content, archive_fetch, archive_give, archive_local, archive_run  # noqa: PLC0415 - see above
     from cablestore.cli.reindex import make  # noqa: PLC0415 - as above
 
-    modules = (archive_fetch, archive_give, archive_local, archive_run)
+    modules = (archive_content, archive_fetch, archive_give, archive_local, archive_run)
     commands = [make, *(command for module in modules for command in module.COMMANDS)]
     return {str(command.name): strict(command) for command in commands}
 
@@ -36,6 +36,15 @@ class _ArchiveGroup(click.Group):
     @commands.setter
     def commands(self, _: MutableMapping[str, click.Command]) -> None:
         """Ignore the empty table of the base class."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find `content delete` too: the first argument of `content` is a folder, so it cannot be a group."""
+        two_words = " ".join(args[:2])
+        if two_words in self.commands:
+            return two_words, self.commands[two_words], args[2:]
+        return super().resolve_command(context, args)
 
     def invoke(self, context: click.Context) -> Any:
         with naming_extras("archives need", ArchiveError):

@@ -52,6 +52,25 @@ cabal_key_option = click.option(
 )
 
 
+def content_place_options(folder_help: str) -> Callable[[Any], Any]:
+    """Add --node and --content-folder, of which one must be given."""
+    return all_of(
+        click.option("--node", metavar="URL", help="A node with Codex' REST API, as in http://127.0.0.1:8080."),
+        click.option(
+            "--content-folder",
+            metavar="DIR",
+            type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+            help=folder_help,
+        ),
+    )
+
+
+def require_one_place(node: str | None, content_folder: Path | None, to: str) -> None:
+    """Raise UsageError unless one of the two options of `content_place_options` is given."""
+    if (node is None) == (content_folder is None):
+        raise click.UsageError(f"say where to {to}: either --node URL or --content-folder DIR")
+
+
 making_options = all_of(
     click.option(
         "--profile",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from cablestore.backup import BackupReport, RestoreReport, backup, restore, verify_backup
+from cablestore.backup import BackupProblem, BackupReport, RestoreReport, backup, restore, verify_backup
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import offered
@@ -18,7 +19,7 @@ from cablestore.store.key_file import load_identity
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
-_JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full"}
+_JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "signed", "is_authentic": "authentic"}
 
 
 def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool) -> int:
@@ -39,7 +40,11 @@ def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key
 @click.argument("folder", metavar="DIR", type=FolderValue())
 @click.option("--with-key", is_flag=True, help="Put the secret key of the store into the backup too, with mode 0600.")
 @click.option("--full", is_flag=True, help="Write every file again, also those that are in DIR already.")
-@click.option("--check", is_flag=True, help="Back up nothing; read every file in DIR and compare it with its checksum.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Back up nothing; compare every file in DIR with its checksum, and verify every post, 20,000 a second and core.",
+)
 @common_options
 def backup_command(path: Path, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool) -> int:
     """Back up into a folder what is new since the last time.
@@ -65,6 +70,14 @@ def _tell(report: BackupReport, out: Output) -> None:
         f"{what}: {report.written:,} files, {size(report.written_size_bytes)}",
         **_fields(report),
     )
+    if report.mended:
+        out.note(f"{report.mended:,} files of the last backup were missing or damaged, and are replaced")
+    if report.has_lost_key:
+        out.note("the key file of the last backup is gone: --with-key writes it again")
+    if not report.is_signed:
+        out.note(
+            "the backup is not signed, because the store has no readable key: a restore leaves out local rows and causal logs"
+        )
     if report.sealed and not report.has_key:
         out.note("the key is not in the backup, and local-only posts need it: keep a copy of the file identity")
 
@@ -77,8 +90,7 @@ def _fields(report: BackupReport | RestoreReport) -> dict[str, Any]:
 def _check(folder: ObjectFolder, out: Output) -> int:
     with out.progress("reading", None) as progress:
         manifest, problems = verify_backup(folder, progress=progress)
-    for problem in problems:
-        out.say(f"✗ {safe(problem.what)}", problem=problem.what, file=problem.file)
+    _tell_problems(problems, out)
     verdict = "all is well" if not problems else f"{len(problems):,} problems"
     out.say(
         f"{manifest.items('posts'):,} posts in {len(manifest.pieces):,} files: {verdict}",
@@ -86,21 +98,41 @@ def _check(folder: ObjectFolder, out: Output) -> int:
         files=len(manifest.pieces),
         problems=len(problems),
     )
+    if manifest.signature is None:
+        out.note("the backup is not signed: a restore leaves out local rows and causal logs")
     return 1 if problems else 0
+
+
+def _tell_problems(problems: Iterable[BackupProblem], out: Output) -> None:
+    for problem in problems:
+        out.say(f"✗ {safe(problem.what)}", problem=problem.what, file=problem.file)
 
 
 @click.command("restore")
 @click.argument("folder", metavar="DIR", type=FolderValue())
 @click.option("--key", "key_file", type=PathValue(), metavar="FILE", help="The store's key file, if DIR lacks it.")
 @click.option("--without-local-only", is_flag=True, help="Leave out local-only posts, whose key is lost.")
+@click.option("--salvage", is_flag=True, help="Restore what is intact of a damaged backup, and list the rest.")
+@click.option(
+    "--unverified",
+    is_flag=True,
+    help="Restore local rows, causal logs and deletions too that the store's key did not sign.",
+)
 @common_options
 def restore_command(
-    path: Path, out: Output, folder: ObjectFolder, key_file: Path | None, without_local_only: bool
-) -> None:
+    path: Path,
+    out: Output,
+    folder: ObjectFolder,
+    key_file: Path | None,
+    without_local_only: bool,
+    salvage: bool,
+    unverified: bool,
+) -> int:
     """Make a new store from a backup.
 
-    DIR is a path or a URI. The store is made where --store says; that folder must be missing or empty. Every view is
-    built again.
+    DIR is a path or a URI. The store is made where --store says; that folder must be missing or empty. Every post is
+    verified, and every view is built again. Exit status 1 if posts are rejected or files are damaged: the rest is
+    restored.
     """
     with out.progress("restoring", None) as progress:
         report = restore(
@@ -108,13 +140,36 @@ def restore_command(
             path,
             identity=None if key_file is None else load_identity(key_file),
             without_sealed=without_local_only,
+            salvage=salvage,
+            unverified=unverified,
             catalog=installed_catalog(),
             progress=progress,
         )
+    _tell_restored(report, out)
+    if report.has_key and key_file is None:
+        out.note(f"the store has the key in the backup, {report.key}. Is it yours? A copy of your own is safer: --key")
+    return 0 if report.is_whole else 1
+
+
+def _tell_restored(report: RestoreReport, out: Output) -> None:
+    _tell_problems(report.problems, out)
+    for reason, count in report.rejected.items():
+        out.say(f"✗ rejected: {count:,} {reason}", rejected=count, reason=reason)
     out.say(
         f"restored {report.posts:,} posts, {report.sealed:,} local-only ones and {report.tombstones:,} tombstones",
-        **_fields(report),
+        **(_fields(report) | {"rejected": sum(report.rejected.values()), "problems": len(report.problems)}),
     )
+    if report.problems:
+        out.note(
+            f"{report.lost_posts:,} posts were in damaged files. Deletions may be missing too: sync with a peer, which "
+            "restores both"
+        )
+    if report.left_out_rows:
+        out.note(
+            f"{report.left_out_rows:,} local rows and rows of causal logs are left out, because the store's key did not "
+            "sign them. Name the key with --key. If the backup has no signature and you trust its folder, restore with "
+            "--unverified"
+        )
     if not report.has_key:
         out.note("the store has no key: put its file identity back, or a new one is made")
 

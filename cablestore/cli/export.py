@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cablestore.cli.options import common_options, json_option
-from cablestore.cli.output import Output, safe
+from cablestore.cli.output import Output, all_is_well, safe
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import FolderValue, Moment, public_key
@@ -115,7 +115,7 @@ def verify(folder: ObjectFolder, signatures: bool, as_json: bool) -> int:
     if report.problem_count > len(report.problems):
         out.note(f"and {report.problem_count - len(report.problems):,} more")
     verdict = (
-        "all is well"
+        all_is_well(signatures=signatures)
         if report.is_clean
         else f"{report.problem_count:,} problems: copy the export again, or make it again"
     )

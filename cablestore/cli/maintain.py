@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cablestore.cli.options import common_options, with_store
-from cablestore.cli.output import Output, safe
+from cablestore.cli.output import Output, all_is_well, safe
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import Moment, public_key
 from cablestore.index.rebuild import RebuildReport
@@ -33,7 +33,9 @@ def check(path: Path, out: Output, signatures: bool) -> int:
     if report.problem_count > len(report.problems):
         out.note(f"and {report.problem_count - len(report.problems):,} more")
     verdict = (
-        "all is well" if report.is_clean else f"{report.problem_count:,} problems: `cablestore rebuild` repairs them"
+        all_is_well(signatures=signatures)
+        if report.is_clean
+        else f"{report.problem_count:,} problems: `cablestore rebuild` repairs them"
     )
     out.say(
         f"{report.posts:,} posts, {report.tombstones:,} tombstones, {report.rows:,} rows: {verdict}",

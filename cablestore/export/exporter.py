@@ -51,7 +51,8 @@ class _Work:
     out: ObjectFolder
     runs_folder: Path
     identity: str
-    runs: int = 0
+    runs: list[int] = field(default_factory=list)
+    """The size in bytes of each finished run."""
     read_to: str = ""
     """The last hash, in hex, of the finished runs."""
     is_read: bool = False
@@ -74,14 +75,14 @@ class _Work:
             raise ExportError(f"another export into {self.out} changed its files. Choose a new or empty folder")
 
     def continued(self) -> _Work | None:
-        """Return what an earlier call wrote down, None if that was another export, or if files are missing."""
+        """Return what an earlier call wrote down, None if that was another export, or if files are missing or damaged."""
         try:
             fields = json.loads(self.out.read(UNFINISHED))
             if fields["identity"] != self.identity or not _HASH.fullmatch(fields["read_to"]):
                 return None
             found = replace(
                 self,
-                runs=int(fields["runs"]),
+                runs=list(map(int, fields["runs"])),
                 read_to=fields["read_to"],
                 is_read=bool(fields["is_read"]),
                 is_merged=bool(fields["is_merged"]),
@@ -89,23 +90,24 @@ class _Work:
             )
             sizes = self.out.sizes()
             is_here = all(sizes.get(segment.file) == segment.size_bytes for segment in found.segments)
-            is_here &= found.is_merged or all(run.exists() for run in found.run_paths())
+            is_here &= found.is_merged or [run.stat().st_size for run in found.run_paths()] == found.runs
         except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return None
         return found if is_here else None
 
     def run_paths(self) -> Iterator[Path]:
         """Yield the paths of the finished runs."""
-        return (self.runs_folder / f"run-{number:06d}" for number in range(self.runs))
+        return (self.runs_folder / f"run-{number:06d}" for number in range(len(self.runs)))
 
     def next_run(self) -> Path:
         """Return the path of the run that follows the finished ones."""
-        return self.runs_folder / f"run-{self.runs:06d}"
+        return self.runs_folder / f"run-{len(self.runs):06d}"
 
     def add_run(self, written: Future[None], read_to: str) -> None:
         """Wait for the next run, with the records that were read up to a hash, and note it."""
         written.result()
-        self.runs += 1
+        with storage_errors(self.next_run()):
+            self.runs.append(self.next_run().stat().st_size)
         self.read_to = read_to
         self.save()
 

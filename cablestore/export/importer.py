@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from cablestore.errors import ExportError
+from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.manifest import Manifest, read_manifest, read_posts, read_tombstones
 from cablestore.files import Location
 from cablestore.index.batches import batches
@@ -45,10 +45,12 @@ class ImportSummary:
 def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[Manifest]:
     """Read the manifests of exports that are imported together. All must have the given dialect, or else the same one.
 
-    Raises ExportError.
+    Raises ExportError, and CorruptExportError if the listing of an export shows that a file is missing, too short or too
+    long: nothing of it is imported then.
     """
     manifests = [read_manifest(folder) for folder in folders]
     for manifest in manifests:
+        _check_sizes(manifest)
         dialect = dialect or manifest.dialect
         if manifest.dialect != dialect:
             raise ExportError(
@@ -56,6 +58,17 @@ def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[M
                 "it into another store"
             )
     return manifests
+
+
+def _check_sizes(manifest: Manifest) -> None:
+    sizes = manifest.source.sizes()
+    for segment in manifest.segments:
+        size_bytes = sizes.get(segment.file)
+        if size_bytes != segment.size_bytes:
+            found = "is missing" if size_bytes is None else f"is damaged: it has {size_bytes:,} bytes"
+            raise CorruptExportError(
+                f"{manifest.source.file(segment.file)} {found}, expected {segment.size_bytes:,} bytes. Copy or write it again"
+            )
 
 
 def posts_of(manifests: Iterable[Manifest]) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
 """External sort of records: sorted runs on the disk, and their merge. Records are bytes and sort as such.
 
-A run's file is a sequence of blocks: size u32 big-endian, then a msgpack array of records of this size.
+A run's file is a sequence of blocks: size and CRC-32, each u32 big-endian, then a msgpack array of records of this size.
 
 `cablestore.index.runs` sorts rows in another way: its runs are cut into ranges of keys, each of which several processes
 read alone and sort in memory. Here one reader streams all runs once and can continue after any record.
@@ -9,6 +9,7 @@ read alone and sort in memory. Here one reader streams all runs once and can con
 from __future__ import annotations
 
 import struct
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -23,7 +24,7 @@ from cablestore.files import storage_errors, whole_file
 _BLOCK_SIZE_BYTES: Final = 65_536
 """Memory that the merge takes for each run. A hundred million posts have 600 runs: 40 MB."""
 
-_SIZE: Final = struct.Struct(">I")
+_HEADER: Final = struct.Struct(">II")
 
 
 def into_blocks(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]]:
@@ -48,7 +49,7 @@ def write_sorted(path: Path, records: list[bytes]) -> None:
     with storage_errors(path), whole_file(path) as file:
         for block in into_blocks([records], _BLOCK_SIZE_BYTES):
             data = packer.pack(block)
-            file.write(_SIZE.pack(len(data)))
+            file.write(_HEADER.pack(len(data), zlib.crc32(data)))
             file.write(data)
 
 
@@ -86,12 +87,12 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
     while True:
         with storage_errors(path), path.open("rb") as file:
             file.seek(at)
-            header = file.read(_SIZE.size)
-            data = file.read(_SIZE.unpack(header)[0]) if len(header) == _SIZE.size else header
+            header = file.read(_HEADER.size)
+            size_bytes, crc = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
+            data = file.read(size_bytes)
         if not header:
             return
-        try:
-            yield msgpack.unpackb(data)
-        except (ValueError, TypeError) as error:
-            raise CorruptExportError(f"{path} is damaged: {error}. Remove its folder and start again") from None
+        if len(header) < _HEADER.size or len(data) < size_bytes or zlib.crc32(data) != crc:
+            raise CorruptExportError(f"{path} is damaged. Remove its folder and start again")
+        yield msgpack.unpackb(data)
         at += len(header) + len(data)

@@ -25,7 +25,6 @@ from cablestore.errors import (
     StoreLockedError,
 )
 from cablestore.files import folder_of
-from cablestore.index import arrival_log
 from cablestore.index.folder import RESTORING, peek
 from cablestore.sds import causal_log
 from cablestore.store.closed import ClosedStore
@@ -98,7 +97,7 @@ def go_through_a_history(seed: int, dialect: Dialect, folder: Path) -> int:
         if rng.random() < 0.2:
             ClosedStore(path, identity=AUTHORS[0]).rebuild()
         elif rng.random() < 0.3:
-            backup(path, out)
+            backup(path, out, identity=AUTHORS[0])
     return backups
 
 
@@ -128,7 +127,7 @@ def test_causal_logs_come_back(tmp_path: Path) -> None:
         backup(store, tmp_path / "backup")  # with the log open
         with log.rows() as rows:
             expected = list(rows)
-    assert backup(tmp_path / "store", tmp_path / "backup").written == 0
+    assert backup(tmp_path / "store", tmp_path / "backup", identity=AUTHORS[0]).written == 0
     restore(tmp_path / "backup", tmp_path / "restored", identity=AUTHORS[0])
     with opened(tmp_path / "restored") as store, causal_log(store) as log:
         with log.rows() as rows:
@@ -189,23 +188,33 @@ def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None
         require_equal(store, out, tmp_path / "restored")
 
 
-@pytest.mark.parametrize("is_local", [False, True])
-def test_a_backup_of_0_12_1_is_continued(tmp_path: Path, is_local: bool) -> None:
-    """It names the last entry of the arrival log, whatever it is about."""
+def as_of_0_12(out: Path) -> None:
+    """Make the manifest of a backup one of format 1, which has no sizes and no signature."""
+    manifest = read_backup(folder_of(out))
+    pieces = tuple(replace(piece, file_size_bytes=None) for piece in manifest.pieces)
+    old = replace(manifest, format=1, pieces=pieces, signed_by=None, signature=None)
+    (out / "backup.json").write_bytes(old.encode())
+    assert read_backup(folder_of(out)) == old
+
+
+def test_a_backup_of_0_12_is_restored_and_replaced(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
         store.text("default", "x")
-        if is_local:
-            store.local.set_draft("default", "y")
+        store.local.set_draft("default", "y")
         backup(store, out)
-        last = read_backup(folder_of(out))
-        with store.snapshot() as state:
-            [entry] = arrival_log.entries(state.reader, last.through - 1)
-        old = replace(last, last_entry=f"{entry.kind:02x}{entry.hash.hex()}")
-        assert (old == last) is not is_local
-        (out / "backup.json").write_bytes(old.encode())
+        as_of_0_12(out)
+        assert verify_backup(out)[1] == []
+        report = restore(out, tmp_path / "posts", identity=AUTHORS[0])
+        assert (report.is_whole, report.is_authentic, report.left_out_rows > 0) == (True, False, True)
+        assert restore(out, tmp_path / "all", identity=AUTHORS[0], unverified=True).left_out_rows == 0
+        assert rows_of(tmp_path / "all") == rows_of(store)
+        with opened(tmp_path / "posts") as restored:
+            assert restored.dump_digest() == store.dump_digest()
+            assert list(restored.local.drafts()) == []
+            assert restored.check(signatures=True).is_clean
         store.text("default", "z")
-        assert not backup(store, out).is_full
+        assert backup(store, out).is_full
         require_equal(store, out, tmp_path / "restored")
 
 

@@ -18,6 +18,7 @@ from waiting import LIMIT_S
 from cablestore import CableStore
 from cablestore.backup import backup
 from cablestore.export.manifest import with_checksum
+from cablestore.files import folder_of
 from cablestore.sds import causal_log
 
 Run = Callable[..., tuple[int, str, str]]
@@ -44,6 +45,10 @@ def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run:
     status, printed, notes = run("restore", out, "-s", tmp_path / "restored", "--json")
     assert (status, notes, json.loads(printed)["local_only"]) == (0, "", 1)
     assert rows_of(tmp_path / "restored") == rows_of(store)
+    with CableStore.open(store) as opened:
+        key = opened.identity.public_key.hex()
+    assert key in "".join(run("restore", out, "-s", tmp_path / "noted")[2].split())
+    assert run("restore", out, "-s", tmp_path / "own key", "--key", store / "identity")[2] == ""
     next(out.glob("rows-*")).write_bytes(b"damaged")
     status, printed, _ = run("backup", out, "--check", "--json")
     assert (status, json.loads(printed.splitlines()[-1])["problems"]) == (1, 1)
@@ -147,6 +152,13 @@ def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s
         opened.delete(gone.hash)
     status, printed, _ = run("backup", place, "-s", store, "--json")
     assert (status, json.loads(printed)["full"]) == (0, False)
+    assert run("backup", place, "--check")[0] == 0
+    folder = folder_of(place)
+    for name in folder.names("posts-*"):  # as a bucket that was copied badly
+        folder.write(name, b"")
+    assert run("backup", place, "--check")[0] == 1
+    status, printed, _ = run("backup", place, "-s", store, "--json")
+    assert (status, json.loads(printed)["mended"] > 0) == (0, True)
     assert run("backup", place, "--check")[0] == 0
     assert run("restore", place, "-s", tmp_path / "restored", "--key", store / "identity")[0] == 0
     assert rows_of(tmp_path / "restored") == rows_of(store)

@@ -10,7 +10,7 @@ from history import AUTHORS
 
 from cablestore import CableStore
 from cablestore.backup import backup, read_backup, restore, verify_backup
-from cablestore.errors import CorruptBackupError, IdentityError
+from cablestore.errors import IdentityError
 from cablestore.files import folder_of
 from cablestore.index.reader import PRIVATE_PREFIX
 
@@ -28,7 +28,7 @@ def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
         expected = rows_of(store)
     with pytest.raises(IdentityError, match=r"1 local-only posts.*--key.*--without-local-only"):
         restore(out, tmp_path / "restored")
-    with pytest.raises(CorruptBackupError, match="the key is another one"):
+    with pytest.raises(IdentityError, match=r"is signed by the key .* is another one"):
         restore(out, tmp_path / "restored", identity=AUTHORS[1])
     report = restore(out, tmp_path / "without", without_sealed=True)
     assert (report.posts, report.sealed, report.has_key) == (read_backup(folder_of(out)).items("posts"), 0, False)
@@ -52,7 +52,9 @@ def test_a_lost_or_damaged_key_is_noticed_and_written_again(tmp_path: Path) -> N
         whole = key.read_text()
         key.unlink()
         assert [problem.file for problem in verify_backup(out)[1]] == ["identity"]
-        assert not backup(store, out).has_key
+        report = backup(store, out)
+        assert (report.has_key, report.has_lost_key) == (False, True)
+        assert not backup(store, out).has_lost_key
         assert read_backup(folder_of(out)).key is None
         require_equal(store, out, tmp_path / "without key")
         assert backup(store, out, with_key=True).has_key

@@ -122,7 +122,7 @@ def test_a_restore_that_is_killed_at_a_step(tmp_path: Path, when: str, number: i
     """What is left is no store, or the whole one, and a second restore makes the whole one."""
     path, out, target = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     grow(path, 0)
-    backup(path, out)
+    backup(path, out, identity=AUTHORS[0])
     run("restore", target, out, when, number)
     if not (target / "STORE").exists():
         for create in (False, True) if target.exists() and any(target.iterdir()) else (False,):
@@ -142,7 +142,7 @@ def test_restores_that_are_killed_at_random(tmp_path: Path, seed: int) -> None:
     path, out, target = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     for number in range(3):
         grow(path, number)
-    backup(path, out)
+    backup(path, out, identity=AUTHORS[0])
     for _ in range(3):
         if kill_after(rng.uniform(0, 0.15), "restore", target, out) and not (target / "STORE").exists():
             with pytest.raises(CableStoreError):

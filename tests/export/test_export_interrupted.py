@@ -66,7 +66,7 @@ def test_kill_9_at_any_instant(tmp_path: Path, when: str, instant: int) -> None:
             work = json.loads((out / "unfinished.json").read_text())
             names = [segment["file"] for segment in work["segments"] if segment["kind"] == "posts"]
             if not work["is_merged"]:
-                names += [f"run-{number:06d}" for number in range(work["runs"])]
+                names += [f"run-{number:06d}" for number in range(len(work["runs"]))]
             finished = {name: (out / name).stat() for name in names}
         elif child.returncode == 0:
             finished = {path.name: path.stat() for path in out.iterdir()}
@@ -160,8 +160,9 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path, name: str) -> None:
 
 DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no identity": lambda fields: fields.pop("identity"),
-    "endless runs": lambda fields: fields.update(runs=float("inf")),
-    "many runs": lambda fields: fields.update(runs=10**30),
+    "endless runs": lambda fields: fields.update(runs=[float("inf")]),
+    "many runs": lambda fields: fields.update(runs=[10**30] * 9),
+    "number of runs, as in 0.12": lambda fields: fields.update(runs=len(fields["runs"])),
     "runs in text": lambda fields: fields.update(runs="x"),
     "surrogate": lambda fields: fields.update(read_to="\ud800"),
     "no hash": lambda fields: fields.update(read_to="zz"),

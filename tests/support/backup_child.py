@@ -45,6 +45,6 @@ Path.replace = around(Path.replace, "before", "after")  # type: ignore[method-as
 Path.unlink = around(Path.unlink, "removing", "removed")  # type: ignore[method-assign] # it stops before and after
 print("begun", flush=True)
 if work == "backup":
-    backup(Path(store), Path(folder), progress=lambda _: step("done"))
+    backup(Path(store), Path(folder), identity=AUTHORS[0], progress=lambda _: step("done"))
 else:
     restore(Path(folder), Path(store), identity=AUTHORS[0], progress=lambda _: step("done"))

@@ -25,6 +25,8 @@ LEAVES_ROUTE: Final = "leaves"
 
 With the leaves a client verifies each block as it comes and resumes an interrupted download. Other nodes answer 404.
 """
+VERIFY: Final = "verify"
+"""`GET /data/{cid}/exists?verify=1` reads the whole dataset before it answers. Only cablestore does; others ignore it."""
 VIA: Final = "Via"
 """The header (RFC 9110, 7.6.3) of a request from one node to another on behalf of a client.
 

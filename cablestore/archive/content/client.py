@@ -20,6 +20,7 @@ from cablestore import limits
 from cablestore.archive.content.api import (
     LEAVES_ROUTE,
     PREFIX,
+    VERIFY,
     VIA,
     disposition,
     in_parts,
@@ -287,10 +288,17 @@ class ContentClient:
         async with self._request("GET", "/data") as response:
             return read_list(await _read(response, limits.MAX_DATASET_LIST_SIZE_BYTES))
 
-    async def exists(self, cid: Cid) -> bool:
-        """Ask whether the node has a dataset. It may know the manifest alone, and its answer may be false."""
-        async with self._request("GET", f"/data/{cid}/exists") as response:
-            told = read_json(await _read(response, _MAX_TEXT_SIZE_BYTES))
+    async def exists(self, cid: Cid, *, verify: bool = False) -> bool:
+        """Ask whether the node has a dataset. It may know the manifest alone, and its answer may be false.
+
+        With `verify` a node of ours answers that it has a dataset only after it has read every block.
+        """
+        query = f"?{VERIFY}=1" if verify else ""
+        try:
+            async with self._request("GET", f"/data/{cid}/exists{query}") as response:
+                told = read_json(await _read(response, _MAX_TEXT_SIZE_BYTES))
+        except NoSuchContentError:
+            return False
         if not isinstance(told, dict):
             raise ArchiveError(f"{self.url} answered something else than whether it has {cid}")
         return told.get(str(cid), told.get("has")) is True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -138,6 +138,30 @@ class DatasetReader(Closable):
         """Close the files."""
         self._data.close()
         self._leaves.close()
+
+
+def has_its_size(data: Path, leaves: Path, sizes_bytes: Collection[int]) -> bool:
+    """Tell whether a tree's files are as long as its datasets, of these sizes, need them. Reads at most one block.
+
+    The datasets of a tree differ only by zeros at the end, and the file may be of one that was deleted since. So a file
+    of another size must have as many blocks, and the last one must match its leaf.
+    """
+    blocks = block_count_of(max(sizes_bytes))
+    try:
+        size_bytes = data.stat().st_size
+        if leaves.stat().st_size != blocks * LEAF_SIZE_BYTES:
+            return False
+        if size_bytes in sizes_bytes:
+            return True
+        if not size_bytes or block_count_of(size_bytes) != blocks:
+            return False
+        with data.open("rb") as file, leaves.open("rb") as leaf:
+            file.seek((blocks - 1) * BLOCK_SIZE_BYTES)
+            leaf.seek((blocks - 1) * LEAF_SIZE_BYTES)
+            last = file.read(BLOCK_SIZE_BYTES).ljust(BLOCK_SIZE_BYTES, b"\0")
+            return sha256(last).digest() == leaf.read(LEAF_SIZE_BYTES)
+    except OSError:
+        return False
 
 
 def check_leaves(leaves: Iterator[bytes], tree: Cid, size_bytes: int) -> None:

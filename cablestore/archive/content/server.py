@@ -18,7 +18,16 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from cablestore import limits
-from cablestore.archive.content.api import LEAVES_ROUTE, PREFIX, SPACE_KEYS, VIA, disposition, in_parts, item_json
+from cablestore.archive.content.api import (
+    LEAVES_ROUTE,
+    PREFIX,
+    SPACE_KEYS,
+    VERIFY,
+    VIA,
+    disposition,
+    in_parts,
+    item_json,
+)
 from cablestore.archive.content.http import check_name, error_log, is_own_host, one_content_type
 from cablestore.archive.content.pacing import in_pieces, limit_unsent
 from cablestore.archive.content.store import ContentStore
@@ -254,7 +263,7 @@ class ContentServer:
 
     async def _exists(self, request: web.Request) -> web.Response:
         cid = _cid(request)
-        has = self._store.exists(cid)
+        has = await asyncio.to_thread(self._store.is_intact if VERIFY in request.query else self._store.exists, cid)
         return web.json_response({str(cid): has, "has": has})  # nim-codex says the one, its openapi.yaml the other
 
     async def _delete(self, request: web.Request) -> web.Response:

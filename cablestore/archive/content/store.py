@@ -11,7 +11,7 @@ import os
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -22,6 +22,7 @@ from cablestore.archive.content.dataset import (
     DatasetReader,
     DatasetWriter,
     check_disk,
+    has_its_size,
 )
 from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, lock_folder
 from cablestore.archive.format.cid import (
@@ -245,9 +246,23 @@ class ContentStore(Closable):
         raise NoSuchContentError(f"there is no dataset {cid} in the content store{hint}")
 
     def exists(self, cid: Cid) -> bool:
-        """Tell whether the store has the dataset with this id."""
+        """Tell whether the store has the dataset with this id, in files that are long enough."""
         with self._guard:
-            return cid in self._manifests
+            manifest = self._manifests.get(cid)
+            if manifest is None:
+                return False
+            return self._has_files(manifest.tree, self._sizes_bytes()[manifest.tree])
+
+    def is_intact(self, cid: Cid) -> bool:
+        """Tell whether the store can give every block of a dataset. Reads it as a whole."""
+        try:
+            return all(self.get(cid))  # no part is empty
+        except (ArchiveError, StorageError):
+            return False
+
+    def _has_files(self, tree: Cid, sizes_bytes: Collection[int]) -> bool:
+        data, leaves = (self.folder / kind / str(tree) for kind in (DATA, LEAVES))
+        return has_its_size(data, leaves, sizes_bytes)
 
     def reader(self, cid: Cid, start: int = 0) -> DatasetReader:
         """Open a dataset to read its bytes from `start` on.
@@ -274,10 +289,28 @@ class ContentStore(Closable):
                 yield part
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the stored datasets, by id."""
+        """Return the stored datasets, by id, without those in `incomplete`."""
         with self._guard:
             self._check_open()
-            return sorted(self._manifests.items())
+            whole = self._whole_trees()
+            return sorted(item for item in self._manifests.items() if item[1].tree in whole)
+
+    def incomplete(self) -> list[Cid]:
+        """Return the datasets whose files are missing, too short or too long. Put them again, or delete them."""
+        with self._guard:
+            self._check_open()
+            whole = self._whole_trees()
+            return sorted(cid for cid, manifest in self._manifests.items() if manifest.tree not in whole)
+
+    def _whole_trees(self) -> set[Cid]:
+        return {tree for tree, sizes_bytes in self._sizes_bytes().items() if self._has_files(tree, sizes_bytes)}
+
+    def _sizes_bytes(self) -> dict[Cid, set[int]]:
+        """Return the sizes of the datasets of each tree."""
+        sizes: dict[Cid, set[int]] = {}
+        for manifest in self._manifests.values():
+            sizes.setdefault(manifest.tree, set()).add(manifest.dataset_size_bytes)
+        return sizes
 
     def space(self) -> Space:
         """Return the used and the allowed space."""

@@ -20,7 +20,8 @@ from cablestore.limits import MAX_TEXT_SIZE_BYTES
 from cablestore.protocol.varint import MAX_VARINT
 
 _TEXT: Final = re.compile(r"archives (0|[1-9][0-9]{0,19}) ([!-~]+)", re.ASCII)
-_CODEX: Final = "codex:"
+CODEX: Final = "codex:"
+"""Begins a link to a content id."""
 
 Link = Magnet | Cid
 """A link to archives: a torrent, or the content id of an index."""
@@ -68,18 +69,18 @@ def parse_announcement(text: str) -> Announcement:
 
 def parse_link(text: str) -> Link:
     """Read a link, `magnet:?xt=...` or `codex:CONTENT-ID`, as users paste it. Raises ArchiveError."""
-    if text.startswith(_CODEX):
-        cid = Cid.parse(text.removeprefix(_CODEX))
+    if text.startswith(CODEX):
+        cid = Cid.parse(text.removeprefix(CODEX))
         if cid.codec != CODEC_MANIFEST:
             raise ArchiveError(f"{cid} is not the id of a manifest: an index is named by its manifest")
         return cid
     if text.startswith("magnet:"):
         return Magnet.parse(text)
     raise ArchiveError(
-        f"{text[:80]!r} is not a link to archives: expected magnet:?xt=urn:btih:... or {_CODEX}CONTENT-ID"
+        f"{text[:80]!r} is not a link to archives: expected magnet:?xt=urn:btih:... or {CODEX}CONTENT-ID"
     )
 
 
 def link_text(link: Link) -> str:
     """Return the text of a link as announcements have it. `parse_link` reads it."""
-    return f"{_CODEX}{link}" if isinstance(link, Cid) else str(link)
+    return f"{CODEX}{link}" if isinstance(link, Cid) else str(link)

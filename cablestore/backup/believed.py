@@ -1,0 +1,125 @@
+"""Rows of a backup that are believed, in a new database from which a store is built.
+
+Posts are verified. All else is believed if the store's key signed the backup. Otherwise a tombstone needs a post/delete
+of the backup that confirms it, and local rows and causal logs are left out: they decide what is hidden, dropped and
+sent. Local-only posts are sealed with the key, so nobody else can make them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cablestore.backup.reading import BackupReading
+from cablestore.errors import CableStoreError
+from cablestore.index import arrival_log
+from cablestore.index.database import Row
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, local_key
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key, decode_tombstone
+from cablestore.index.tombstone import Tombstone
+from cablestore.store.intake import Intake
+
+
+@dataclass(slots=True)
+class BelievedRows:
+    """Counts of what `copy` took from a backup. With `believes_all` nothing but posts needs a proof."""
+
+    reading: BackupReading
+    believes_all: bool
+    without_sealed: bool
+    posts: int = 0
+    sealed: int = 0
+    causal_log_rows: int = 0
+    left_out_rows: int = 0
+    """Local rows, and rows of causal logs, that are not believed."""
+    rejected: Counter[str] = field(default_factory=Counter)
+    """Posts and tombstones that are not believed, by reason."""
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the database has all posts, tombstones and local rows of the backed-up store."""
+        return self.believes_all and not self.rejected and not self.reading.problems
+
+    def copy(self, path: Path, intake: Intake, unseal: Callable[[bytes], bytes]) -> None:
+        """Write the rows to a new database at `path`."""
+        manifest = self.reading.manifest
+        with closing(LevelDB(path, create=True)) as database:
+            with database.bulk_writer() as writer:
+                for _, posts, rejected in self.reading.posts(intake):
+                    self.posts += len(posts)
+                    self.rejected.update(f"posts: {outcome.verdict.value}" for outcome in rejected)
+                    writer.put((data_key(post.hash_hex), post.raw) for post in posts)
+                for rows in self.reading.rows("arrivals"):
+                    writer.put(rows)
+                for rows in self.reading.rows("rows"):
+                    writer.put(filter(self._is_taken, rows))
+            database.write({arrival_log.NEXT_KEY: b"%d" % (manifest.through + 1)}, sync=False)
+            with database.snapshot() as state:
+                reader = Reader(state, manifest.dialect, unseal)
+                if not self.believes_all:
+                    for rows in self.reading.rows("rows"):
+                        database.write(dict(self._proven(reader, rows)), sync=False)
+                elif self.reading.lost_items("rows"):
+                    database.write(dict.fromkeys(_orphans(reader)), sync=False)
+
+    def causal_logs(self) -> Iterator[list[Row]]:
+        """Yield the rows of the causal logs, none if they are not believed, or if some are lost: they need each other."""
+        if not self.believes_all:
+            self.left_out_rows += self.reading.manifest.items("causal-logs")
+            return
+        if self.reading.salvage:
+            for _ in self.reading.rows("causal-logs"):
+                pass
+        if not self.reading.lost_items("causal-logs"):
+            for rows in self.reading.rows("causal-logs"):
+                self.causal_log_rows += len(rows)
+                yield rows
+
+    def _is_taken(self, row: Row) -> bool:
+        """Tell whether a row needs no proof, and count it."""
+        key = row[0]
+        if key.startswith(PRIVATE_PREFIX):
+            self.sealed += not self.without_sealed
+            return not self.without_sealed
+        self.left_out_rows += not self.believes_all and key.startswith(LOCAL_PREFIX)
+        return self.believes_all
+
+    def _proven(self, reader: Reader, rows: list[Row]) -> Iterator[Row]:
+        """Yield the tombstones that a stored post/delete confirms. Those of later deletions follow from posts."""
+        for row in rows:
+            if not row[0].startswith(TOMBSTONE_PREFIX):
+                continue
+            stone = _stone_of(row)
+            if stone is not None and _has(reader, stone.deleted_by) and reader.confirms(stone):
+                yield row[0], stone.encode()
+            else:
+                self.rejected["tombstones without a post/delete"] += 1
+
+
+def _stone_of(row: Row) -> Tombstone | None:
+    """Return a tombstone as another store would give it, None if it is malformed."""
+    try:
+        stone = decode_tombstone(row).told()
+        return Tombstone.read([stone.target, stone.author, stone.encode()])
+    except (CableStoreError, ValueError, TypeError, OverflowError):
+        return None
+
+
+def _has(reader: Reader, digest: bytes) -> bool:
+    try:
+        return reader.post(digest) is not None
+    except CableStoreError:
+        return False
+
+
+def _orphans(reader: Reader) -> Iterator[bytes]:
+    """Yield the keys of rows of dropped posts whose main row is lost."""
+    for name in (DROPPED_LINK, DROPPED_HEAD):
+        for key, _ in reader.local_rows(name):
+            if reader.local(DROPPED, key.rsplit(b"!", 1)[-1]) is None:
+                yield local_key(name, key)
