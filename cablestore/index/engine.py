@@ -14,12 +14,13 @@ from cablestore.errors import CableStoreError, CorruptStoreError, StorageError
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
 from cablestore.index.database import Database, Row, SnapshotSource, Source
+from cablestore.index.evidence import Evidence, find_evidence, note_counts
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
-from cablestore.index.rebuild import RebuildReport, rebuild
+from cablestore.index.rebuild import RebuildReport, counts_of, rebuild
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
@@ -140,6 +141,7 @@ class Engine:
         try:
             if folder.is_new:
                 _make_database(folder, catalog, tuning)
+            find_evidence(folder.database_path)
             database = LevelDB(folder.database_path, tuning)
             try:
                 value = read_meta(database, folder)
@@ -298,8 +300,9 @@ class Engine:
         from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - opening a store does without it
 
         old = folder.header.generation
-        build = without_old_cursors(folder, partial(rebuild_into, reader, self.catalog, row, progress))
-        name, report = prepare_generation(folder, build)
+        build = partial(rebuild_into, reader, self.catalog, row, progress)
+        evidence = find_evidence(folder.database_path, is_open=True)
+        name, report = prepare_generation(folder, without_old_cursors(folder, weighed(evidence, build)))
         try:
             new = LevelDB(folder.path / name, self._tuning)  # before the swap, because it may fail
         except BaseException:
@@ -334,6 +337,8 @@ class Engine:
         with self.writing:
             self._database.close()
             if self.folder is not None:
+                if not self._is_stale:
+                    note_counts(self.folder.database_path, counts_of(self.sizes, self.catalog, self.next_sequence))
                 self.folder.close()
 
 
@@ -391,6 +396,17 @@ def build_generation(folder: Folder, build: Build, name: str | None = None) -> R
 def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
     """Build the next generation from the live one, as `build_generation` does."""
     return build_generation(folder, without_old_cursors(folder, build))
+
+
+def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Build:
+    """Return a function that builds a database, and compares its report with what is known besides the rows."""
+
+    def build_weighed(path: Path, scratch: Path) -> RebuildReport:
+        report = build(path, scratch)
+        report.weigh(evidence, is_complete=is_complete)
+        return report
+
+    return build_weighed
 
 
 def without_old_cursors(folder: Folder, build: Build) -> Build:
