@@ -104,6 +104,10 @@ class Engine:
         """Whether the database may have changed without what is kept of it in memory."""
         self._is_swapping = False
         """Whether the header may name another database than the one that is open. The next open removes this one."""
+        self.write_failure = ""
+        """Why the store accepts no writes: the last one failed. "" if all is well."""
+        self.failed_writes = 0
+        """Times that the disk refused a write."""
         self.recent = RecentRows()
         self._live: Source | None = None
         """The state that the writer reads."""
@@ -172,15 +176,41 @@ class Engine:
     def settle(self) -> None:
         """Read again what is kept in memory, if an earlier transaction did not end well and left that to this one.
 
-        Raises StorageError if nothing may be written any more.
+        After a failed write the database is opened again. Raises StorageError if nothing may be written.
         """
         if self._is_swapping:
             raise StorageError(
                 "a rebuild stopped while its database took the place of the old one, so the store accepts no more until "
                 "it is opened again"
             )
+        with self._noting_failure():
+            self._mend()
         if self._is_stale:
             self._reload()
+
+    def _mend(self) -> None:
+        if self._database.mend():
+            self._is_stale = True
+            self.write_failure = ""
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            self.failed_writes += 1
+            self.write_failure = str(error)
+            self._tell_waiting()
+            raise
+
+    def retry_writes(self) -> None:
+        """Accept writes again after a failed one, if the disk does. The next transaction would do it too."""
+        with self.writing:
+            if self.write_failure and self._is_open:
+                with suppress(CableStoreError):
+                    self._mend()
+                    if self._is_stale:
+                        self._reload()
 
     def end_transaction(self, *, is_whole: bool) -> None:
         """Trust what is kept in memory after a transaction that ended well. After another one read it again.
@@ -233,7 +263,8 @@ class Engine:
     def write(self, changes: PlannedWrite, *, sync: bool) -> None:
         """Write the changes of a plan: the one write of the store."""
         self._is_stale = True  # until the transaction ends
-        self._database.write(changes.rows, sync=sync)
+        with self._noting_failure():
+            self._database.write(changes.rows, sync=sync)
         self.recent.remember(changes.combined)
         self.sizes = changes.sizes
         if changes.next_sequence is not None:
@@ -254,7 +285,10 @@ class Engine:
             return self.next_sequence > after + 1 and self._is_open
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after each write, in the thread that wrote, and at the end. Returns what ends this."""
+        """Call a function after each write, also a failed one, in the thread that wrote, and at the end.
+
+        Returns the function that ends this.
+        """
 
         def unwatch() -> None:
             with self._arrived:

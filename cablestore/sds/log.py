@@ -161,6 +161,7 @@ class CausalLog(Closable):
                 yield
                 return
             try:
+                self._database.mend()
                 with self._database.snapshot() as source:
                     self._batch = _Batch(source)
                     yield
