@@ -9,14 +9,14 @@ from typing import Generic, Protocol, Self, TypeVar
 from cablestore.index.database import Row
 
 
-class Batch(Protocol):
+class RowBatch(Protocol):
     """Rows that are written together."""
 
     def put(self, key: bytes, value: bytes, /) -> None:
         """Add a row."""
 
 
-B = TypeVar("B", bound=Batch)
+B = TypeVar("B", bound=RowBatch)
 
 
 class BulkWriter(Generic[B]):

@@ -36,7 +36,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a database besides its rows."""
+    """Knowledge of a database besides its rows."""
 
     closed: Counts | None = None
     """Its counts at the last clean close, None if they were not noted."""

@@ -1,4 +1,4 @@
-"""Watch over the writes of a node's store: whoever writes, a failure and its end are logged, and what stopped resumes."""
+"""Watch over the writes of a node's store: failures of any writer and their end are logged, and what stopped resumes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ followed by one of them; `sweep` does the rest. Until then reads and answers lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import INFO, MODERATION_TYPES
+from cablestore.protocol.body import INFO, MODERATION_TYPES, Delete
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
@@ -123,8 +123,9 @@ class Judge:
         if self.judgement is None:
             return plan.add_all(posts, signed)
         pairs = list(zip(posts, signed, strict=True))
-        # Acts first: they decide about the other posts of the batch.
-        acts = {at: plan.add(post) for at, (post, ok) in enumerate(pairs) if ok and post.type in MODERATION_TYPES}
+        # Acts and deletions of acts first, in their order: they decide about the other posts of the batch.
+        decides = _deciding(plan.reader, [post for post, ok in pairs if ok])
+        acts = {at: plan.add(post) for at, (post, ok) in enumerate(pairs) if ok and decides(post)}
         judgement = self._judged(plan, self.judgement)
         return [
             acts.get(at) or (_add(plan, judgement, post) if ok else Verdict.BAD_SIGNATURE)
@@ -252,6 +253,21 @@ class Judge:
             return before
         held = HeldHere(plan.reader, before.own_key)
         return replace(before, decisions=before.decisions.changed(held, added, removed))
+
+
+def _deciding(reader: Reader, posts: list[Post]) -> Callable[[Post], bool]:
+    """Return a function that tells if one of these posts is an act of moderation or deletes one, stored or new."""
+    acts = {post.hash for post in posts if post.type in MODERATION_TYPES}
+
+    def is_act(digest: bytes) -> bool:
+        stored = None if digest in acts else reader.post(digest)
+        return digest in acts or (stored is not None and stored.type in MODERATION_TYPES)
+
+    def decides(post: Post) -> bool:
+        deleted = post.body.hashes if isinstance(post.body, Delete) else ()
+        return post.type in MODERATION_TYPES or any(map(is_act, deleted))
+
+    return decides
 
 
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
