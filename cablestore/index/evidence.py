@@ -18,7 +18,7 @@ from typing import Final
 from cablestore.errors import StorageError
 from cablestore.files import storage_errors, whole_file, write_whole
 from cablestore.index.leveldb_log import find_silent_end
-from cablestore.index.leveldb_manifest import live_log
+from cablestore.index.leveldb_manifest import missing_log, read_readable
 
 COUNTS_FILE: Final = "counts"
 COUNTS_DRAFT: Final = ".new"
@@ -88,11 +88,11 @@ def lost_writes(database: Path) -> str:
     power failure leaves of writes that were not synced. The last log may end within a record: a killed process leaves
     that, and acknowledged nothing of it.
     """
-    oldest = live_log(database)
+    if (missing := missing_log(database)) is not None:
+        return f"the log {missing:06d}.log, which is missing"
+    oldest = read_readable(database).live_log
     logs = sorted((int(log.stem), log) for log in database.glob("*.log") if log.stem.isdigit())
-    if oldest and oldest not in (number for number, _ in logs):
-        return f"the log {oldest:06d}.log, which is missing"
-    written = [log for number, log in logs if number >= (oldest or 0) and log.stat().st_size]
+    written = [log for number, log in logs if number >= oldest and log.stat().st_size]
     for log in written:
         data = log.read_bytes()
         end, is_lost = find_silent_end(data)

@@ -26,6 +26,7 @@ from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageEr
 from cablestore.index.bulk_writer import BulkWriter
 from cablestore.index.database import Row
 from cablestore.index.leveldb_files import holds_data, holds_database, require_room
+from cablestore.index.leveldb_manifest import is_outdated
 
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
@@ -77,8 +78,12 @@ def _unreadable(error: plyvel.Error) -> StorageError:
 
 
 def _damaged(error: plyvel.Error) -> CorruptStoreError:
+    return _damaged_for(_text(error))
+
+
+def _damaged_for(reason: str) -> CorruptStoreError:
     return CorruptStoreError(
-        f"the database is damaged: {_text(error)}. Its other parts stay readable. Run `cablestore rebuild` to make a "
+        f"the database is damaged: {reason}. Its other parts stay readable. Run `cablestore rebuild` to make a "
         "new database from all that can be read"
     )
 
@@ -130,6 +135,8 @@ class LevelDB:
         try:
             if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
                 raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
+            if is_outdated(path):
+                raise _damaged_for("the end of its list of tables is lost")
             return plyvel.DB(
                 str(path),
                 # If the CURRENT file is lost, LevelDB would make a new database in place of the old one and remove its

@@ -90,20 +90,47 @@ def read_tables(path: Path) -> TableList:
     return TableList(list(found.values()), last_write)
 
 
-def live_log(path: Path) -> int | None:
-    """Return the number of the oldest log whose writes are not in the listed tables. None if the list is unreadable.
+class ReadableList(NamedTuple):
+    """Content of a manifest up to its first damage."""
 
-    A database that was joined from others and not opened since has none: the number is 0.
-    """
-    found = None
+    live_log: int
+    """Number of the oldest log whose writes are not in tables. 0 if a join of databases was not opened since."""
+    tables: set[int]
+    """Numbers of the listed tables."""
+
+
+def read_readable(path: Path) -> ReadableList:
+    """Return what LevelDB reads of the list of tables when it opens the database at `path`."""
+    oldest, tables = 0, set[int]()
     try:
         manifest = path / (path / "CURRENT").read_text(encoding="utf-8").strip()
         for kind, values in chain.from_iterable(map(_fields, read_records(manifest.read_bytes(), verify=False))):
             if kind == _LOG:
-                (found,) = values
-    except (DecodeError, ValueError, OSError):  # a damaged name or list; edits before the damage count
-        return found
-    return found
+                (oldest,) = values
+            elif kind == _GONE:
+                tables.discard(values[1])
+            elif kind == _TABLE:
+                tables.add(values[1])
+    except (DecodeError, ValueError, OSError):  # a damaged name or list, or an incomplete last edit
+        pass
+    return ReadableList(oldest, tables)
+
+
+def missing_log(path: Path) -> int | None:
+    """Return the number of the log with the latest writes if it is not there. LevelDB opens the database without it."""
+    oldest = read_readable(path).live_log
+    return oldest if oldest and not (path / f"{oldest:06d}.log").exists() else None
+
+
+def is_outdated(path: Path) -> bool:
+    """Return True if the end of the list of tables is lost. LevelDB would remove the tables that it does not list.
+
+    A killed process can leave such tables too, but not without the log with their rows.
+    """
+    if missing_log(path) is None:
+        return False
+    listed = read_readable(path).tables
+    return any(table.stem.isdigit() and int(table.stem) not in listed for table in path.glob("*.ldb"))
 
 
 def write_database(parts: Sequence[TableList], path: Path) -> None:

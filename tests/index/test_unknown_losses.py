@@ -203,6 +203,33 @@ def test_a_log_cut_short_in_front_of_a_newer_one_is_a_loss(run: Run, killed: Pat
 # --- tables that are lost -------------------------------------------------------------------------
 
 
+def test_tables_that_a_shortened_list_lacks_are_not_removed(run: Run, closed: Path, tmp_path: Path) -> None:
+    """LevelDB removes the tables that its list does not name. The end of the list is lost at a border of two edits."""
+    with CableStore.open(closed) as store:
+        store.ingest(raws(*(ANN.text("other", f"{i} " + "y" * 300) for i in range(400))), verify=False)
+        store.compact()
+        posts = sum(store.stats().posts.values())
+    [manifest] = (closed / LIVE).glob("MANIFEST-*")
+    data, borders, at = manifest.read_bytes(), [], 0
+    while at < len(data):
+        borders.append(at)
+        at += 7 + int.from_bytes(data[at + 4 : at + 6], "little")
+    refused = 0
+    for border in borders[2:]:
+        folder = shutil.copytree(closed, tmp_path / str(border))
+        tables = sorted(file.name for file in (folder / LIVE).glob("*.ldb"))
+        os.truncate(folder / LIVE / manifest.name, border)
+        try:
+            CableStore.open(folder).close()
+        except CorruptStoreError:
+            refused += 1
+            assert sorted(file.name for file in (folder / LIVE).glob("*.ldb")) == tables
+            assert run("rebuild", "-s", folder)[0] == 1
+        with CableStore.open(folder) as store:
+            assert sum(store.stats().posts.values()) == posts, border
+    assert refused
+
+
 @pytest.mark.parametrize("has_second_copy", [True, False])
 def test_a_lost_table_is_not_called_no_loss(run: Run, closed: Path, has_second_copy: bool) -> None:
     if not has_second_copy:  # as in stores of earlier versions
