@@ -206,8 +206,7 @@ def test_a_log_cut_short_in_front_of_a_newer_one_is_a_loss(run: Run, killed: Pat
 def test_tables_that_a_shortened_list_lacks_are_not_removed(run: Run, closed: Path, tmp_path: Path) -> None:
     """LevelDB removes the tables that its list does not name. The end of the list is lost at a border of two edits."""
     with CableStore.open(closed) as store:
-        store.ingest(raws(*(ANN.text("other", f"{i} " + "y" * 300) for i in range(400))), verify=False)
-        store.compact()
+        store.ingest(raws(*(ANN.text("other", f"{i} " + "y" * 300) for i in range(40))), verify=False)
         posts = sum(store.stats().posts.values())
     [manifest] = (closed / LIVE).glob("MANIFEST-*")
     data, borders, at = manifest.read_bytes(), [], 0
@@ -215,7 +214,7 @@ def test_tables_that_a_shortened_list_lacks_are_not_removed(run: Run, closed: Pa
         borders.append(at)
         at += 7 + int.from_bytes(data[at + 4 : at + 6], "little")
     refused = 0
-    for border in borders[2:]:
+    for border in borders[1:]:
         folder = shutil.copytree(closed, tmp_path / str(border))
         tables = sorted(file.name for file in (folder / LIVE).glob("*.ldb"))
         os.truncate(folder / LIVE / manifest.name, border)
