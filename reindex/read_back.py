@@ -70,10 +70,6 @@ class RecordedDatabase:
         self._changes.write(changes, sync=False)
         self._database.write(rows, sync=sync)
 
-    def mend(self) -> bool:
-        """Make writes possible again after a failed one."""
-        return self._database.mend()
-
     def bulk_writer(self) -> Self:
         """Return a writer for many rows, this object."""
         return self

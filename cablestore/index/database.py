@@ -65,9 +65,6 @@ class Database(Protocol):
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk."""
 
-    def mend(self) -> bool:
-        """Make writes possible again after a failed one. Return False after no failure. Raises StorageError."""
-
     def bulk_writer(self) -> RowWriter:
         """Return a writer for many rows. Nothing else may write at the same time."""
 

@@ -16,7 +16,7 @@ from cablestore.index.batches import Progress
 from cablestore.index.database import Database, Row, SnapshotSource, Source
 from cablestore.index.evidence import Evidence, find_evidence, note_counts
 from cablestore.index.folder import FORMAT, Folder
-from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
@@ -189,7 +189,7 @@ class Engine:
             self._reload()
 
     def _mend(self) -> None:
-        if self._database.mend():
+        if mend(self._database):
             self._is_stale = True
             self.write_failure = ""
 

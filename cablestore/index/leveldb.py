@@ -24,7 +24,7 @@ import plyvel
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
 from cablestore.index.bulk_writer import BulkWriter
-from cablestore.index.database import Row
+from cablestore.index.database import Database, Row
 from cablestore.index.leveldb_files import holds_data, holds_database, require_room
 from cablestore.index.leveldb_manifest import is_outdated
 
@@ -302,6 +302,11 @@ class LevelDB:
             if self._failure is None:
                 self._flush()  # so that the next open has no log to read again
             self._db.close()
+
+
+def mend(database: Database) -> bool:
+    """Call `LevelDB.mend`. Writes to other databases do not fail."""
+    return isinstance(database, LevelDB) and database.mend()
 
 
 class LevelSnapshot(Closable):

@@ -66,10 +66,6 @@ class MemoryDB:
             del self._rows[key]
             del self._keys[bisect_left(self._keys, key)]
 
-    def mend(self) -> bool:
-        """Do nothing: no write fails."""
-        return False
-
     def bulk_writer(self) -> MemoryWriter:
         """Return a writer for many rows."""
         return MemoryWriter(self)
