@@ -123,6 +123,16 @@ class AsyncCableStore(AsyncQueries):
         return self._blocking.is_closed
 
     @property
+    def write_failure(self) -> str:
+        """Why the store accepts no writes, "" if all is well: see `CableStore.write_failure`."""
+        return self._blocking.write_failure
+
+    @property
+    def failed_writes(self) -> int:
+        """Times that the disk refused a write since the store was opened."""
+        return self._blocking.failed_writes
+
+    @property
     def last_sequence(self) -> int:
         """The number of the latest event of the arrival log, 0 before the first."""
         return self._blocking.last_sequence
@@ -254,6 +264,7 @@ class AsyncCableStore(AsyncQueries):
     check = on_worker(CableStore.check)
     rebuild = on_worker(CableStore.rebuild)
     compact = on_worker(CableStore.compact)
+    retry_writes = on_writer(CableStore.retry_writes)
     stats = on_reader(CableStore.stats)
 
     def snapshot(self) -> Opening[AsyncSnapshot]:

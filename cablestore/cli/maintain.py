@@ -57,7 +57,7 @@ def check(path: Path, out: Output, signatures: bool) -> int:
 )
 @common_options
 def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
-    """Rebuild every view from the posts. Exit status 1 if posts were lost.
+    """Rebuild every view from the posts. Exit status 1 if posts or deletions are lost, or may be.
 
     It also works on stores that cannot be opened because views are outdated or files are damaged. It refuses a store
     that has views whose package is not installed, unless --drop-view names them.
@@ -69,13 +69,17 @@ def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
         out.say(f"✗ lost: {count:,} of: {what}", lost=what, count=count)
     if report.kept_aside:
         out.note(f"the damaged database is kept in {report.kept_aside}: remove it when you no longer need it")
+    if report.may_lack_deletions:
+        out.note("deletions may be missing, so deleted posts may be back: `cablestore sync` with a peer brings them")
     out.say(
         f"rebuilt {report.posts:,} posts and {report.tombstones:,} tombstones{_lost(report)}",
         posts=report.posts,
         tombstones=report.tombstones,
         lost=sum(report.damaged.values()),
         lost_posts=report.lost_posts,
+        lost_posts_at_least=report.lost_posts_at_least,
         posts_before=report.posts_before,
+        may_lack_deletions=report.may_lack_deletions,
     )
     return 0 if report.has_all_posts else 1
 
@@ -84,10 +88,15 @@ def _lost(report: RebuildReport) -> str:
     """Return the end of the sentence: how many posts a rebuild lost."""
     if not report.damaged:
         return ""
-    if report.posts_before is None:
-        found = f": at least {report.lost_posts:,}" if report.lost_posts else ""
-        return f"; the number of lost posts is unknown{found}"
-    return f"; {report.lost_posts:,} post{'s' * (report.lost_posts != 1)} lost of {report.posts_before:,}"
+    if report.lost_posts is None:
+        return f"; {unknown_loss(report.lost_posts_at_least)}"
+    of = "" if report.posts_before is None else f" of {report.posts_before:,}"
+    return f"; {report.lost_posts:,} post{'s' * (report.lost_posts != 1)} lost{of}"
+
+
+def unknown_loss(at_least: int) -> str:
+    """Return a clause for lost posts whose number is unknown."""
+    return "the number of lost posts is unknown" + (f": at least {at_least:,}" if at_least else "")
 
 
 @click.command()

@@ -16,6 +16,7 @@ from cablestore.cli.archive_options import (
     tell_created,
     writable,
 )
+from cablestore.cli.maintain import unknown_loss
 from cablestore.cli.options import all_of, common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
@@ -305,14 +306,23 @@ def generations(
 
 def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> int:
     known = None if dialect is None else dialect_named(dialect)
-    posts = ClosedStore(path, dialect=known).recover(generation)
-    found = (
-        "is damaged: `cablestore rebuild` recovers what can be read"
-        if posts is None
-        else f"{posts:,} post{'s' * (posts != 1)} came back"
+    report = ClosedStore(path, catalog=installed_catalog(), dialect=known).recover(generation)
+    if report.posts is None:
+        found = "is damaged: `cablestore rebuild` recovers what can be read"
+    else:
+        found = f"{report.posts:,} post{'s' * (report.posts != 1)} came back"
+    if report.posts is not None and report.lost_posts is None:
+        found += f"; {unknown_loss(report.lost_posts_at_least)}. Deletions may be missing too: a sync brings them"
+    elif report.lost_posts:
+        found += f"; {report.lost_posts:,} lost"
+    out.say(
+        f"{path} is now at {generation}: {found}",
+        generation=generation,
+        posts=report.posts,
+        lost_posts=report.lost_posts,
+        lost_posts_at_least=report.lost_posts_at_least,
     )
-    out.say(f"{path} is now at {generation}: {found}", generation=generation, posts=posts)
-    return 1 if posts is None else 0
+    return 0 if report.has_all_posts else 1
 
 
 @click.command()

@@ -14,12 +14,13 @@ from cablestore.errors import CableStoreError, CorruptStoreError, StorageError
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
 from cablestore.index.database import Database, Row, SnapshotSource, Source
+from cablestore.index.evidence import Evidence, find_evidence, note_counts
 from cablestore.index.folder import FORMAT, Folder
-from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
-from cablestore.index.rebuild import RebuildReport, rebuild
+from cablestore.index.rebuild import RebuildReport, counts_of, rebuild
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
@@ -103,6 +104,10 @@ class Engine:
         """Whether the database may have changed without what is kept of it in memory."""
         self._is_swapping = False
         """Whether the header may name another database than the one that is open. The next open removes this one."""
+        self.write_failure = ""
+        """Why the store accepts no writes: the last one failed. "" if all is well."""
+        self.failed_writes = 0
+        """Times that the disk refused a write."""
         self.recent = RecentRows()
         self._live: Source | None = None
         """The state that the writer reads."""
@@ -140,6 +145,7 @@ class Engine:
         try:
             if folder.is_new:
                 _make_database(folder, catalog, tuning)
+            find_evidence(folder.database_path)
             database = LevelDB(folder.database_path, tuning)
             try:
                 value = read_meta(database, folder)
@@ -170,15 +176,41 @@ class Engine:
     def settle(self) -> None:
         """Read again what is kept in memory, if an earlier transaction did not end well and left that to this one.
 
-        Raises StorageError if nothing may be written any more.
+        After a failed write the database is opened again. Raises StorageError if nothing may be written.
         """
         if self._is_swapping:
             raise StorageError(
                 "a rebuild stopped while its database took the place of the old one, so the store accepts no more until "
                 "it is opened again"
             )
+        with self._noting_failure():
+            self._mend()
         if self._is_stale:
             self._reload()
+
+    def _mend(self) -> None:
+        if mend(self._database):
+            self._is_stale = True
+            self.write_failure = ""
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            self.failed_writes += 1
+            self.write_failure = str(error)
+            self._tell_waiting()
+            raise
+
+    def retry_writes(self) -> None:
+        """Accept writes again after a failed one, if the disk does. The next transaction would do it too."""
+        with self.writing:
+            if self.write_failure and self._is_open:
+                with suppress(CableStoreError):
+                    self._mend()
+                    if self._is_stale:
+                        self._reload()
 
     def end_transaction(self, *, is_whole: bool) -> None:
         """Trust what is kept in memory after a transaction that ended well. After another one read it again.
@@ -231,7 +263,8 @@ class Engine:
     def write(self, changes: PlannedWrite, *, sync: bool) -> None:
         """Write the changes of a plan: the one write of the store."""
         self._is_stale = True  # until the transaction ends
-        self._database.write(changes.rows, sync=sync)
+        with self._noting_failure():
+            self._database.write(changes.rows, sync=sync)
         self.recent.remember(changes.combined)
         self.sizes = changes.sizes
         if changes.next_sequence is not None:
@@ -252,7 +285,10 @@ class Engine:
             return self.next_sequence > after + 1 and self._is_open
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after each write, in the thread that wrote, and at the end. Returns what ends this."""
+        """Call a function after each write, also a failed one, in the thread that wrote, and at the end.
+
+        Returns the function that ends this.
+        """
 
         def unwatch() -> None:
             with self._arrived:
@@ -298,8 +334,9 @@ class Engine:
         from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - opening a store does without it
 
         old = folder.header.generation
-        build = without_old_cursors(folder, partial(rebuild_into, reader, self.catalog, row, progress))
-        name, report = prepare_generation(folder, build)
+        build = partial(rebuild_into, reader, self.catalog, row, progress)
+        evidence = find_evidence(folder.database_path, is_open=True)
+        name, report = prepare_generation(folder, without_old_cursors(folder, weighed(evidence, build)))
         try:
             new = LevelDB(folder.path / name, self._tuning)  # before the swap, because it may fail
         except BaseException:
@@ -334,6 +371,8 @@ class Engine:
         with self.writing:
             self._database.close()
             if self.folder is not None:
+                if not self._is_stale:
+                    note_counts(self.folder.database_path, counts_of(self.sizes, self.catalog, self.next_sequence))
                 self.folder.close()
 
 
@@ -391,6 +430,17 @@ def build_generation(folder: Folder, build: Build, name: str | None = None) -> R
 def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
     """Build the next generation from the live one, as `build_generation` does."""
     return build_generation(folder, without_old_cursors(folder, build))
+
+
+def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Build:
+    """Return a function that builds a database, and compares its report with what is known besides the rows."""
+
+    def build_weighed(path: Path, scratch: Path) -> RebuildReport:
+        report = build(path, scratch)
+        report.weigh(evidence, is_complete=is_complete)
+        return report
+
+    return build_weighed
 
 
 def without_old_cursors(folder: Folder, build: Build) -> Build:

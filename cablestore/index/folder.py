@@ -5,6 +5,7 @@
     lock                locked with flock while the store is open; has the owner's process id
     control.sock        there while the owner runs commands for other processes: `cablestore.cli.control_socket`
     peers.json          what a node remembers of its peers: `cablestore.peers.sync_state`
+    counts              second copy of the live database's counts: `cablestore.index.evidence`
     identity            the key file of the store's own user, made when it is first needed
     generation-000002/  a LevelDB with everything else
     generation-000001/  an earlier LevelDB, kept to go back to; or one that STORE does not name. That one is not
@@ -37,6 +38,7 @@ from typing import Final, Self
 from cablestore import files
 from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError, StoreLockedError
 from cablestore.files import storage_errors, sync_folder, write_whole
+from cablestore.index.evidence import COUNTS_DRAFT, COUNTS_FILE
 from cablestore.index.leveldb_files import holds_database
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
@@ -66,6 +68,8 @@ _OWN_NAMES: Final = frozenset(
         CAUSAL_LOGS,
         "control.sock",
         "peers.json",
+        COUNTS_FILE,
+        f"{COUNTS_FILE}{COUNTS_DRAFT}",
         *SEARCH_FILES,
     }
 )

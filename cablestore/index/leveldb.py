@@ -13,24 +13,28 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import plyvel
 
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
-from cablestore.index.database import Row
-from cablestore.index.leveldb_files import holds_data, holds_database
+from cablestore.index.bulk_writer import BulkWriter
+from cablestore.index.database import Database, Row
+from cablestore.index.leveldb_files import holds_data, holds_database, require_room
+from cablestore.index.leveldb_manifest import is_outdated
 
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
 _BLOCK_ROWS: Final = 4096
 """Rows that `blocks` has in memory: about 600 kB."""
+
+_MENDING_SIZE_BYTES: Final = 2**18
+"""Free space that opening the database again takes besides that of its logs: a new list of tables and a new log."""
 
 _NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Reasons why an undamaged file cannot be read."""
@@ -74,8 +78,12 @@ def _unreadable(error: plyvel.Error) -> StorageError:
 
 
 def _damaged(error: plyvel.Error) -> CorruptStoreError:
+    return _damaged_for(_text(error))
+
+
+def _damaged_for(reason: str) -> CorruptStoreError:
     return CorruptStoreError(
-        f"the database is damaged: {_text(error)}. Its other parts stay readable. Run `cablestore rebuild` to make a "
+        f"the database is damaged: {reason}. Its other parts stay readable. Run `cablestore rebuild` to make a "
         "new database from all that can be read"
     )
 
@@ -105,16 +113,36 @@ class LevelDB:
         MissingDatabaseError if there is no database and `create` is false, CorruptStoreError for damage, and
         StorageError for I/O errors.
         """
-        tuning = tuning or Tuning()
+        self._path = path
+        self._tuning = tuning or Tuning()
+        self._paranoid = paranoid
+        self._db = self._connect(create=create)
+        self._lock = threading.Lock()
+        self._compacting = threading.Lock()
+        """Lock of a compaction, which may take minutes: only `close` and `mend` wait for it. It is taken before the
+        other."""
+        self._is_open = True
+        self._live = LevelSnapshot(self._db)
+        self._snapshots: weakref.WeakSet[LevelSnapshot] = weakref.WeakSet()
+        self._failure: StorageError | None = None
+        self._acknowledged: Mapping[bytes, bytes | None] = {}
+        """Rows of the last write that succeeded."""
+        self._failed: Mapping[bytes, bytes | None] = {}
+        """Rows of the write that failed. They may be in the log all the same."""
+
+    def _connect(self, *, create: bool = False) -> plyvel.DB:
+        path, tuning = self._path, self._tuning
         try:
             if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
                 raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
-            self._db = plyvel.DB(
+            if is_outdated(path):
+                raise _damaged_for("the end of its list of tables is lost")
+            return plyvel.DB(
                 str(path),
                 # If the CURRENT file is lost, LevelDB would make a new database in place of the old one and remove its
                 # files.
                 create_if_missing=create and not holds_data(path),
-                paranoid_checks=paranoid,
+                paranoid_checks=self._paranoid,
                 write_buffer_size=tuning.write_buffer_size_bytes,
                 lru_cache_size=tuning.block_cache_size_bytes,
                 block_size=tuning.block_size_bytes,
@@ -129,12 +157,6 @@ class LevelDB:
             raise _write_error(error) from None
         except OSError as error:
             raise StorageError(f"the database at {path} cannot be read: {error.strerror}") from None
-        self._lock = threading.Lock()
-        self._compacting = threading.Lock()
-        """Lock of a compaction, which may take minutes: only `close` waits for it. It is taken before the other."""
-        self._live = LevelSnapshot(self._db)
-        self._snapshots: weakref.WeakSet[LevelSnapshot] = weakref.WeakSet()
-        self._failure: StorageError | None = None
 
     def snapshot(self) -> LevelSnapshot:
         """Return the current state."""
@@ -146,25 +168,26 @@ class LevelDB:
 
     def live(self) -> LevelSnapshot:
         """Return the current state until the next write, for the writer alone: `close` does not wait for its reads."""
-        self._require_open()
+        with self._lock:
+            self._require_open()
         return self._live
 
     def _require_open(self) -> None:
-        if self._db.closed:
+        if not self._is_open:
             raise StoreClosedError("the store is closed")
+        if self._db.closed:  # a failure ended `mend`
+            self._reopen()
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk.
 
-        After a failed write all later writes raise StorageError: LevelDB may have left half a record at the end of its
-        log, and the next open would lose everything after it.
+        After a failed write all later writes raise StorageError until `mend` succeeds: LevelDB may have left half a
+        record at the end of its log, and the next open would lose everything after it.
         """
         with self._lock:
             self._require_open()
             if self._failure is not None:
-                raise StorageError(
-                    f"an earlier write failed, so the store accepts no more until it is opened again: {self._failure}"
-                )
+                raise self._refusal("the store accepts no more until it is opened again")
             batch = self._db.write_batch(sync=sync)
             put, delete = batch.put, batch.delete
             for key, value in rows.items():
@@ -172,9 +195,64 @@ class LevelDB:
                     delete(key)
                 else:
                     put(key, value)
-            self._write(batch)
+            try:
+                self._write(batch)
+            except StorageError:
+                self._failed = rows
+                raise
+            self._acknowledged = rows
 
-    def bulk_writer(self) -> BulkWriter:
+    def mend(self) -> bool:
+        """Open the database again after a failed write, so that it has a new log. Return False after no failure.
+
+        Open snapshots end with StoreClosedError. Rows of the failed write are there completely, or not at all. Raises
+        StorageError if there is no room for it, or if the last acknowledged write is not there; then reads continue.
+        """
+        if self._failure is None:
+            return False
+        with self._compacting, self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store is closed")
+            if isinstance(self._failure, CorruptStoreError):
+                raise self._failure
+            self._require_room()
+            for snapshot in (*self._snapshots, self._live):
+                snapshot.close()
+            self._db.close()
+            self._reopen()
+            if not any(map(self._holds, (self._acknowledged, {**self._acknowledged, **self._failed}))):
+                self._failure = CorruptStoreError(
+                    "acknowledged writes are missing after a failed write. Run `cablestore rebuild`"
+                )
+                raise self._failure
+            self._failure, self._failed = None, {}
+        return True
+
+    def _reopen(self) -> None:
+        try:
+            self._db = self._connect()
+        except StorageError as error:
+            raise self._refusal(f"opening the database again failed too ({error})") from None
+        self._live = LevelSnapshot(self._db)
+
+    def _require_room(self) -> None:
+        """Raise StorageError if a file with the size of the logs, which become a table, cannot be written."""
+        try:
+            size_bytes = _MENDING_SIZE_BYTES + sum(log.stat().st_size for log in self._path.glob("*.log"))
+            require_room(self._path, size_bytes)
+        except OSError as error:
+            raise self._refusal(
+                f"the store accepts no more until it is opened again, which each write tries; that takes "
+                f"{size_bytes:,} bytes of free space ({error.strerror})"
+            ) from None
+
+    def _refusal(self, why: str) -> StorageError:
+        return StorageError(f"an earlier write failed, so {why}: {self._failure}")
+
+    def _holds(self, rows: Mapping[bytes, bytes | None]) -> bool:
+        return all(self._live.get(key) == value for key, value in rows.items())
+
+    def bulk_writer(self) -> BulkWriter[plyvel._plyvel.WriteBatch]:
         """Return a writer for many rows, for use in a `with`. Nothing else may write at the same time."""
         return BulkWriter(self._db.write_batch, self._write)
 
@@ -201,7 +279,8 @@ class LevelDB:
     def compact(self) -> None:
         """Rewrite the database so that it takes the least space. Other threads read and write meanwhile."""
         with self._compacting, _reading():
-            self._require_open()
+            with self._lock:
+                self._require_open()
             # Without bounds plyvel compacts an empty range, not all keys.
             self._db.compact_range(start=b"\x00", stop=b"\xff")
 
@@ -215,8 +294,9 @@ class LevelDB:
     def close(self) -> None:
         """Wait for running calls, then close. Snapshots and scans that are still open end with StoreClosedError."""
         with self._compacting, self._lock:
-            if self._db.closed:
+            if not self._is_open:
                 return
+            self._is_open = False
             for snapshot in list(self._snapshots):
                 snapshot.close()
             if self._failure is None:
@@ -224,44 +304,9 @@ class LevelDB:
             self._db.close()
 
 
-class BulkWriter:
-    """Writer of many rows. A thread writes one batch while the caller makes the next. Nothing is synced.
-
-    LevelDB writes without Python's lock, so making rows and writing them can use two cores.
-    """
-
-    def __init__(
-        self,
-        new_batch: Callable[[], plyvel._plyvel.WriteBatch],
-        write: Callable[[plyvel._plyvel.WriteBatch], None],
-    ) -> None:
-        self._new_batch = new_batch
-        self._write = write
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cablestore-write")
-        self._written: Future[None] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *exc_info: object) -> None:
-        """Wait until all rows are written. Raises the error of a failed write, unless the body raised."""
-        with self._thread:
-            if kind is None:
-                self._wait()
-
-    def put(self, rows: Iterable[Row]) -> None:
-        """Write rows soon. Raises the error if writing the batch before failed."""
-        batch = self._new_batch()
-        put = batch.put
-        for key, value in rows:
-            put(key, value)
-        self._wait()
-        self._written = self._thread.submit(self._write, batch)
-
-    def _wait(self) -> None:
-        written, self._written = self._written, None
-        if written is not None:
-            written.result()
+def mend(database: Database) -> bool:
+    """Call `LevelDB.mend`. Writes to other databases do not fail."""
+    return isinstance(database, LevelDB) and database.mend()
 
 
 class LevelSnapshot(Closable):

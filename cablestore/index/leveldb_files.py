@@ -1,15 +1,18 @@
-"""Files of a LevelDB that is not open: whether a folder has them, and copies by links."""
+"""Files of a LevelDB: whether a folder has them, room for more, and copies by links while it is not open."""
 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Final
 
 from cablestore.errors import StorageError
 
 _CURRENT: Final = "CURRENT"
+_PROBE_SIZE_BYTES: Final = 2**20
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 
 
@@ -21,6 +24,22 @@ def holds_database(path: Path) -> bool:
 def holds_data(path: Path) -> bool:
     """Tell whether a folder has rows of a LevelDB, in tables or a log."""
     return any(path.glob("*.ldb")) or any(log.stat().st_size for log in path.glob("*.log"))
+
+
+def require_room(path: Path, size_bytes: int) -> None:
+    """Raise OSError unless a file of this size can be written to a folder. Quotas and limits of a process count too."""
+    free = os.statvfs(path)
+    if free.f_bavail * free.f_frsize < size_bytes:
+        raise _no_space()
+    with tempfile.TemporaryFile(dir=path, buffering=0) as file:
+        for left_bytes in range(size_bytes, 0, -_PROBE_SIZE_BYTES):
+            chunk = bytes(min(left_bytes, _PROBE_SIZE_BYTES))
+            if file.write(chunk) != len(chunk):
+                raise _no_space()
+
+
+def _no_space() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def link_table(table: Path, link: Path) -> None:

@@ -3,9 +3,7 @@
     CURRENT            the name of the manifest, and a newline
     MANIFEST-<number>  records, each an edit of the list: tables that came or went, the last number of a write
 
-A record is cut into chunks, none of which crosses a block of 32 KiB. Less than 7 bytes at the end of a block are zeros.
-
-    checksum u32 | size u16 | whole 1, first 2, middle 3 or last 4: u8 | bytes          (all little-endian)
+Records are those of `cablestore.index.leveldb_log`.
 
 An edit is a sequence of fields, each with a number before it; numbers are varints, and text has its length before it:
 
@@ -17,7 +15,6 @@ Keys of tables end with eight bytes that number the write. Source: doc/log_forma
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
@@ -25,13 +22,9 @@ from typing import Any, Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError, DecodeError, StorageError
 from cablestore.index.leveldb_files import link_table
+from cablestore.index.leveldb_log import read_records, recorded
 from cablestore.protocol.varint import encode_varint, read_varint
 
-_CHUNK: Final = struct.Struct("<IHB")
-_BLOCK_SIZE_BYTES: Final = 2**15
-_CRC_32C: Final = 0x82F63B78
-_MASK: Final = 0xA282EAD8
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _COMPARATOR, _LOG, _NEXT_FILE, _LAST_WRITE, _COMPACTED, _GONE, _TABLE, _EARLIER_LOG = 1, 2, 3, 4, 5, 6, 7, 9
 _BYTEWISE: Final = b"leveldb.BytewiseComparator"
 _WRITE_NUMBER_SIZE_BYTES: Final = 8
@@ -84,7 +77,7 @@ def read_tables(path: Path) -> TableList:
     found: dict[int, LevelTable] = {}
     last_write = 0
     try:
-        for kind, values in chain.from_iterable(map(_fields, _records(manifest.read_bytes()))):
+        for kind, values in chain.from_iterable(map(_fields, read_records(manifest.read_bytes()))):
             if kind == _LAST_WRITE:
                 (last_write,) = values
             elif kind == _GONE:
@@ -95,6 +88,49 @@ def read_tables(path: Path) -> TableList:
     except DecodeError as error:
         raise CorruptStoreError(f"{manifest} is damaged: {error}. Run the command again") from None
     return TableList(list(found.values()), last_write)
+
+
+class ReadableList(NamedTuple):
+    """Content of a manifest up to its first damage."""
+
+    live_log: int
+    """Number of the oldest log whose writes are not in tables. 0 if a join of databases was not opened since."""
+    tables: set[int]
+    """Numbers of the listed tables."""
+
+
+def read_readable(path: Path) -> ReadableList:
+    """Return what LevelDB reads of the list of tables when it opens the database at `path`."""
+    oldest, tables = 0, set[int]()
+    try:
+        manifest = path / (path / "CURRENT").read_text(encoding="utf-8").strip()
+        for kind, values in chain.from_iterable(map(_fields, read_records(manifest.read_bytes(), verify=False))):
+            if kind == _LOG:
+                (oldest,) = values
+            elif kind == _GONE:
+                tables.discard(values[1])
+            elif kind == _TABLE:
+                tables.add(values[1])
+    except (DecodeError, ValueError, OSError):  # a damaged name or list, or an incomplete last edit
+        pass
+    return ReadableList(oldest, tables)
+
+
+def missing_log(path: Path) -> int | None:
+    """Return the number of the log with the latest writes if it is not there. LevelDB opens the database without it."""
+    oldest = read_readable(path).live_log
+    return oldest if oldest and not (path / f"{oldest:06d}.log").exists() else None
+
+
+def is_outdated(path: Path) -> bool:
+    """Return True if the end of the list of tables is lost. LevelDB would remove the tables that it does not list.
+
+    A killed process can leave such tables too, but not without the log with their rows.
+    """
+    if missing_log(path) is None:
+        return False
+    listed = read_readable(path).tables
+    return any(table.stem.isdigit() and int(table.stem) not in listed for table in path.glob("*.ldb"))
 
 
 def write_database(parts: Sequence[TableList], path: Path) -> None:
@@ -122,7 +158,7 @@ def write_database(parts: Sequence[TableList], path: Path) -> None:
     for number, table in enumerate(tables, 2):
         link_table(table.file, _table_file(path, number))
         edit.append(_field(_TABLE, level, number, table.size_bytes, table.first, table.last))
-    (path / _MANIFEST).write_bytes(_recorded(b"".join(edit)))
+    (path / _MANIFEST).write_bytes(recorded(b"".join(edit)))
     (path / "CURRENT").write_text(f"{_MANIFEST}\n", encoding="utf-8")
 
 
@@ -182,66 +218,3 @@ def _field(kind: int, *values: int | bytes) -> bytes:
         encode_varint(value) if isinstance(value, int) else encode_varint(len(value)) + value for value in values
     )
     return encode_varint(kind) + b"".join(written)
-
-
-# --- records -------------------------------------------------------------------------------------
-
-
-def _records(data: bytes) -> Iterator[bytes]:
-    """Yield the records of a log file. Raises DecodeError if it is damaged."""
-    at = 0
-    record = bytearray()
-    while at < len(data):
-        left = _BLOCK_SIZE_BYTES - at % _BLOCK_SIZE_BYTES
-        if left < _CHUNK.size:
-            at += left
-            continue
-        if at + _CHUNK.size > len(data):
-            raise DecodeError(at, "the bytes end within the header of a record")
-        checksum, size, kind = _CHUNK.unpack_from(data, at)
-        content = data[at + _CHUNK.size : at + _CHUNK.size + size]
-        if len(content) != size or _masked_crc32c(bytes((kind,)) + content) != checksum:
-            raise DecodeError(at, "the checksum of a record is wrong")
-        record += content
-        at += _CHUNK.size + size
-        if kind in {_WHOLE, _LAST}:
-            yield bytes(record)
-            record.clear()
-    if record:
-        raise DecodeError(at, "the bytes end within a record")
-
-
-def _recorded(record: bytes) -> bytes:
-    """Return the log file that has this one record."""
-    file = bytearray()
-    at = 0
-    while at < len(record) or not file:
-        left = _BLOCK_SIZE_BYTES - len(file) % _BLOCK_SIZE_BYTES
-        if left < _CHUNK.size:
-            file += bytes(left)
-            continue
-        content = record[at : at + left - _CHUNK.size]
-        ends = at + len(content) == len(record)
-        kind = (_WHOLE if ends else _FIRST) if at == 0 else (_LAST if ends else _MIDDLE)
-        file += _CHUNK.pack(_masked_crc32c(bytes((kind,)) + content), len(content), kind) + content
-        at += len(content)
-    return bytes(file)
-
-
-def _crc_table() -> list[int]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [value >> 1 ^ (_CRC_32C if value & 1 else 0) for value in table]
-    return table
-
-
-_CRC_TABLE: Final = _crc_table()
-
-
-def _masked_crc32c(data: bytes) -> int:
-    """Return the CRC-32C of bytes (RFC 3720, B.4), rotated and shifted as LevelDB stores it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF

@@ -21,9 +21,10 @@ from cablestore.index.batches import Progress, batches
 from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Database, Row, RowWriter
 from cablestore.index.derive import Derivation, Settled, measure, settle
+from cablestore.index.evidence import Counts, Evidence
 from cablestore.index.local import JUDGED, WITNESSED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.meta import SIZES_KEY, Sizes, add_sizes, decode_sizes, encode_sizes
+from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.index.plan import Plan
 from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
 from cablestore.index.runs import Sorter, sampled
@@ -35,6 +36,9 @@ from cablestore.protocol.post import Post, decode_post
 _POSTS_TOLD: Final = 1_000
 _LOST_POSTS: Final = ("post ", "local-only post ")
 """Beginnings of the reasons in `RebuildReport.damaged` that mean a lost post."""
+_MISSING_POST: Final = "post that is missing"
+_UNKNOWN_NEXT: Final = 10**16
+"""Greater than every number of the arrival log."""
 _ROWS_WRITTEN: Final = 1_000
 """Rows in one write: about 200 kB."""
 
@@ -44,26 +48,82 @@ class RebuildReport:
     """Result of a rebuild: what it carried over. `damaged` counts what it could not carry over, by reason."""
 
     posts: int = 0
-    lost_posts: int = 0
-    """Number of posts that could not be carried over, as far as it is known."""
+    lost_posts: int | None = 0
+    """Number of posts that could not be carried over, None if it is unknown."""
+    lost_posts_at_least: int = 0
+    """Smallest possible number of them."""
     posts_before: int | None = None
-    """Number of posts according to the source, None if that number is lost too."""
+    """Number of posts in the source, None if it is unknown."""
     tombstones: int = 0
+    may_lack_deletions: bool = False
+    """True if deletions may be lost, so that deleted posts may be back. A sync with a peer brings the deletions."""
     arrivals: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
     has_late_tombstones: bool = False
     """Whether the tombstones of some deletions had to be laid again."""
     kept_aside: Path | None = None
     """Path of the old database, if something in it was lost."""
+    _before: Counts | None = None
+    """Counts according to the rows of the source, None if they are unreadable."""
+    _following: int = 1
+    _deletion_rows: int = 0
+    """Rows of deletions in the new database."""
 
     @property
     def has_all_posts(self) -> bool:
-        """Whether all posts of the source are known to be carried over."""
-        return self.lost_posts == 0 and (not self.damaged or self.posts_before is not None)
+        """True if all posts and deletions of the source are known to be carried over."""
+        return self.lost_posts == 0 and not self.may_lack_deletions
 
     def lose(self, what: str) -> None:
         """Count something that could not be carried over."""
         self.damaged[what] += 1
+
+    def compare(self, before: Counts | None, following: int, deletion_rows: int) -> None:
+        """Compare what was read with the counts in the source, None if they are unreadable.
+
+        `following` is the next number of its arrival log; `deletion_rows` are those in the new database.
+        """
+        self._before, self._following, self._deletion_rows = before, following, deletion_rows
+        is_empty = not self.posts and not self.damaged
+        self._settle(before, is_exact=before is not None or is_empty)
+
+    def weigh(self, evidence: Evidence, *, is_complete: bool) -> None:
+        """Compare what was read with evidence besides the source's rows.
+
+        `is_complete` is false if LevelDB could not read its list of tables or its log: then the rows that count posts
+        may be as old as the posts that are left.
+        """
+        before, closed = self._before, evidence.closed
+        if evidence.lost:
+            self.lose(f"writes in {evidence.lost}")
+        elif closed is not None and closed.next > self._following:
+            self.lose("writes before the last close")
+        elif is_complete and before is not None:
+            return
+        elif is_complete and closed is not None and closed.next == self._following:
+            self._settle(closed, is_exact=True)
+            return
+        known = [counts for counts in (before, closed) if counts is not None]
+        is_empty = not known and not self.posts and not self.damaged
+        self._settle(max(known, key=lambda counts: counts.next, default=None), is_exact=is_empty)
+
+    def _settle(self, before: Counts | None, *, is_exact: bool) -> None:
+        """Set the number of lost posts by the counts of the source. They are a bound, unless they are exact.
+
+        If deletions are lost, deleted posts are back and are counted in place of lost ones.
+        """
+        self.damaged.pop(_MISSING_POST, None)
+        damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
+        missing = 0 if before is None else before.posts - self.posts
+        known_rows = 0 if before is None else before.deletion_rows
+        self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
+        self.posts_before = before.posts if before is not None and is_exact else None
+        self.lost_posts_at_least = max(damaged, missing)
+        self.lost_posts = None if self.may_lack_deletions else self.lost_posts_at_least
+        if missing > damaged:
+            self.damaged[_MISSING_POST] = missing - damaged
+        if self._deletion_rows < known_rows:
+            self.damaged["row of a deletion that is missing"] = known_rows - self._deletion_rows
 
     def add(self, other: RebuildReport) -> None:
         """Add the report of another range of hashes."""
@@ -109,24 +169,34 @@ def add_rest(
     source: Reader, target: Database, catalog: Catalog, meta: Row, sizes: Sizes, report: RebuildReport
 ) -> None:
     """Add the rows that do not follow from posts and tombstones to a target that has all others."""
-    _count_lost_posts(source, catalog, report)
     write_head(target, meta, sizes)
     if report.has_late_tombstones:
         _lay_late_tombstones(source, target, catalog)
+    with target.snapshot() as state:
+        made = counts_of(decode_sizes(state.get(SIZES_KEY)), catalog, 1)
+    report.compare(*counts_in(source, catalog), made.deletion_rows)
     _copy_local(source, target)
     target.flush()
     _copy_arrivals(source, target, report)
 
 
-def _count_lost_posts(source: Reader, catalog: Catalog, report: RebuildReport) -> None:
-    """Compare the number of readable posts with the number that the source has recorded."""
+def counts_of(sizes: Sizes, catalog: Catalog, following: int) -> Counts:
+    """Return the counts of a database with these sizes and this next number of its arrival log."""
+    posts, deletions = (sizes.get(catalog.view_of(prefix), NO_SIZE) for prefix in (DATA_PREFIX, TOMBSTONE_PREFIX))
+    return Counts(following, posts[0], deletions[0])
+
+
+def counts_in(source: Reader, catalog: Catalog) -> tuple[Counts | None, int]:
+    """Return the counts that a source has of itself, None if unreadable, and the next number of its arrival log."""
+    try:
+        following = arrival_log.next_sequence(source)
+    except CorruptStoreError:  # the row is damaged, but nothing shows that it is old
+        following = _UNKNOWN_NEXT
     with suppress(CorruptStoreError):
-        known = decode_sizes(source.get(SIZES_KEY)).get(catalog.view_of(DATA_PREFIX))
-        report.posts_before = None if known is None else known.rows
-    damaged = sum(count for what, count in report.damaged.items() if what.startswith(_LOST_POSTS))
-    report.lost_posts = max(damaged, (report.posts_before or 0) - report.posts)
-    if report.lost_posts > damaged:
-        report.damaged["post that is missing"] = report.lost_posts - damaged
+        value = source.get(SIZES_KEY)
+        if value is not None:
+            return counts_of(decode_sizes(value), catalog, following), following
+    return None, following
 
 
 def write_head(target: Database, meta: Row, sizes: Sizes) -> None:

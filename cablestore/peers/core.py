@@ -33,6 +33,7 @@ from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
 from cablestore.peers.told import ToldPosts
+from cablestore.peers.write_watch import WriteWatch
 from cablestore.protocol.exchange import Exchange, Fault, Names, ResponseEvent
 from cablestore.protocol.message import ListRequest, PostRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.protocol.session import Session
@@ -117,6 +118,7 @@ class NodeCore:
         self.reconciler = Reconciler(context, self.intake, self.sync)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
         self.sweeper = Sweeper(self.store, self.log)
+        self.write_watch = WriteWatch(self.store, loop, self.log, self._writes_recovered)
         self._inspection = InspectionThread(context, self._by_session.get, self._send_on)
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
@@ -143,6 +145,7 @@ class NodeCore:
         await asyncio.gather(*(port.close() for port in ports))
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.sweeper.close()
+        await self.write_watch.close()
         await self.reconciler.close()
         await self._inspection.close()
         for worker in (self._feed, self.context.writes):
@@ -193,11 +196,18 @@ class NodeCore:
             self._disconnect_slowest()
             if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
                 self.context.restrictions.read_soon()
+            self.write_watch.retry()
             self.sweeper.look()
             self.context.marks.save_at_times(now_s)
 
     def _halt_fetches(self) -> None:
         self.sync.fetches.halt()
+
+    def _writes_recovered(self) -> None:
+        """Ask all peers again: what came meanwhile was not stored."""
+        self.context.writes.failure = ""
+        self.sync.fetches.resume()
+        self.sync.restricted((), asks_again=True)
 
     def _disconnect_slowest(self) -> None:
         sizes = {connection: connection.held_size_bytes for connection in self.connections}

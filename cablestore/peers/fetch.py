@@ -86,12 +86,16 @@ class Fetches:
             fetch.settled(digest, has_come=has_come)
 
     def halt(self) -> None:
-        """Fetch nothing more: the store takes nothing until it is opened again, and peers would offer the same."""
+        """Fetch nothing more until `resume`: the store accepts nothing, and peers would offer the same."""
         self.is_halted = True
         for connection, fetch in self._of_peers.items():
             _, missing = self.wanted.lose(connection)
             self.pass_on((), missing)
             fetch.wake()
+
+    def resume(self) -> None:
+        """Fetch again."""
+        self.is_halted = False
 
     def is_on_its_way(self, digest: bytes) -> bool:
         """Tell whether a post is asked of some peer, or is being stored."""

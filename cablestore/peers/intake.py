@@ -36,7 +36,8 @@ class PostIntake:
             stored(outcomes)
             writes, metrics = self._context.writes, self._context.metrics
             if outcomes is None:
-                metrics.failed_writes += 1
+                if not self._context.store.write_failure:  # the store counts its own
+                    metrics.failed_writes += 1
                 self._failed()
                 self._context.log.error("posts could not be stored", extra={"peer": peer, "reason": writes.failure})
             else:

@@ -80,8 +80,7 @@ class Metrics(Collector):
         self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
         self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
         self.failed_writes = 0
-        """How often posts of peers could not be stored. After the first time the store takes no more until it is
-        reopened."""
+        """Times that posts of peers could not be stored for another reason than a write that failed."""
 
     def disconnected(self, received_size_bytes: int, sent_size_bytes: int) -> None:
         """Count the bytes of a connection that is over.
@@ -107,7 +106,9 @@ class Metrics(Collector):
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)
         yield CounterMetricFamily(
-            "cablestore_failed_writes", "Times that posts of peers could not be stored", self.failed_writes
+            "cablestore_failed_writes",
+            "Times that the disk refused a write, or posts of peers could not be stored",
+            self._store.failed_writes + self.failed_writes,
         )
         stats = self._store.stats()
         posts = GaugeMetricFamily("cablestore_store_posts", "Posts of the store", labels=["type"])

@@ -153,9 +153,9 @@ class _App:
         lag_s = self._heartbeat.lag_s
         if lag_s > STUCK_S:
             return f"the event loop has been stuck for {lag_s:.0f} s"
-        if self._core.metrics.failed_writes:
-            failure = self._core.context.writes.failure
-            return f"posts cannot be stored until this is mended and the process started again: {failure}"
+        failure = self._core.store.write_failure or self._core.context.writes.failure
+        if failure:
+            return f"posts cannot be stored until this is mended, which is tried again every second: {failure}"
         try:
             self._core.store.stats()
         except CableStoreError as error:

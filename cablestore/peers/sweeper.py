@@ -25,8 +25,11 @@ class Sweeper:
         self._has_failed = False
 
     def look(self) -> None:
-        """Begin to remove posts if any are dropped. After a failure nothing is tried again: writes fail too."""
-        is_idle = self._work is None and not self._is_stopping and not self._has_failed
+        """Begin to remove posts if any are dropped. After a failed write this waits until writes succeed again.
+
+        After another failure nothing is tried again.
+        """
+        is_idle = self._work is None and not (self._is_stopping or self._has_failed or self._store.write_failure)
         if is_idle and self._store.moderation.is_sweeping:
             self._work = asyncio.get_running_loop().run_in_executor(None, self._sweep)
             self._work.add_done_callback(self._done)
@@ -45,7 +48,7 @@ class Sweeper:
         self._work = None
         error = None if work.cancelled() else work.exception()
         if error is not None and not isinstance(error, StoreClosedError):
-            self._has_failed = True
+            self._has_failed = not self._store.write_failure
             self._log.error("dropped posts cannot be removed", extra={"reason": str(error)})
 
     def stop(self) -> None:

@@ -213,7 +213,7 @@ class ReadThread:
                 job.run(state)
                 job.cpu_s = watch.spent_s(began_s)
             state.release()
-            _on_loop(self._loop, self._take, jobs)
+            on_loop(self._loop, self._take, jobs)
 
     def _state(self) -> SharedState:
         try:
@@ -237,7 +237,7 @@ def _guarded(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *ar
         loop.call_exception_handler({"message": "a result could not be taken", "exception": error})
 
 
-def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
+def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
     """Call a function on the loop, if that still runs."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
@@ -259,7 +259,7 @@ class WriteThread:
         self.queued_size_bytes = 0
         """Size of the posts that wait. Used on the loop alone."""
         self.failure = ""
-        """Why posts could not be stored, the last time that it happened."""
+        """Why the last posts could not be stored, "" if they could."""
         self._thread = threading.Thread(target=self._work, name="cablestore-write", daemon=True)
         self._thread.start()
 
@@ -289,10 +289,11 @@ class WriteThread:
         outcomes: list[Outcome] | None
         try:
             outcomes = self._store.ingest(raws, batch_posts=limits.MAX_BATCH_POSTS // 4)
+            self.failure = ""
         except CableStoreError as error:
             self.failure = str(error)
             outcomes = None  # a full disk, or a closed store: the next pass offers again what was not stored
-        _on_loop(self._loop, self._hand_over, taken, outcomes, sum(map(len, raws)))
+        on_loop(self._loop, self._hand_over, taken, outcomes, sum(map(len, raws)))
 
     def _hand_over(self, taken: list[tuple[list[bytes], Stored]], outcomes: list[Outcome] | None, size: int) -> None:
         self.queued_size_bytes -= size
@@ -379,7 +380,7 @@ class FeedThread:
             reader, own_key = snapshot.reader, _own_key(self._store)
             found, self._after = news_of(reader, self._after, self._state_channels(), own_key, most)
         if found:
-            _on_loop(self._loop, self._deliver, found)
+            on_loop(self._loop, self._deliver, found)
         self.reached = self._after
 
     def _tell_singly(self, last: int) -> None:

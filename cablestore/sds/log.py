@@ -23,7 +23,7 @@ from cablestore.files import lock
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row, SnapshotSource
 from cablestore.index.folder import CAUSAL_LOGS
-from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.keys import SEPARATOR, after_prefix
@@ -161,6 +161,7 @@ class CausalLog(Closable):
                 yield
                 return
             try:
+                mend(self._database)
                 with self._database.snapshot() as source:
                     self._batch = _Batch(source)
                     yield

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
 from cablestore.export.exporter import export_store
@@ -21,15 +21,17 @@ from cablestore.files import Location
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport
-from cablestore.index.engine import Engine, read_meta, rebuild_generation, remove_replaced
+from cablestore.index.database import Row
+from cablestore.index.engine import Engine, read_meta, rebuild_generation, remove_replaced, weighed
+from cablestore.index.evidence import Counts, Evidence, find_evidence
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.reader import Reader
-from cablestore.index.rebuild import RebuildReport
+from cablestore.index.rebuild import RebuildReport, counts_in
 from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity
-from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
 from cablestore.store.hidden import HiddenMessages
@@ -63,6 +65,37 @@ class Generation:
         return self.state == "live"
 
 
+@dataclass(frozen=True, slots=True)
+class RecoverReport:
+    """Result of `ClosedStore.recover`.
+
+    `posts` is how many posts the database holds, local-only ones included; None if it cannot be read completely: then
+    `rebuild` recovers what can be read. `lost_posts` is how many it has lost, None if that is unknown, and
+    `lost_posts_at_least` the smallest possible number. `lost` says which writes are lost.
+    """
+
+    posts: int | None
+    lost_posts: int | None
+    lost_posts_at_least: int
+    lost: str = ""
+
+    @property
+    def has_all_posts(self) -> bool:
+        """True if no post is known or likely to be lost."""
+        return self.posts is not None and self.lost_posts == 0
+
+    @classmethod
+    def of(cls, posts: int | None, recorded: Counts | None, evidence: Evidence) -> Self:
+        """Return the report for a database, by what its rows and other evidence say."""
+        report = RebuildReport(posts=posts or 0)
+        following = 1 if recorded is None else recorded.next
+        report.compare(recorded, following, 0 if recorded is None else recorded.deletion_rows)
+        report.weigh(evidence, is_complete=True)
+        if posts is None:
+            return cls(None, None, 0, evidence.lost)
+        return cls(posts, report.lost_posts, report.lost_posts_at_least, ", ".join(report.damaged))
+
+
 class ClosedStore:
     """Store that nobody has open. Every method locks its folder and raises OpenError if that fails.
 
@@ -94,7 +127,8 @@ class ClosedStore:
         """Build every view again from the posts, also if the store cannot be opened: outdated views, damaged files.
 
         Without a number of `processes` a large store is rebuilt in as many as there are cores; 1 stays in this process.
-        What cannot be read is left out and reported; then the old database is kept beside the new one. Raises
+        What cannot be read is left out and reported; then the old database is kept beside the new one. The number of lost
+        posts is unknown if the rows that count them may be lost too. Raises
         StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
 
         With `only_whole` nothing changes if something would be left out, and CorruptStoreError says what.
@@ -107,10 +141,14 @@ class ClosedStore:
             old = folder.header.generation
             origin = self._origin(folder)
             where = str(folder.path)
-            build = partial(rebuild_database, origin, self._catalog, row, progress, processes)
+            evidence = find_evidence(origin.path)
+            is_complete = False
             try:
+                _require_log(evidence, where)
                 with open_reader(folder, old) as (_, live):
+                    is_complete = True  # LevelDB has read its list of tables and its log
                     meta.require_views(live.get(meta.META_KEY), self._catalog, where, drop_views)
+                build = weighed(evidence, partial(rebuild_database, origin, self._catalog, row, progress, processes))
                 report = rebuild_generation(folder, partial(_build_whole, where, build) if only_whole else build)
             except CorruptStoreError:
                 if only_whole:
@@ -118,8 +156,8 @@ class ClosedStore:
                 with folder.scratch() as scratch, salvaged(origin.path, scratch / "readable") as readable:
                     reader = Reader(readable, origin.dialect, origin.unseal)
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, where, drop_views)
-                    report = rebuild_generation(folder, partial(rebuild_into, reader, self._catalog, row, progress))
-                report.lose("unreadable part of the database")
+                    build = partial(_build_damaged, reader, self._catalog, row, progress)
+                    report = rebuild_generation(folder, weighed(evidence, build, is_complete=is_complete))
             remove_replaced(folder, old, report)
             return report
 
@@ -208,16 +246,16 @@ class ClosedStore:
                     _require_kept(folder, name)
                 folder.remove(name)
 
-    def recover(self, generation: str) -> int | None:
+    def recover(self, generation: str) -> RecoverReport:
         """Make a generation live if the header is lost, overwritten, or names a database that is missing.
 
-        Returns how many posts it holds, local-only ones included; None if it cannot be read as a whole: then `rebuild`
-        brings back what can be read. If the database is too damaged to say its dialect, this object must have been
+        If the database is too damaged to say its dialect, this object must have been
         given one. Other generations stay as they are. Raises NotAStoreError for a generation that is not there or is
         unfinished, or if the dialect is needed, FormatError for a dialect that is not the database's.
         """
         with closing(Folder.open_without_header(self.path, generation)) as folder:
-            said, posts = _read_whole(folder.database_path)
+            evidence = find_evidence(folder.database_path)
+            said, posts, recorded = _read_whole(folder.database_path, self._catalog)
             known = said or self._dialect
             if known is None:
                 raise NotAStoreError(
@@ -230,7 +268,7 @@ class ClosedStore:
                     f"{self._dialect.name}"
                 )
             folder.restore(known)
-        return posts
+        return RecoverReport.of(posts, recorded, evidence)
 
     def _locked(self) -> AbstractContextManager[Folder]:
         return locked_folder(self.path, dialect=self._dialect)
@@ -264,6 +302,23 @@ def _build_whole(where: str, build: Callable[[Path, Path], RebuildReport], path:
     return report
 
 
+def _require_log(evidence: Evidence, where: str) -> None:
+    """Raise CorruptStoreError if LevelDB would drop writes in the log, and then the log, without an error."""
+    if evidence.lost and not evidence.lost_earlier:
+        raise CorruptStoreError(
+            f"the store at {where} has lost writes: {evidence.lost}. Run `cablestore rebuild`, which keeps the damaged "
+            "database beside the new one"
+        )
+
+
+def _build_damaged(
+    source: Reader, catalog: Catalog, row: Row, progress: Progress, path: Path, scratch: Path
+) -> RebuildReport:
+    report = rebuild_into(source, catalog, row, progress, path, scratch)
+    report.lose("unreadable part of the database")
+    return report
+
+
 def _describe(folder: Folder, name: str) -> Generation:
     path = folder.path / name
     state = "kept" if name in folder.header.kept else "unnamed"
@@ -274,16 +329,17 @@ def _describe(folder: Folder, name: str) -> Generation:
     return Generation(name, state, sum(file.st_size for file in files), when)
 
 
-def _read_whole(path: Path) -> tuple[Dialect | None, int | None]:
-    """Return the dialect and the number of posts of a database, None for what cannot be read."""
-    dialect = None
+def _read_whole(path: Path, catalog: Catalog) -> tuple[Dialect | None, int | None, Counts | None]:
+    """Return the dialect of a database, its number of posts and its own counts, None for what cannot be read."""
+    dialect = recorded = None
     try:
         with closing(LevelDB(path)) as database, database.snapshot() as state:
             dialect = meta.dialect_of(state.get(meta.META_KEY), FORMAT, str(path))
+            recorded, _ = counts_in(Reader(state, dialect or LEGACY), catalog)
             posts = sum(1 for prefix in DATA.prefixes for _ in state.scan(prefix, after_prefix(prefix)))
     except CorruptStoreError:
-        return dialect, None
-    return dialect, None if dialect is None else posts
+        return dialect, None, recorded
+    return dialect, None if dialect is None else posts, recorded
 
 
 def _require_kept(folder: Folder, generation: str) -> None:

@@ -10,12 +10,12 @@ followed by one of them; `sweep` does the rest. Until then reads and answers lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from cablestore.errors import MissingViewError, ModerationError
+from cablestore.errors import CorruptStoreError, MissingViewError, ModerationError, StorageError
 from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, SWEPT, UNDROP
@@ -25,7 +25,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import INFO, MODERATION_TYPES
+from cablestore.protocol.body import INFO, MODERATION_TYPES, Delete
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
@@ -72,7 +72,7 @@ class Judge:
             with suppress(MissingViewError), engine.transaction() as transaction:  # a store may be open to be read only
                 self._store_drops(transaction, self.judgement)
         if self.judgement is not None:
-            with suppress(MissingViewError), engine.transaction() as transaction:
+            with suppress(MissingViewError), engine.transaction() as transaction, _failed_writes_put_off():
                 if self.sweep_batch(transaction) == 0:
                     self._note_swept(transaction, self.judgement)
         engine.when_reloaded(self._read_again)
@@ -123,8 +123,9 @@ class Judge:
         if self.judgement is None:
             return plan.add_all(posts, signed)
         pairs = list(zip(posts, signed, strict=True))
-        # Acts first: they decide about the other posts of the batch.
-        acts = {at: plan.add(post) for at, (post, ok) in enumerate(pairs) if ok and post.type in MODERATION_TYPES}
+        # Acts and deletions of acts first, in their order: they decide about the other posts of the batch.
+        decides = _deciding(plan.reader, [post for post, ok in pairs if ok])
+        acts = {at: plan.add(post) for at, (post, ok) in enumerate(pairs) if ok and decides(post)}
         judgement = self._judged(plan, self.judgement)
         return [
             acts.get(at) or (_add(plan, judgement, post) if ok else Verdict.BAD_SIGNATURE)
@@ -165,10 +166,15 @@ class Judge:
         return self._finished(plan, judgement)
 
     def write(self, transaction: Transaction, finished: FinishedPlan, *, sync: bool) -> None:
-        """Write a plan. The decisions change with it, and some of what they drop is removed in a further write."""
+        """Write a plan. The decisions change with it, and some of what they drop is removed in a further write.
+
+        If only the removal fails, the plan is in force all the same: reads leave out what is dropped, and a later write
+        or `sweep` removes it.
+        """
         self._write(transaction, finished, sync=sync)
         if finished.judgement is not None and finished.judgement.is_sweeping:
-            self.sweep_batch(transaction, sync=sync)
+            with _failed_writes_put_off():
+                self.sweep_batch(transaction, sync=sync)
 
     def _finished(self, plan: Plan, judgement: Judgement | None) -> FinishedPlan:
         if judgement is not None:
@@ -178,13 +184,13 @@ class Judge:
         return FinishedPlan(plan.finish(), judgement, naming)
 
     def _write(self, transaction: Transaction, finished: FinishedPlan, *, sync: bool) -> None:
-        before = self.judgement
+        before = self.judgement, self._attention.naming
         # Before the write, so that no reader has a snapshot that is newer.
         self.judgement, self._attention.naming = finished.judgement, finished.naming
         try:
             transaction.commit(finished.changes, sync=sync)
         except BaseException:
-            self.judgement = before  # `_read_again` decides for the same identity
+            self.judgement, self._attention.naming = before  # `_read_again` decides for the same identity
             raise
 
     def sweep_batch(self, transaction: Transaction, *, sync: bool = False) -> int:
@@ -252,6 +258,32 @@ class Judge:
             return before
         held = HeldHere(plan.reader, before.own_key)
         return replace(before, decisions=before.decisions.changed(held, added, removed))
+
+
+@contextmanager
+def _failed_writes_put_off() -> Iterator[None]:
+    """Ignore that the disk refuses to remove dropped posts, which the engine reports. Damage is raised."""
+    try:
+        yield
+    except CorruptStoreError:
+        raise
+    except StorageError:
+        pass
+
+
+def _deciding(reader: Reader, posts: list[Post]) -> Callable[[Post], bool]:
+    """Return a function that tells if one of these posts is an act of moderation or deletes one, stored or new."""
+    acts = {post.hash for post in posts if post.type in MODERATION_TYPES}
+
+    def is_act(digest: bytes) -> bool:
+        stored = None if digest in acts else reader.post(digest)
+        return digest in acts or (stored is not None and stored.type in MODERATION_TYPES)
+
+    def decides(post: Post) -> bool:
+        deleted = post.body.hashes if isinstance(post.body, Delete) else ()
+        return post.type in MODERATION_TYPES or any(map(is_act, deleted))
+
+    return decides
 
 
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:

@@ -434,12 +434,28 @@ class CableStore(Queries, Closable):
         return self._engine.wait(after, timeout_s)
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after each write and when the store is closed. Returns the function that ends this.
+        """Call a function after each write, also a failed one, and when the store is closed.
+
+        Returns the function that ends this.
 
         It is called in the thread that wrote, which goes on when it returns: it must be short and must not raise. An
         event loop is woken so, and no thread waits.
         """
         return self._engine.watch(call)
+
+    @property
+    def write_failure(self) -> str:
+        """Why the store accepts no writes: the last one failed. "" if all is well. Each further write tries again."""
+        return self._engine.write_failure
+
+    @property
+    def failed_writes(self) -> int:
+        """Times that the disk refused a write since the store was opened."""
+        return self._engine.failed_writes
+
+    def retry_writes(self) -> None:
+        """Accept writes again after a failed one, if the disk has space by now."""
+        self._engine.retry_writes()
 
     @property
     def is_closed(self) -> bool:

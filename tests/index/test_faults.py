@@ -67,7 +67,7 @@ def assert_survived(folder: Path, said: list[list[str]]) -> None:
     error, again = said[-4][1], said[-3][1]
     assert "writing failed" in error
     assert "Check free space" in error
-    assert "accepts no more until it is opened again" in again
+    assert "accepts no more until it is opened again, which each write tries" in again
     acknowledged = {digest for word, *rest in said if word == "stored" for digest in rest[0].split()}
     assert len(acknowledged) >= 20
     with CableStore.open(folder) as store:
@@ -80,6 +80,78 @@ def assert_survived(folder: Path, said: list[list[str]]) -> None:
 @pytest.mark.parametrize("limit_size_bytes", [1_000_000, 3_333_333])
 def test_a_file_that_cannot_grow(tmp_path: Path, limit_size_bytes: int) -> None:
     assert_survived(tmp_path / "store", fill(tmp_path / "store", str(limit_size_bytes)))
+
+
+MEND = """
+import os, resource, signal, sys
+from cablestore import CableStore
+from cablestore.errors import StorageError, StoreClosedError
+from people import ANN, raws
+
+def limit(size_bytes):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
+
+store = CableStore.open(sys.argv[1])
+here, number = [], 0
+for round in range(3):
+    limit(int(sys.argv[2]))
+    before = store.snapshot()
+    failure = ""
+    while not failure:
+        posts = [ANN.text("default", f"{number + i} " + "x" * 3000) for i in range(10)]
+        number += 10
+        try:
+            store.ingest(raws(*posts), sync=True)
+            here += posts
+        except StorageError as error:
+            failure = str(error)
+    assert "writing failed" in failure, failure
+    assert "writing failed" in store.write_failure
+    assert len(list(store.posts_by(ANN.key))) == len(here)  # reads continue
+    try:
+        store.text("default", "refused")
+    except StorageError as error:
+        assert "an earlier write failed" in str(error), error
+    else:
+        raise AssertionError("no space, and a post is stored")
+    assert store.failed_writes == 2 * round + 2
+    list(before.posts_by(ANN.key))
+    limit(resource.RLIM_INFINITY)
+    if round == 1:
+        store.retry_writes()
+        assert not store.write_failure
+    own = store.text("default", f"own {round}")  # the store accepts it, without being opened again
+    assert not store.write_failure
+    assert store.post(own.hash) == own
+    failed = [post for post in posts if store.post(post.hash) is not None]
+    assert len(failed) in (0, 10), "half of a batch"
+    here += failed
+    try:
+        list(before.posts_by(ANN.key))
+    except StoreClosedError:
+        print("snapshot ended")
+    before.close()
+    assert {post.hash for post in store.posts_by(ANN.key)} == {post.hash for post in here}
+    assert store.check().is_clean
+print("stored", *(post.hash.hex() for post in here), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("limit_size_bytes", [300_000, 1_000_000])
+def test_a_store_goes_on_when_there_is_space_again(tmp_path: Path, limit_size_bytes: int) -> None:
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
+    command = [sys.executable, "-c", MEND, str(tmp_path / "store"), str(limit_size_bytes)]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT_S)
+    assert found.returncode == -signal.SIGKILL, found.stderr
+    *told, stored = found.stdout.splitlines()
+    assert told == ["snapshot ended"] * 3
+    with CableStore.open(tmp_path / "store") as store:
+        assert store.check().is_clean
+        assert {post.hash.hex() for post in store.posts_by(ANN.key)} == set(stored.split()[1:])
+        assert {m.text for m in store.messages("default", 9999).messages if m.text.startswith("own")} == {
+            f"own {number}" for number in range(3)
+        }
 
 
 @pytest.fixture

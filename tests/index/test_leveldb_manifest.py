@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore.errors import CorruptStoreError, DecodeError, StorageError
-from cablestore.index import leveldb_manifest
+from cablestore.index import leveldb_log, leveldb_manifest
 from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.leveldb_log import read_records, recorded
 from cablestore.index.leveldb_manifest import LevelTable, TableList, join_tables, read_tables, write_database
 
 Rows = dict[bytes, bytes]
@@ -155,25 +156,25 @@ def test_a_damaged_list_is_an_error(cut: float, is_flipped: bool, tmp_path_facto
 def test_a_record_of_any_size_is_read_as_it_was_written(size: int) -> None:
     """Also one that ends some bytes before a block does."""
     record = bytes(number % 251 for number in range(size))
-    assert list(leveldb_manifest._records(leveldb_manifest._recorded(record))) == [record]
+    assert list(read_records(recorded(record))) == [record]
 
 
 @pytest.mark.parametrize("size", range(2**15 - 16, 2**15 + 2))
 def test_a_record_that_ends_where_a_block_does(size: int) -> None:
     record = bytes(size)
-    assert list(leveldb_manifest._records(leveldb_manifest._recorded(record))) == [record]
+    assert list(read_records(recorded(record))) == [record]
 
 
 def test_the_checksum_is_that_of_the_known_answer() -> None:
     """RFC 3720, B.4: 32 bytes of zeros. The mask is turned back."""
-    masked = leveldb_manifest._masked_crc32c(bytes(32)) - 0xA282EAD8 & 0xFFFFFFFF
+    masked = leveldb_log._masked_crc32c(bytes(32)) - 0xA282EAD8 & 0xFFFFFFFF
     assert (masked << 15 | masked >> 17) & 0xFFFFFFFF == 0x8A9136AA
 
 
 def test_a_record_whose_end_is_missing_is_an_error() -> None:
     """It is cut off where a block ends, so each chunk is whole."""
     with pytest.raises(DecodeError, match="end within a record"):
-        list(leveldb_manifest._records(leveldb_manifest._recorded(bytes(50_000))[: 2**15]))
+        list(read_records(recorded(bytes(50_000))[: 2**15]))
 
 
 def test_unknown_fields_are_an_error() -> None:

@@ -1,0 +1,127 @@
+"""What is known of a database besides its own rows: its counts at the last clean close, and writes that its log lost.
+
+    counts   JSON: {"generation": "generation-000002", "next": 5, "posts": 4, "deletion_rows": 2, "lost": ""}
+
+The rows that count posts are lost with the posts if the end of a log or a table is lost. So a second copy of the counts
+is beside the database. `lost` says which part of a log LevelDB dropped without an error; it stays until the database is
+rebuilt.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import StorageError
+from cablestore.files import storage_errors, whole_file, write_whole
+from cablestore.index.leveldb_log import find_silent_end
+from cablestore.index.leveldb_manifest import missing_log, read_readable
+
+COUNTS_FILE: Final = "counts"
+COUNTS_DRAFT: Final = ".new"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Numbers of a database at one moment. `next` is the next number of its arrival log."""
+
+    next: int
+    posts: int
+    deletion_rows: int
+    """Rows of the view of deletions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Knowledge of a database besides its rows."""
+
+    closed: Counts | None = None
+    """Its counts at the last clean close, None if they were not noted."""
+    lost: str = ""
+    """The part of a log whose writes were lost, "" if all is well."""
+    lost_earlier: bool = False
+    """True if an earlier opening found this. Then LevelDB has removed the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """Content of the file."""
+
+    generation: str
+    next: int = 0
+    posts: int = 0
+    deletion_rows: int = 0
+    lost: str = ""
+
+
+def find_evidence(database: Path, *, is_open: bool = False) -> Evidence:
+    """Return what is known of a database in the folder of a store, before LevelDB opens it.
+
+    Lost writes are noted, because opening the database removes the log that shows them. If the database `is_open`, its
+    log is in use and is not searched.
+    """
+    note = _read(database)
+    with storage_errors(f"the logs in {database} cannot be read"):
+        lost = "" if is_open else lost_writes(database)
+    if lost and not note.lost:
+        note = replace(note, lost=lost)
+        with suppress(StorageError):  # a full or read-only disk: the next opening finds it again or does not open
+            write_whole(_file(database), _encode(note), COUNTS_DRAFT)
+    closed = Counts(note.next, note.posts, note.deletion_rows) if note.next else None
+    return Evidence(closed, lost or note.lost, lost_earlier=not lost)
+
+
+def note_counts(database: Path, counts: Counts) -> None:
+    """Note the counts of a database that was just closed."""
+    note = _Note(database.name, **asdict(counts), lost=_read(database).lost)
+    with suppress(OSError), whole_file(_file(database), COUNTS_DRAFT, sync=False) as file:  # the disk may be full
+        file.write(_encode(note))
+
+
+def lost_writes(database: Path) -> str:
+    """Return which part of its logs LevelDB drops without an error when it opens a database, "" if none.
+
+    It skips a block with zeros, ignores a record that is longer than the file, and does not miss a log. Zeros are what a
+    power failure leaves of writes that were not synced. The last log may end within a record: a killed process leaves
+    that, and acknowledged nothing of it.
+    """
+    if (missing := missing_log(database)) is not None:
+        return f"the log {missing:06d}.log, which is missing"
+    oldest = read_readable(database).live_log
+    logs = sorted((int(log.stem), log) for log in database.glob("*.log") if log.stem.isdigit())
+    written = [log for number, log in logs if number >= oldest and log.stat().st_size]
+    for log in written:
+        data = log.read_bytes()
+        end, is_lost = find_silent_end(data)
+        if is_lost or (end < len(data) and log != written[-1]):
+            return f"the log {log.name} from byte {end:,} on"
+    return ""
+
+
+def _file(database: Path) -> Path:
+    return database.parent / COUNTS_FILE
+
+
+def _read(database: Path) -> _Note:
+    """Return the note about a database, an empty one if there is none or it is unreadable."""
+    try:
+        fields = json.loads(_file(database).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        fields = None
+    match fields:
+        case {
+            "generation": database.name,
+            "next": int(following),
+            "posts": int(posts),
+            "deletion_rows": int(deletion_rows),
+            "lost": str(lost),
+        }:
+            return _Note(database.name, following, posts, deletion_rows, lost)
+    return _Note(database.name)
+
+
+def _encode(note: _Note) -> bytes:
+    return f"{json.dumps(asdict(note))}\n".encode()

@@ -1,0 +1,54 @@
+"""Watch over the writes of a node's store: failures of any writer and their end are logged, and what stopped resumes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from logging import Logger
+from typing import Final
+
+from cablestore.peers.threads import on_loop
+from cablestore.store.store import CableStore
+
+
+class WriteWatch:
+    """Watch over a store's writes. On the loop, except for `_written`."""
+
+    def __init__(
+        self, store: CableStore, loop: asyncio.AbstractEventLoop, log: Logger, recovered: Callable[[], None]
+    ) -> None:
+        """`recovered` is called when writes succeed again after a failure."""
+        self._store = store
+        self._loop = loop
+        self._log: Final = log
+        self._recovered = recovered
+        self._is_failing = False
+        self._retry: asyncio.Future[None] | None = None
+        self._unwatch = store.watch(self._written)
+        self._look()
+
+    def _written(self) -> None:
+        if bool(self._store.write_failure) is not self._is_failing:
+            on_loop(self._loop, self._look)
+
+    def _look(self) -> None:
+        failure = self._store.write_failure
+        if bool(failure) is self._is_failing:
+            return
+        self._is_failing = bool(failure)
+        if failure:
+            self._log.error("writes to the store fail", extra={"reason": failure})
+        else:
+            self._log.warning("writes to the store succeed again")
+            self._recovered()
+
+    def retry(self) -> None:
+        """Begin to try again after a failure, in a thread. Nothing reports that a disk has space again."""
+        if self._is_failing and (self._retry is None or self._retry.done()):
+            self._retry = self._loop.run_in_executor(None, self._store.retry_writes)
+
+    async def close(self) -> None:
+        """End the watch, and wait for a retry that is under way."""
+        self._unwatch()
+        if self._retry is not None:
+            await asyncio.wait({self._retry})

@@ -1,0 +1,83 @@
+"""Verdicts on the posts of a batch: those of storing the posts one by one, whatever the batch deletes or drops."""
+
+from __future__ import annotations
+
+from random import Random
+
+from history import AUTHORS, histories
+from hypothesis import given
+from hypothesis import strategies as st
+from moderated import own, told
+from people import ANN, BOB, Person, raws
+from test_moderated_order import in_memory
+
+from cablestore import Dialect, Post, Verdict
+from cablestore.protocol.acts import Action
+from cablestore.protocol.body import DELETE, MODERATION_TYPES, Block, Body, Moderation, Role, Unblock
+
+ACCEPTED, DELETED, DROPPED, BLOCKED = Verdict.ACCEPTED, Verdict.DELETED, Verdict.DROPPED, Verdict.BLOCKED
+REFUSED_AT_ONCE = {DELETED, DROPPED, BLOCKED}
+"""One by one a post is stored first, and removed by a later one."""
+
+
+@given(histories(), st.randoms(use_true_random=False), st.lists(st.integers(1, 9), max_size=6))
+def test_a_batch_has_the_verdicts_of_storing_one_by_one(
+    history: tuple[Dialect, list[Post]], random: Random, cuts: list[int]
+) -> None:
+    dialect, drawn = history
+    posts = random.sample(drawn, len(drawn))
+    with in_memory(dialect) as straight, in_memory(dialect) as other:
+        expected = [straight.ingest([post.raw], verify=False)[0].verdict for post in posts]
+        found: list[Verdict] = []
+        at = 0
+        for cut in [*cuts, len(posts)]:
+            found += [each.verdict for each in other.ingest(raws(*posts[at : at + cut]), batch_posts=cut, verify=False)]
+            at += cut
+        other.moderation.sweep()
+        for post, one, many in zip(posts, expected, found, strict=True):
+            if one == many:
+                continue
+            assert post.type not in MODERATION_TYPES | {DELETE}, (post, one, many)
+            is_held = other.post(post.hash) is not None
+            assert is_held is (many is ACCEPTED), (post, one, many)
+            assert (one, many) in {(ACCEPTED, each) for each in REFUSED_AT_ONCE} | {
+                (DROPPED, ACCEPTED),  # the batch undoes the action
+                (BLOCKED, ACCEPTED),
+            }, (post, one, many)
+
+
+def acts(by: Person) -> list[Post]:
+    key = AUTHORS[2].public_key
+    bodies: list[Body] = [
+        Role("", 0, "", key, 1),
+        Moderation("", 0, "", (key,), Action.HIDE_USER),
+        Moderation("", 0, "c", (), Action.DROP_CHANNEL),
+        Block("", 0, (key,), 1, 0),
+        Unblock("", 0, (key,), 1),
+    ]
+    return [by.post(body) for body in bodies]
+
+
+def verdicts(posts: list[Post]) -> list[Verdict]:
+    with own() as store:
+        return [outcome.verdict for outcome in store.ingest(raws(*posts))]
+
+
+def test_an_act_after_its_own_deletion_is_deleted() -> None:
+    for act in acts(ANN):
+        deletion = ANN.delete(act)
+        assert verdicts([deletion, act]) == [ACCEPTED, DELETED], act.type
+        assert verdicts([act, deletion]) == [ACCEPTED, ACCEPTED], act.type
+        assert verdicts([act, deletion, act]) == [ACCEPTED, ACCEPTED, DELETED], act.type
+        assert verdicts([BOB.delete(act), act]) == [ACCEPTED, ACCEPTED], act.type
+
+
+def test_what_an_act_dropped_is_stored_where_the_batch_deletes_the_act() -> None:
+    drop, text = ANN.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)), BOB.text("c", "welcome")
+    with own() as store:
+        assert told(store, drop, text) == [ACCEPTED, DROPPED]
+        assert told(store, ANN.delete(drop), text) == [ACCEPTED, ACCEPTED]
+        assert store.post(text.hash) == text
+        assert store.check().is_clean
+    with own() as store:
+        assert told(store, ANN.delete(drop), drop, text) == [ACCEPTED, DELETED, ACCEPTED]
