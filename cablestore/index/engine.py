@@ -17,6 +17,7 @@ from cablestore.index.database import Database, Row, SnapshotSource, Source
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
+from cablestore.index.place import Place
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, rebuild
@@ -162,6 +163,9 @@ class Engine:
             reader = Reader(state, self.dialect)
             self.sizes: meta.Sizes = meta.decode_sizes(reader.get(meta.SIZES_KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
+            last = arrival_log.last_post_entry(reader, self.next_sequence - 1)
+        self.place = Place.after(self._generation, last)
+        """The place of the present state: another one after each change of the posts."""
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
         """Call a function, in the writer's thread, when what is kept in memory of the database must be read again."""
@@ -236,6 +240,8 @@ class Engine:
         self.sizes = changes.sizes
         if changes.next_sequence is not None:
             self.next_sequence = changes.next_sequence
+        if changes.last_entry is not None:
+            self.place = Place.after(self._generation, changes.last_entry)
         self._tell_waiting()
 
     def _tell_waiting(self) -> None:
@@ -266,6 +272,10 @@ class Engine:
     def is_closed(self) -> bool:
         """Whether the engine is closed, or waits for the writer to close."""
         return not self._is_open
+
+    def sync(self) -> None:
+        """Return when all that was written is on the disk. Raises StorageError."""
+        self._database.sync()
 
     def compact(self) -> None:
         """Rewrite the database in the least space."""
