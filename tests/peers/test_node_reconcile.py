@@ -178,7 +178,7 @@ async def test_each_new_connection_compares_everything() -> None:
 async def test_what_was_compared_is_logged() -> None:
     """Everything at first and after a change, then the recent posts, and everything again with a shorter day."""
     quick = NodeSettings(reconcile_every_s=0.05, reconcile_delay_ms=10)
-    async with network(memory("a", posts=conversation(10)), memory("b"), settings=quick) as net:
+    async with network(memory("a", posts=recent(ANN, 10)), memory("b"), settings=quick) as net:
 
         def compared() -> list[str]:
             return [vars(record)["compared"] for record in net.log.records if record.getMessage() == "reconciled"]
