@@ -144,7 +144,9 @@ def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
     found = [
         arrivals
         for manifest in manifests
-        if manifest.filters is None and (arrivals := read_arrivals(manifest.source)) and arrivals.store == header.store_id
+        if manifest.filters is None
+        and (arrivals := read_arrivals(manifest.source))
+        and arrivals.store == header.store_id
     ]
     if not found:
         raise ExportError(

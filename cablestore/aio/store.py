@@ -18,7 +18,7 @@ from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads
 from cablestore.errors import StoreClosedError
-from cablestore.index.place import Place
+from cablestore.index.place import LogPlace
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
@@ -129,7 +129,7 @@ class AsyncCableStore(AsyncQueries):
         return self._blocking.last_sequence
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LogPlace:
         """The place of the present state in the history of this database: see `CableStore.place`."""
         return self._blocking.place
 

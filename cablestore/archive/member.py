@@ -26,7 +26,7 @@ from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
 from cablestore.errors import ArchiveError
 from cablestore.files import storage_errors, write_whole
-from cablestore.index.place import Place
+from cablestore.index.place import LogPlace
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.store.store import CableStore, system_clock_ms
@@ -126,7 +126,7 @@ class ImportLog:
         self._open = store
         key = store.identity.public_key if store is not None and store_key is None else store_key
         self._store = key.hex() if key else None
-        self._place: Place | None = None
+        self._place: LogPlace | None = None
         self._roots = dict.fromkeys(self._read())
 
     @classmethod
@@ -139,7 +139,7 @@ class ImportLog:
             found = json.loads(self._path.read_bytes())
             if found["format"] != _FORMAT or self._store not in (None, found["store"]):
                 return []
-            self._place = None if self._open is None else Place.read(found["place"])
+            self._place = None if self._open is None else LogPlace.read(found["place"])
             return [str(root) for root in found["roots"]] if self._holds() else []
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return []

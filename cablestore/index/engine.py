@@ -17,7 +17,7 @@ from cablestore.index.database import Database, Row, SnapshotSource, Source
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
-from cablestore.index.place import Place
+from cablestore.index.place import LogPlace
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, rebuild
@@ -164,7 +164,7 @@ class Engine:
             self.sizes: meta.Sizes = meta.decode_sizes(reader.get(meta.SIZES_KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
             last = arrival_log.last_post_entry(reader, self.next_sequence - 1)
-        self.place = Place.after(self._generation, last)
+        self.place = LogPlace.after(self._generation, last)
         """The place of the present state: another one after each change of the posts."""
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
@@ -241,7 +241,7 @@ class Engine:
         if changes.next_sequence is not None:
             self.next_sequence = changes.next_sequence
         if changes.last_entry is not None:
-            self.place = Place.after(self._generation, changes.last_entry)
+            self.place = LogPlace.after(self._generation, changes.last_entry)
         self._tell_waiting()
 
     def _tell_waiting(self) -> None:

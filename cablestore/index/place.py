@@ -18,7 +18,7 @@ from cablestore.index.reader import Reader
 _NUMBER_SIZE_BYTES: Final = 8
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Database, and the last entry of a post in its arrival log: number, 0 without an entry, and content.
 
     Entries of local changes do not count: a later change of the same row replaces them.
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
     def holds_in(self, reader: Reader) -> bool:
         """Tell whether a state of a database continues the history of this place."""
-        return self.database == reader.generation and self == Place.after(
+        return self.database == reader.generation and self == LogPlace.after(
             self.database, arrival_log.last_post_entry(reader, self.sequence)
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from cablestore.index.place import Place
+from cablestore.index.place import LogPlace
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
 from cablestore.reconcile.messages import EQUAL
@@ -18,7 +18,7 @@ class Agreements:
         """`links` returns the connections of both ports."""
         self._context = context
         self._links = links
-        self._watched: Place | None = None
+        self._watched: LogPlace | None = None
         """The place that links have agreed at. A write that leaves it is a change, and so is a rebuild."""
         self._unwatch = context.store.watch(self._wrote)
 
@@ -44,13 +44,13 @@ class Agreements:
         if not any(link.agreement.has_place for link in self._links()):
             self._watched = None
 
-    def compared(self, link: PeerLink, compared: Place | None, *, is_complete: bool, gave: bool) -> None:
+    def compared(self, link: PeerLink, compared: LogPlace | None, *, is_complete: bool, gave: bool) -> None:
         """Note a comparison that came to its end. `compared` is the place of the state that was compared.
 
         `is_complete` is true on the side that compared everything both want, `gave` if the peer was sent posts.
         """
-        link.agreement.compared(compared, self._context.store.place)
-        self._say(link, link.agreement.claim(is_certain=not gave) if is_complete else [])
+        frames = link.agreement.compared(compared, self._context.store.place)
+        self._say(link, frames + (link.agreement.claim(is_certain=not gave) if is_complete else []))
         self._look()
 
     def failed(self, link: PeerLink) -> None:

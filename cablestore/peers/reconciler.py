@@ -125,16 +125,18 @@ class Reconciler:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _by_schedule(self, link: PeerLink) -> None:
-        settings, loop, agreement = self._context.settings, self._context.loop, link.agreement
-        all_due_s = loop.time()
+        loop, agreement = self._context.loop, link.agreement
+        all_at_s = float("-inf")
         while True:
+            settings = self._context.settings
             pause_s = settings.reconcile_every_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
             report = ReconcileReport()
-            is_all = loop.time() >= all_due_s or not agreement.is_in_step(self._context.store.place)
+            is_due = loop.time() - all_at_s >= settings.reconcile_all_every_s
+            is_all = is_due or not agreement.is_in_step(self._context.store.place)
             agreement.ended.clear()
             try:
                 if is_all:
-                    all_due_s = loop.time() + settings.reconcile_all_every_s
+                    all_at_s = loop.time()
                     await self._everything(link, report)
                 else:
                     await self._talk(ReconcileJob(link, self._recent(), report))

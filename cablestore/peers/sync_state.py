@@ -27,7 +27,7 @@ from typing import Final, cast
 from cablestore import limits
 from cablestore.errors import CableStoreError
 from cablestore.files import whole_file
-from cablestore.index.place import Place
+from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 
 FORMAT: Final = 2
@@ -65,7 +65,7 @@ class SyncState:
         self._writing = threading.Lock()
         self._saves = self._written = 0
         """Numbers of the last save, and of the last one that was written: an earlier one must not replace it."""
-        self._place: Place | None = None
+        self._place: LogPlace | None = None
         """The store has had the posts of all marks since this place."""
         self.epoch = 0
         """Another number after marks were made void. A pass that began before must not leave a mark."""
@@ -77,7 +77,7 @@ class SyncState:
         """How often a place did not hold. One that is not known belongs to a call of `follow` that was cancelled."""
         self._count = sum(map(len, self._peers.values()))
 
-    async def follow(self, read: Callable[[Callable[[Reader], Place]], Awaitable[Place]]) -> None:
+    async def follow(self, read: Callable[[Callable[[Reader], LogPlace]], Awaitable[LogPlace]]) -> None:
         """Void the marks if the store lost posts since they were made. Call this before marks are used or put.
 
         `read` calls a function of a reader, one call after the other. Raises CableStoreError if that fails.
@@ -87,8 +87,8 @@ class SyncState:
             self._losses_known = self._losses
             self.clear()
 
-    def _look(self, reader: Reader) -> Place:
-        before, present = self._read_place, Place.of(reader)
+    def _look(self, reader: Reader) -> LogPlace:
+        before, present = self._read_place, LogPlace.of(reader)
         if before is None or not before.keeps_posts_in(reader):
             self._losses += 1
         self._read_place = present
@@ -140,7 +140,7 @@ class SyncState:
         if write is not None:
             write()
 
-    def _write(self, path: Path, number: int, place: Place | None, peers: Marks) -> None:
+    def _write(self, path: Path, number: int, place: LogPlace | None, peers: Marks) -> None:
         # If the store's posts or the marks cannot be written, the next sync asks for more than it needs.
         with self._writing, suppress(OSError, CableStoreError):
             if number < self._written:
@@ -151,7 +151,7 @@ class SyncState:
             self._written = number
 
 
-def _encode(place: Place | None, peers: Marks) -> bytes:
+def _encode(place: LogPlace | None, peers: Marks) -> bytes:
     fields = {
         "format": FORMAT,
         "place": None if place is None else place.fields(),
@@ -165,12 +165,12 @@ def _written(mark: SyncMark) -> dict[str, int]:
     return written | {"stretch_ms": mark.stretch_ms} if mark.stretch_ms else written
 
 
-def _read(path: Path) -> tuple[Place | None, Marks]:
+def _read(path: Path) -> tuple[LogPlace | None, Marks]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             return None, {}
-        place = None if found["place"] is None else Place.read(found["place"])
+        place = None if found["place"] is None else LogPlace.read(found["place"])
         peers = found["peers"].items()
         return place, {peer: {name: _mark_of(mark) for name, mark in marks.items()} for peer, marks in peers}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):

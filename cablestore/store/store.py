@@ -20,7 +20,7 @@ from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine
 from cablestore.index.leveldb import Tuning
-from cablestore.index.place import Place
+from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
@@ -448,11 +448,11 @@ class CableStore(Queries, Closable):
         return self._engine.is_closed
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LogPlace:
         """The place of the present state in the history of this database: another one after each change of the posts.
 
         A program that stores a place beside what it made from the posts can tell later whether this store still has
-        those posts: see `Place.holds_in`.
+        those posts: see `LogPlace.holds_in`.
         """
         return self._engine.place
 

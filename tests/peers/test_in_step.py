@@ -16,8 +16,8 @@ from people import ANN, BOB, START_MS, raws
 from reconciling_nodes import two_nodes
 
 from cablestore import CableStore
-from cablestore.index.place import Place
-from cablestore.peers import Address, Node, NodeSettings
+from cablestore.index.place import LogPlace
+from cablestore.peers import Address, Node, NodeSettings, PeerInStep
 from cablestore.peers.agreement import Agreement
 from cablestore.reconcile.messages import CHANGED, EQUAL
 
@@ -28,6 +28,10 @@ WAYS = pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "be
 
 def in_step(node: Node) -> list[bool | None]:
     return [peer.is_in_step for peer in node.peers()]
+
+
+def is_out(event: PeerInStep) -> bool:
+    return event.peer.is_in_step is False
 
 
 def old_logs(count: int, name: str = "logs") -> list[bytes]:
@@ -70,7 +74,7 @@ async def test_a_change_ends_it_at_once_on_both_sides(over_cable: bool, changes:
             nodes[changes].store.ingest(old_logs(10, f"logs {number}"))
             assert in_step(nodes[changes]) == [False]
             for follower in events:
-                while (await anext(follower)).peer.is_in_step is not False:
+                while (event := await anext(follower)) and not (isinstance(event, PeerInStep) and is_out(event)):
                     pass
             await every(nodes, lambda node: in_step(node) == [True])
             assert one.store.dump_digest() == other.store.dump_digest()
@@ -132,8 +136,8 @@ class Side:
         self.peer = self
 
     @property
-    def place(self) -> Place:
-        return Place("db", self.changes, b"")
+    def place(self) -> LogPlace:
+        return LogPlace("db", self.changes, b"")
 
     @property
     def is_in_step(self) -> bool | None:
@@ -154,11 +158,17 @@ class Side:
         elif frame == CHANGED:
             self.agreement.peer_changed()
 
-    def compare(self) -> None:
-        """Compare all. What the peer said before comes before the comparison ends."""
+    def recent(self, received: int = 0) -> None:
+        """Compare the recent posts, of which some come. What the peer said before comes before the comparison ends."""
         while self.inbox:
             self.take()
-        self.agreement.compared(self.place, self.place)
+        before = self.place
+        self.changes += received
+        self.peer.inbox += self.agreement.compared(before, self.place)
+
+    def compare(self) -> None:
+        """Compare all, and find nothing."""
+        self.recent()
         self.compared = self.changes
 
 
@@ -168,7 +178,7 @@ def compare(ours: Side, theirs: Side) -> None:
     theirs.inbox += ours.agreement.claim(is_certain=True)
 
 
-STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "look", "take", "compare"]))
+STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "look", "take", "compare", "recent", "receive"]))
 
 
 @given(st.lists(STEP))
@@ -183,7 +193,13 @@ def test_each_change_is_known_on_both_sides_when_all_frames_have_come(steps: lis
                 side.take()
 
     for number, step in steps:
-        compare(*sides) if step == "compare" else getattr(sides[number], step)()
+        match step:
+            case "compare":
+                compare(*sides)
+            case "receive":
+                sides[number].recent(received=1)
+            case _:
+                getattr(sides[number], step)()
     for side in sides:
         side.look()
     deliver()

@@ -19,7 +19,7 @@ from stores import scratch_folder
 
 from cablestore import CableStore
 from cablestore.backup import backup, restore
-from cablestore.index.place import Place
+from cablestore.index.place import LogPlace
 from cablestore.peers import Address, Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder
@@ -256,13 +256,13 @@ def test_a_mark_stays_while_nothing_is_lost(acts: list[str]) -> None:
 def test_a_place_is_read_as_it_was_written() -> None:
     with CableStore.in_memory() as store:
         for _ in range(2):
-            assert Place.read(store.place.fields()) == store.place
+            assert LogPlace.read(store.place.fields()) == store.place
             with store.snapshot() as state:
-                assert Place.of(state.reader) == store.place
+                assert LogPlace.of(state.reader) == store.place
             store.text("default", "x")
     for malformed in ({}, None, {**store.place.fields(), "sequence": True, "entry": 1}):
         with pytest.raises((ValueError, TypeError, KeyError)):
-            Place.read(malformed)
+            LogPlace.read(malformed)
 
 
 # --- as people run it --------------------------------------------------------------------------

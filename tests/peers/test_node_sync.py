@@ -44,7 +44,7 @@ from stores import scratch_folder
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError
-from cablestore.index.place import Place
+from cablestore.index.place import LogPlace
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
@@ -193,7 +193,7 @@ def test_second_sync_asks_little() -> None:
         source.close()
 
 
-PLACE = Place("generation-000001-", 7, b"\x01" + bytes(32))
+PLACE = LogPlace("generation-000001-", 7, b"\x01" + bytes(32))
 
 
 def marks_of(**mark: object) -> str:
