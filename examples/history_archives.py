@@ -30,7 +30,7 @@ def make(store: CableStore, folder: Path) -> None:
 def fetch(store: CableStore, folder: Path, link: Link, control: bytes, port: int) -> None:
     """Fetch and import what the store lacks. The name of a community is its control node's public key."""
     sources = ArchiveSources(peers=(("127.0.0.1", port),))
-    imported = ImportLog(folder / control.hex(), store.identity.public_key)
+    imported = ImportLog.of(store, folder / control.hex())
     with fetching(link, folder, control, store.dialect, sources, CABAL_KEY) as community:
         entries = wanted(community.verified, imported)
         for _, found in import_noted(store, community.verified, community.fetch(entries), imported, key=CABAL_KEY):

@@ -70,6 +70,11 @@ class RecordedDatabase:
         self._changes.write(changes, sync=False)
         self._database.write(rows, sync=sync)
 
+    def sync(self) -> None:
+        """Return when all that was written is on the disk."""
+        self._changes.sync()
+        self._database.sync()
+
     def bulk_writer(self) -> Self:
         """Return a writer for many rows, this object."""
         return self

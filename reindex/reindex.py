@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 from cablestore.errors import ExportError, OutdatedViewError, ReindexError, StoreLockedError
-from cablestore.export.manifest import Manifest, read_arrivals
+from cablestore.export.manifest import CoveredLog, Manifest, read_arrivals
 from cablestore.files import Location, folder_of
 from cablestore.index import arrival_log
 from cablestore.index.batches import batches
@@ -123,7 +123,7 @@ def reindex(
         progress=progress,
     )
     if derived.left_out:
-        after = 0  # their posts may be only in the live database
+        after = None  # their posts may be only in the live database
     claim_folder(folder_of(scratch))
     new = _NewGeneration(out, scratch, derived, catalog, after, progress, check, dict(derived.seconds))
     report = new.replace_views(views) if views else new.replace_all(drops)
@@ -133,25 +133,27 @@ def reindex(
     return report
 
 
-def covered(manifests: Sequence[Manifest], out: Path) -> int:
-    """Return how far the exports cover the arrival log of the store at `out`, 0 if there is no store yet.
+def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
+    """Return how far the exports cover the arrival log of the store at `out`, None if there is no store yet.
 
     Raises ExportError if the store has posts that no export has.
     """
     header = peek(out)
     if header is None:
-        return 0
+        return None
     found = [
-        arrivals[1]
+        arrivals
         for manifest in manifests
-        if manifest.filters is None and (arrivals := read_arrivals(manifest.source)) and arrivals[0] == header.store_id
+        if manifest.filters is None
+        and (arrivals := read_arrivals(manifest.source))
+        and arrivals.store == header.store_id
     ]
     if not found:
         raise ExportError(
             f"none of the exports is a complete one of the store at {out}, so its posts would be lost. Export it first "
             "and name that export too, or name a new folder"
         )
-    return max(found)
+    return max(found, key=lambda each: each.through)
 
 
 def _require_views(out: Path, catalog: Catalog, views: frozenset[str]) -> None:
@@ -168,7 +170,7 @@ def _rebuilt(catalog: Catalog, views: frozenset[str]) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _NewGeneration:
-    """Database that becomes the next generation. `after` is how far the exports cover the arrival log.
+    """Database that becomes the next generation. `after` is how far the exports cover the arrival log, None for not at all.
 
     With `is_checked` all rows are derived a second time.
     """
@@ -177,7 +179,7 @@ class _NewGeneration:
     scratch: Path
     derived: DerivedRows
     catalog: Catalog
-    after: int
+    after: CoveredLog | None
     progress: Progress
     is_checked: bool
     seconds: dict[str, float]
@@ -201,9 +203,13 @@ class _NewGeneration:
                         return drops.reason(post) is None
 
                     hashes = loaded_hashes(self.derived.segments, self.scratch)
-                    succession = take_over(live, target, self.derived.dialect, self.catalog, self.after, keeps, hashes)
+                    after = self._covered_of(live)
+                    succession = take_over(live, target, self.derived.dialect, self.catalog, after, keeps, hashes)
             checked = self._check(path, folder, [segment.range for segment in self.derived.segments])
             return self._swap(folder, path, total, succession, checked)
+
+    def _covered_of(self, live: Reader | None) -> int:
+        return 0 if live is None or self.after is None else self.after.position_in(live)
 
     def replace_views(self, views: frozenset[str]) -> ReindexReport:
         """Take the rows of these views from the segments and all others from the live database, check and swap."""
@@ -227,7 +233,7 @@ class _NewGeneration:
             return self._swap(folder, path, rows, TakeoverReport(), checked)
 
     def _refuse_later_posts(self, live: Reader) -> None:
-        later = sum(1 for _ in arrival_log.post_entries(live, self.after))
+        later = sum(1 for _ in arrival_log.post_entries(live, self._covered_of(live)))
         if later:
             raise ExportError(
                 f"{later:,} entries were added to the store's log after the export. Export it again: "

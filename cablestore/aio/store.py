@@ -18,6 +18,7 @@ from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads
 from cablestore.errors import StoreClosedError
+from cablestore.index.place import LogPlace
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
@@ -136,6 +137,11 @@ class AsyncCableStore(AsyncQueries):
     def last_sequence(self) -> int:
         """The number of the latest event of the arrival log, 0 before the first."""
         return self._blocking.last_sequence
+
+    @property
+    def place(self) -> LogPlace:
+        """The place of the present state in the history of this database: see `CableStore.place`."""
+        return self._blocking.place
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
         """Call a function after each write and when the store is closed: see `CableStore.watch`."""
@@ -265,6 +271,7 @@ class AsyncCableStore(AsyncQueries):
     rebuild = on_worker(CableStore.rebuild)
     compact = on_worker(CableStore.compact)
     retry_writes = on_writer(CableStore.retry_writes)
+    sync = on_writer(CableStore.sync)
     stats = on_reader(CableStore.stats)
 
     def snapshot(self) -> Opening[AsyncSnapshot]:

@@ -3,9 +3,11 @@
 `imported.json` beside the archives has each archive that a store has imported. So nothing is imported twice and an
 interrupted import goes on:
 
-    {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...]}
+    {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...],
+     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
-Without the file archives are imported again, which changes nothing in the store.
+The log counts as empty if the store does not have the place any more, because posts of the archives may be lost
+(`cablestore.index.place`). Then archives are imported again, which changes nothing in the store.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from cablestore.archive.format.announcement import Announcement, Link, link_text, parse_announcement
 from cablestore.archive.format.commitment import Commitment
@@ -24,6 +26,7 @@ from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
 from cablestore.errors import ArchiveError
 from cablestore.files import storage_errors, write_whole
+from cablestore.index.place import LogPlace
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.store.store import CableStore, system_clock_ms
@@ -112,20 +115,41 @@ class ImportLog:
     An archive's id would not do: it says only where the archive is.
     """
 
-    def __init__(self, community_folder: Path, store_key: bytes | None = None) -> None:
-        """Read the log. With the public key of a store, the log of another store counts as empty."""
+    def __init__(
+        self, community_folder: Path, store_key: bytes | None = None, *, store: CableStore | None = None
+    ) -> None:
+        """Read the log. With the public key of a store, the log of another store counts as empty.
+
+        With an open `store`, so does a log of posts that the store has lost since.
+        """
         self._path = community_folder / _NAME
-        self._store = store_key.hex() if store_key else None
+        self._open = store
+        key = store.identity.public_key if store is not None and store_key is None else store_key
+        self._store = key.hex() if key else None
+        self._place: LogPlace | None = None
         self._roots = dict.fromkeys(self._read())
+
+    @classmethod
+    def of(cls, store: CableStore, community_folder: Path) -> Self:
+        """Read the log of an open store."""
+        return cls(community_folder, store=store)
 
     def _read(self) -> list[str]:
         try:
             found = json.loads(self._path.read_bytes())
             if found["format"] != _FORMAT or self._store not in (None, found["store"]):
                 return []
-            return [str(root) for root in found["roots"]]
+            self._place = None if self._open is None else LogPlace.read(found["place"])
+            return [str(root) for root in found["roots"]] if self._holds() else []
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return []
+
+    def _holds(self) -> bool:
+        """Tell whether the store still has the posts that it had at the last entry of the log."""
+        if self._open is None or self._place is None:
+            return True
+        with self._open.snapshot() as state:
+            return self._place.holds_in(state.reader)
 
     def __len__(self) -> int:
         """Return the number of imported archives."""
@@ -137,10 +161,16 @@ class ImportLog:
 
     def add(self, commitment: Commitment) -> None:
         """Add an archive and write the log to the disk."""
+        if not self._holds():
+            self._roots = {}
         self._roots[commitment.merkle_root.hex()] = None
         with storage_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        noted = {"format": _FORMAT, "store": self._store, "roots": [*self._roots]}
+        noted: dict[str, Any] = {"format": _FORMAT, "store": self._store, "roots": [*self._roots]}
+        if self._open is not None:
+            self._open.sync()
+            self._place = self._open.place
+            noted["place"] = self._place.fields()
         write_whole(self._path, json.dumps(noted).encode())
 
 

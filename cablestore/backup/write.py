@@ -38,6 +38,7 @@ from cablestore.index.database import Row
 from cablestore.index.folder import Header, peek
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
+from cablestore.index.place import mark_at
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.keys import after_prefix
@@ -158,7 +159,7 @@ def _write(source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, 
         store_id=source.header.store_id,
         generation=source.header.generation,
         through=through,
-        last_entry=_last_entry(reader, through),
+        last_entry=mark_at(reader, through).hex(),
         since_full=0 if base is None else base.since_full + 1,
         full_size_bytes=sum(p.size_bytes for p in posts) if base is None else base.full_size_bytes,
         sealed=sum(1 for _ in reader.prefix(PRIVATE_PREFIX)),
@@ -262,20 +263,8 @@ def _continues(reader: Reader, last: BackupManifest) -> bool:
         0 <= new <= limits.MAX_BACKUP_ARRIVALS
         and last.since_full < limits.MAX_BACKUPS_SINCE_FULL
         and last.size_bytes("posts") <= 2 * last.full_size_bytes + limits.BACKUP_POSTS_SIZE_BYTES
-        and last.last_entry == _last_entry(reader, last.through)
+        and last.last_entry == mark_at(reader, last.through).hex()
     )
-
-
-def _last_entry(reader: Reader, through: int) -> str:
-    """Return the last entry of a post up to a number: kind and hash in hex, then its number if it is another.
-
-    "" if there is none. The log loses entries of local changes when the same row changes again, so none is compared.
-    """
-    found = arrival_log.last_post_entry(reader, through)
-    if found is None:
-        return ""
-    text = f"{found.kind:02x}{found.hash.hex()}"
-    return text if found.sequence == through else f"{text}{found.sequence:016x}"
 
 
 def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceWriter) -> list[Piece]:

@@ -142,7 +142,7 @@ def _fetch(
     """Fetch and import. Returns the number of damaged archives."""
     if isinstance(link, Cid) and not sources.nodes:
         raise click.UsageError(f"codex:{link} is fetched from a node: name one, as in --node http://127.0.0.1:8080")
-    imported = ImportLog(folder / control, store.identity.public_key)
+    imported = ImportLog.of(store, folder / control)
     with ExitStack() as stack:
         with out.progress("fetching the index", None):
             found = fetching(link, folder, bytes.fromhex(control), store.dialect, sources, key)

@@ -148,7 +148,7 @@ def import_(
     """
     key = key_of(cabal_key)
     found = _archives(folder, control, store.dialect, key)
-    imported = ImportLog(folder / control, store.identity.public_key)
+    imported = ImportLog.of(store, folder / control)
     entries = wanted(found.verified, imported, **choice)
     missing: list[Entry] = []
     fetched = _here(found, entries, missing)
@@ -183,7 +183,7 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
     """
     control_key = bytes.fromhex(control)
     announced = newest_announcement(store, control_key)
-    imported = ImportLog(folder / control, store.identity.public_key)
+    imported = ImportLog.of(store, folder / control)
     fields: dict[str, Any] = {
         "link": link_text(announced[1].link) if announced else None,
         "announced_ms": announced[0] if announced else None,

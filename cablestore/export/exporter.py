@@ -23,7 +23,16 @@ from platformdirs import user_cache_path
 from cablestore import limits
 from cablestore.errors import ExportError
 from cablestore.export.filter import Selection
-from cablestore.export.manifest import ARRIVALS, MANIFEST, UNFINISHED, Filters, Manifest, Segment, segments_of
+from cablestore.export.manifest import (
+    ARRIVALS,
+    MANIFEST,
+    UNFINISHED,
+    CoveredLog,
+    Filters,
+    Manifest,
+    Segment,
+    segments_of,
+)
 from cablestore.export.records import pieces
 from cablestore.export.sort import merge, write_sorted
 from cablestore.export.writer import ExportWriter, record_start
@@ -31,6 +40,7 @@ from cablestore.files import LocalFolder, Location, ObjectFolder, folder_of, ope
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
 from cablestore.index.engine import Engine
+from cablestore.index.place import mark_at
 from cablestore.index.reader import Reader
 from cablestore.protocol.post import Post
 
@@ -148,6 +158,7 @@ def export_store(
         if filters is not None:
             filters = replace(filters, channels=frozenset(map(reader.dialect.channel_id, filters.channels)))
         arguments = [None if filters is None else filters.fields(), segment_size_bytes, run_size_bytes, dict(versions)]
+        covered = None if store_id is None else CoveredLog(store_id, through, mark_at(reader, through).hex())
         seen = [store_id or secrets.token_hex(16), through, (reader.get(meta.SIZES_KEY) or b"").hex()]
         identity = blake3.blake3(json.dumps([*arguments, *seen]).encode()).hexdigest()
         with _claimed(place) as runs_folder:
@@ -172,7 +183,7 @@ def export_store(
                 writer.add_records(_counted(merge(list(work.run_paths()), work.place()), progress))
                 work.is_merged = True
                 work.save()
-            return _finish(work, writer, store_id, through)
+            return _finish(work, writer, covered)
 
 
 def _read(
@@ -204,14 +215,13 @@ def _counted(batches: Iterator[list[bytes]], progress: Progress) -> Iterator[lis
         progress(len(batch))
 
 
-def _finish(work: _Work, writer: ExportWriter, store_id: str | None, through: int) -> Manifest:
+def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Manifest:
     """Remove the runs, and write the two last files."""
     with storage_errors(work.runs_folder):
         for run in work.run_paths():
             run.unlink(missing_ok=True)
-    if store_id is not None:
-        fields = {"store": store_id, "through": through}
-        work.out.write(ARRIVALS, json.dumps(fields).encode() + b"\n")
+    if covered is not None:
+        work.out.write(ARRIVALS, json.dumps(covered._asdict()).encode() + b"\n")
     work.refuse_changes()
     manifest = writer.finish()
     work.out.remove(UNFINISHED)

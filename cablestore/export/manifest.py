@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import blake3
 
@@ -25,6 +25,8 @@ from cablestore import limits
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.segment import read_segment
 from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of
+from cablestore.index.place import is_shared
+from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
@@ -377,8 +379,24 @@ def _is_time(value: Any) -> bool:
     return type(value) is int and 0 <= value <= limits.MAX_TIMESTAMP_MS
 
 
-def read_arrivals(folder: Location) -> tuple[str, int] | None:
-    """Return the id of the exported store, and the last number of its arrival log that the export covers.
+class CoveredLog(NamedTuple):
+    """Part of a store's arrival log that an export covers: up to entry `through`, which `mark` identifies in hex.
+
+    `mark` is None in an export of 0.12 or earlier.
+    """
+
+    store: str
+    through: int
+    mark: str | None
+
+    def position_in(self, reader: Reader) -> int:
+        """Return how far the export covers the log of this store as it is now: nothing if it has another history."""
+        is_ours = self.mark is None or is_shared(reader, self.through, bytes.fromhex(self.mark))
+        return self.through if is_ours else 0
+
+
+def read_arrivals(folder: Location) -> CoveredLog | None:
+    """Return the part of a store's arrival log that an export covers.
 
     Returns None for an export that was not made from a store in a folder. Raises CorruptExportError if the file is
     malformed.
@@ -391,9 +409,10 @@ def read_arrivals(folder: Location) -> tuple[str, int] | None:
         return None
     try:
         fields = json.loads(data)
-        store, through = fields["store"], _number(fields["through"])
+        covered = CoveredLog(fields["store"], _number(fields["through"]), fields.get("mark"))
+        bytes.fromhex(covered.mark or "")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _damaged(path, "it is not JSON with store and through") from None
-    if not isinstance(store, str):
+        raise _damaged(path, "it is not JSON with store, through and mark") from None
+    if not isinstance(covered.store, str):
         raise _damaged(path, "the store's id is not text")
-    return store, through
+    return covered

@@ -59,6 +59,15 @@ def write_whole(path: Path, data: bytes, suffix: str = ".tmp") -> None:
         sync_folder(path.parent)
 
 
+def sync_file(path: Path) -> None:
+    """Sync a file that another descriptor wrote to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(path: Path) -> None:
     """Sync the names in a folder to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -84,6 +84,12 @@ def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
     return None
 
 
+def end_of_batch(reader: Reader, sequence: int) -> int:
+    """Return the number of the last entry of the batch that has this entry."""
+    row = next(reader.scan(LOG_PREFIX, _key(sequence + 1), reverse=True), None)
+    return sequence if row is None else max(sequence, span_of(row)[1] - 1)
+
+
 def entries_of(row: Row) -> list[Arrival]:
     """Return the entries of one row. Raises CorruptStoreError."""
     first, value = span_of(row)[0], row[1]

@@ -65,6 +65,9 @@ class Database(Protocol):
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk."""
 
+    def sync(self) -> None:
+        """Return when all that was written is on the disk."""
+
     def bulk_writer(self) -> RowWriter:
         """Return a writer for many rows. Nothing else may write at the same time."""
 

@@ -18,6 +18,7 @@ from cablestore.index.evidence import Evidence, find_evidence, note_counts
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
+from cablestore.index.place import LogPlace
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, counts_of, rebuild
@@ -168,6 +169,9 @@ class Engine:
             reader = Reader(state, self.dialect)
             self.sizes: meta.Sizes = meta.decode_sizes(reader.get(meta.SIZES_KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
+            last = arrival_log.last_post_entry(reader, self.next_sequence - 1)
+        self.place = LogPlace.after(self._generation, last)
+        """The place of the present state: another one after each change of the posts."""
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
         """Call a function, in the writer's thread, when what is kept in memory of the database must be read again."""
@@ -269,6 +273,8 @@ class Engine:
         self.sizes = changes.sizes
         if changes.next_sequence is not None:
             self.next_sequence = changes.next_sequence
+        if changes.last_entry is not None:
+            self.place = LogPlace.after(self._generation, changes.last_entry)
         self._tell_waiting()
 
     def _tell_waiting(self) -> None:
@@ -302,6 +308,10 @@ class Engine:
     def is_closed(self) -> bool:
         """Whether the engine is closed, or waits for the writer to close."""
         return not self._is_open
+
+    def sync(self) -> None:
+        """Return when all that was written is on the disk. Raises StorageError."""
+        self._database.sync()
 
     def compact(self) -> None:
         """Rewrite the database in the least space."""

@@ -23,6 +23,7 @@ import plyvel
 
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
+from cablestore.files import storage_errors, sync_file, sync_folder
 from cablestore.index.bulk_writer import BulkWriter
 from cablestore.index.database import Database, Row
 from cablestore.index.leveldb_files import holds_data, holds_database, require_room
@@ -262,6 +263,22 @@ class LevelDB:
         except plyvel.Error as error:
             self._failure = _write_error(error)
             raise self._failure from None
+
+    def sync(self) -> None:
+        """Return when all that was written is on the disk. Raises StorageError.
+
+        LevelDB syncs its tables itself. It leaves the log before the present one unsynced until its rows are in a
+        table, also if a later write is synced. So all logs are synced here.
+        """
+        with self._lock:
+            self._require_open()
+            if self._failure is not None:
+                raise self._failure
+        with storage_errors(self._path):
+            for log in self._path.glob("*.log"):
+                with contextlib.suppress(FileNotFoundError):  # its rows are in a table by now
+                    sync_file(log)
+            sync_folder(self._path)
 
     def flush(self) -> None:
         """Write the rows in the log to a separate table.

@@ -73,6 +73,11 @@ class MemoryDB:
     def flush(self) -> None:
         """Do nothing: there are no tables."""
 
+    def sync(self) -> None:
+        """Do nothing: there is no disk."""
+        with self._lock:
+            self._require_open()
+
     def compact(self) -> None:
         """Do nothing: no space is wasted."""
         with self._lock:

@@ -74,6 +74,12 @@ def forget_touched(database: Database) -> None:
             database.write(dict.fromkeys(key for key, _ in rows), sync=False)
 
 
+def has_discarded(reader: Reader, after: int) -> bool:
+    """Tell whether posts were discarded after entry `after`, as far as the database was not rebuilt since."""
+    prefix = local_key(TOUCHED)
+    return next(reader.scan(prefix + b"%016d" % (after + 1), after_prefix(prefix)), None) is not None
+
+
 def touched_keys(reader: Reader, after: int, last: int) -> Iterator[bytes]:
     """Yield the keys of what posts changed that were discarded with numbers after `after` and up to `last`.
 

@@ -34,7 +34,7 @@ from operator import add
 from typing import Final, NamedTuple
 
 from cablestore.index import arrival_log, notes
-from cablestore.index.arrival_log import EventKind
+from cablestore.index.arrival_log import Arrival, EventKind
 from cablestore.index.census import census_key
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, encode_sizes
@@ -68,6 +68,8 @@ class PlannedWrite(NamedTuple):
     """The part of `rows` that follows from many posts."""
     sizes: Sizes
     next_sequence: int | None
+    last_entry: Arrival | None
+    """The last entry of a post that it adds to the arrival log."""
 
 
 class Plan:
@@ -214,7 +216,9 @@ class Plan:
         self._change_all(combined)
         if self._changes:
             self._changes[SIZES_KEY] = encode_sizes(self._sizes)
-        return PlannedWrite(self._changes, {key: value for key, _, value in combined}, self._sizes, self._append_log())
+        last = self._last_entry()
+        values = {key: value for key, _, value in combined}
+        return PlannedWrite(self._changes, values, self._sizes, self._append_log(), last)
 
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a new post. None of them exists yet."""
@@ -335,6 +339,11 @@ class Plan:
         for fold, key in self._catalog.fold_keys(post):
             self._refolds[key] = fold
         self._count(post, -1)
+
+    def _last_entry(self) -> Arrival | None:
+        if self._next_sequence is None or not self._log:
+            return None
+        return Arrival(self._next_sequence + len(self._log) - 1, *self._log[-1])
 
     def _append_log(self) -> int | None:
         sequence = self._next_sequence

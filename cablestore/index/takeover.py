@@ -152,8 +152,12 @@ def _copy_local(live: Reader, target: Database) -> None:
 
 
 def _copy_log(live: Reader, target: Database) -> None:
-    for rows in batches(live.prefix(arrival_log.PREFIX), lambda row: len(row[1])):
-        target.write(dict(rows), sync=False)
+    """Make the target's log that of the live database, which may have another history after a power failure."""
+    with target.snapshot() as state:
+        found = side_by_side(live.prefix(arrival_log.PREFIX), live.over(state).prefix(arrival_log.PREFIX))
+        changed = ((key, due) for key, due, present in found if due != present)
+        for rows in batches(changed, lambda row: len(row[1] or b"")):
+            target.write(dict(rows), sync=False)
 
 
 def _log_differences(live: Reader | None, target: Database, dialect: Dialect) -> int:

@@ -11,6 +11,7 @@
     relay       forwarding of legacy requests                      live, news  what live requests get
     invitation  what somebody needs to join, on one line
     reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable
+    in_step     which peers have the same posts as this store      sync_state  what is known to be complete
 """
 
 from cablestore.peers.address import Address

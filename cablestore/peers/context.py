@@ -40,6 +40,17 @@ class PeerContext:
     run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Runs a coroutine until it ends or the node stops."""
 
+    async def current_marks(self) -> SyncState:
+        """Return the marks, void if the store lost posts. Raises CableStoreError if it cannot be read."""
+        await self.marks.follow(self.reads.call)
+        return self.marks
+
+    async def save_marks(self) -> None:
+        """Write the marks to the disk if they have changed. The loop does not wait for the disk."""
+        write = self.marks.changed()
+        if write is not None:
+            await self.loop.run_in_executor(None, write)
+
     def new_channel(self, *, is_initiator: bool, port_name: bytes = b"") -> SecureChannel | None:
         """Make the encrypted channel of a connection, None if the node has no cabal key.
 

@@ -17,7 +17,7 @@ from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.inspecting import InspectionThread
 from cablestore.peers.intake import PostIntake
-from cablestore.peers.link import ITSELF
+from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.live import LiveRequests
 from cablestore.peers.metrics import Metrics, NodeLoad
@@ -42,6 +42,8 @@ from cablestore.store.store import CableStore
 _TICK_S: Final = 1.0
 _FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
 """How often forwarded requests are looked at. Half of the step is left for the way of the answer."""
+_SAVE_PAUSE: Final = 100
+"""How much longer than a save of the marks the pause after it lasts."""
 _GRACE_LOOK_S: Final = 0.01
 """How often a node that stops looks whether peers have asked for what they were told of."""
 _ROWS_PER_FORWARD: Final = 20
@@ -78,6 +80,7 @@ class NodeCore:
         self._loops: Final = Loops()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._is_stopping = False
+        self._next_save_s = 0.0
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class NodeCore:
         self.has_started = True
 
     def _make_parts(self, loop: asyncio.AbstractEventLoop) -> None:
-        marks = SyncState(self.store.path)  # before there are threads: it reads a file
+        marks = SyncState(self.store.path, self.store.sync)  # before there are threads: it reads a file
         reads = ReadThread(self.store, loop)
         self.context = context = PeerContext(
             store=self.store,
@@ -115,7 +118,7 @@ class NodeCore:
         self.listener = PeerListener(context, partial(Connection, context, self), _until_closed)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
-        self.reconciler = Reconciler(context, self.intake, self.sync)
+        self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
         self.sweeper = Sweeper(self.store, self.log)
         self.write_watch = WriteWatch(self.store, loop, self.log, self._writes_recovered)
@@ -152,7 +155,7 @@ class NodeCore:
             await loop.run_in_executor(None, worker.close)
         await self.context.reads.close()
         await asyncio.sleep(0)  # the loop takes what the threads handed over last
-        self.context.marks.save()
+        await self.context.save_marks()
         self.watchers.close()
 
     async def _let_peers_ask(self) -> None:
@@ -191,14 +194,27 @@ class NodeCore:
         while True:
             await asyncio.sleep(_TICK_S)
             now_s = self.context.loop.time()
-            for link in (*self.connections, *self.reconcile_port.links):
+            for link in self.links():
                 link.tick(now_s)
             self._disconnect_slowest()
             if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
                 self.context.restrictions.read_soon()
             self.write_watch.retry()
             self.sweeper.look()
-            self.context.marks.save_at_times(now_s)
+            self._save_marks(now_s)
+
+    def _save_marks(self, now_s: float) -> None:
+        """Save the marks in a hundredth of the time at most. The loop does not wait for the disk."""
+        if now_s < self._next_save_s:
+            return
+        self._next_save_s = float("inf")
+
+        async def save() -> None:
+            await self.context.save_marks()
+            ended_s = self.context.loop.time()
+            self._next_save_s = ended_s + _SAVE_PAUSE * (ended_s - now_s)
+
+        self._run(save())
 
     def _halt_fetches(self) -> None:
         self.sync.fetches.halt()
@@ -244,9 +260,13 @@ class NodeCore:
         """The connections of the Cable port, in both directions."""
         return self.listener.links
 
+    def links(self) -> tuple[PeerLink, ...]:
+        """Return the connections of both ports."""
+        return (*self.connections, *self.reconcile_port.links)
+
     def peers(self) -> list[Peer]:
         """Return who is connected to either port, in order of time."""
-        links = (*self.connections, *self.reconcile_port.links) if self.has_started else ()
+        links = self.links() if self.has_started else ()
         return sorted((link.peer for link in links if link.is_established), key=lambda peer: peer.number)
 
     async def connect_once(self, address: Address) -> Connection:
@@ -291,7 +311,7 @@ class NodeCore:
 
     def _restricted(self, dropped: frozenset[str], asks_again: bool) -> None:
         """Keep to restrictions that were read: end connections with those that the local user blocks (4.6.1.1)."""
-        for link in (*self.connections, *self.reconcile_port.links):
+        for link in self.links():
             if link.is_established and link.audience.is_blocked:
                 if isinstance(link, Connection):
                     self.sync.lost(link)

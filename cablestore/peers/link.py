@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from cablestore import limits
 from cablestore.errors import DecodeError, HandshakeError, ReconcileError
 from cablestore.peers.address import Address
+from cablestore.peers.agreement import Agreement
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
 from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost
@@ -34,8 +35,9 @@ class PeerLink(asyncio.Protocol, ABC):
         self.name = str(dialed or "?")
         self.host = "?"
         self.number: Final = context.watchers.next_number()
-        self.is_in_step: bool | None = None
-        """As `Peer.is_in_step`."""
+        self.agreement: Final = Agreement()
+        """Whether the stores are in step."""
+        self._step_told: bool | None = None
         self.ends: tuple[Any, Any] = (None, None)
         """Addresses of the socket here and of the one there."""
         self._address = dialed or Address("?", 0)
@@ -179,13 +181,18 @@ class PeerLink(asyncio.Protocol, ABC):
             since_ms=self._since_ms,
             received_size_bytes=self.received_size_bytes,
             sent_size_bytes=self.sent_size_bytes,
-            is_in_step=self.is_in_step,
+            is_in_step=self._is_in_step,
         )
 
-    def set_in_step(self, is_in_step: bool) -> None:
-        """Note how a reconciliation over the connection ended."""
-        if self.is_in_step is not is_in_step and not self.closed.done():
-            self.is_in_step = is_in_step
+    @property
+    def _is_in_step(self) -> bool | None:
+        return self.agreement.is_in_step(self._context.store.place)
+
+    def tell_step(self) -> None:
+        """Notify watchers if the peer is in step and was not, or the other way round."""
+        is_in_step = self._is_in_step
+        if self._step_told is not is_in_step and not self.closed.done():
+            self._step_told = is_in_step
             self._context.watchers.tell(PeerInStep(self.peer))
 
     @property

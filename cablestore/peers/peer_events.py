@@ -22,9 +22,9 @@ class Peer:
     the peer came from. `key` is the public key that the peer showed in the handshake, None without encryption.
     `only_reconciles` says that it is connected to a port for reconciliation alone.
 
-    `is_in_step` is True if the last reconciliation with the peer ended with equal stores, as far as both follow the same
-    channels, and False if it broke off. It is None before the first one has ended, and for a peer that does not
-    reconcile.
+    `is_in_step` is True if both stores held the same posts when everything that both want was compared last, and neither
+    has changed since. It is False after a change, and if the comparison broke off, until the next one. It is None before
+    the first one has ended, and for a peer that does not reconcile. Each connection begins with None.
     """
 
     number: int

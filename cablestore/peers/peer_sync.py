@@ -82,14 +82,14 @@ class PeerSync:
         """Channels that are followed with live requests."""
         self._quiet: set[str] = set()
         """Channels that are polled: there are too many for live requests, or the peer ended them."""
-        self._passed: dict[str, SyncMark] = {}
+        self._passed: dict[str, tuple[int, SyncMark]] = {}
+        """Marks of complete passes by channel, with the epoch in which each pass began."""
         self._moderating: CollectedAnswer | None = None
         self._word = asyncio.Event()
         self._asks = False
         """Whether the peer announced new channels."""
         self._again = False
         """Whether to ask again for all that was asked."""
-        self._times_again = 0
         self.has_answered = False
         """Whether the peer answered any request."""
         self.error: CableStoreError | None = None
@@ -161,7 +161,6 @@ class PeerSync:
         """
         self._asks |= asks
         self._again |= again
-        self._times_again += again
         self._word.set()
 
     async def _ask_again(self, *, asks: bool) -> None:
@@ -206,7 +205,7 @@ class PeerSync:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._context.settings.list_every_s if self._is_live else None):
                 await self._fetch.drained()
-                self._put_marks()
+                await self._put_marks()
 
     async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
         async with _tasks() as group:
@@ -342,25 +341,31 @@ class PeerSync:
     async def _history(self, channel: str) -> None:
         """Fetch a channel's history, from where the last pass ended or from the start of the window."""
         now_ms = system_clock_ms()
-        window_ms, times_again = self._window_start_ms(), self._times_again
-        mark = self._context.marks.get(self._peer_name(), channel)
+        window_ms, marks = self._window_start_ms(), await self._context.current_marks()
+        mark, epoch = marks.get(self._peer_name(), channel), marks.epoch
         if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:
             mark = None  # the clock was wrong: no pass would reach back to what is written until then
         is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
         start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
         count = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
-        # What a pass did not ask for may be welcome since it began. One that brought nothing costs as little again.
-        is_worth_a_mark = bool(count) or (count == 0 and mark is not None)
-        if is_worth_a_mark and self._peer_name() and times_again == self._times_again:
+        is_worth_a_mark = bool(count) or (
+            count == 0 and mark is not None
+        )  # one that brought nothing costs little again
+        if is_worth_a_mark and self._peer_name():
             full_at_ms = now_ms if mark is None or is_full else mark.full_at_ms
-            self._passed[channel] = SyncMark(window_ms, now_ms, full_at_ms)
+            self._passed[channel] = epoch, SyncMark(window_ms, now_ms, full_at_ms)
 
-    def _put_marks(self) -> None:
-        """Store the marks of the complete passes, unless an offered post did not come or was not stored."""
+    async def _put_marks(self) -> None:
+        """Store the marks of the complete passes, unless an offered post did not come or was not stored.
+
+        A pass counts only if its posts are still here, and if what it did not ask for is still refused.
+        """
         passed, self._passed = self._passed, {}
-        if not self._fetch.take_failed():
-            for channel, mark in passed.items():
-                self._context.marks.put(self._peer_name(), channel, mark)
+        if not self._fetch.take_failed() and passed:
+            marks = await self._context.current_marks()
+            for channel, (epoch, mark) in passed.items():
+                if epoch == marks.epoch:
+                    marks.put(self._peer_name(), channel, mark)
 
     async def _pages(self, channel: str, start_ms: int, end_ms: int) -> int | None:
         """Ask for page after page, until the channel is dropped.

@@ -1,15 +1,17 @@
 """Reconciling: which peers, when, and how many at a time.
 
-The side that connected begins. It begins with all posts, unless that was done within a day; then it goes on with the
-recent posts, again and again.
+The side that connected begins. It begins with all posts, and compares them again when either store has changed, and once
+a day. In between it compares the recent posts, again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from cablestore import limits
@@ -22,7 +24,9 @@ from cablestore.errors import (
     StorageError,
 )
 from cablestore.peers.address import Address
+from cablestore.peers.agreement import Agreement
 from cablestore.peers.context import PeerContext
+from cablestore.peers.in_step import Agreements
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.metrics import ReconcileMetrics
@@ -31,8 +35,9 @@ from cablestore.peers.reconciliation import LostError, Reconciliation, SilentErr
 from cablestore.peers.report import ReconcileReport
 from cablestore.peers.stretches import Stretches
 from cablestore.peers.sync import Sync
-from cablestore.peers.sync_state import SyncMark
 from cablestore.reconcile.messages import (
+    CHANGED,
+    EQUAL,
     HELLO,
     NEW_CHANNEL,
     Ended,
@@ -45,14 +50,15 @@ from cablestore.reconcile.messages import (
 )
 from cablestore.store.store import system_clock_ms
 
-_ALL_CHANNELS: Final = ""
-"""Name under which the marks keep when all was reconciled. No channel has it."""
 _JITTER: Final = 0.1
 """Part of an interval that is random, so that a crowd that began at one moment does not stay together."""
 _BUSY_S: Final = (1.0, 10.0)
 """A peer that is busy is asked again after a random time between these."""
 _END_WAIT_S: Final = 2.0
 """How long the conversation before may take to notice that it is over."""
+
+_MAX_LOGGED_S: Final = 253_402_300_799
+"""The last second that a date of four digits can name."""
 
 _UNDER_WAY: Final = "another reconciliation with this peer is under way"
 
@@ -67,6 +73,8 @@ class ReconcileJob(NamedTuple):
     terms: Terms
     report: ReconcileReport
     """Gets the counts."""
+    is_complete: bool = False
+    """Whether it compares everything that both want, so that the stores are in step if nothing differs."""
     purpose: Purpose = Purpose.RECONCILE
     progress: Callable[[int], None] | None = None
     """Gets the number of posts as they are stored."""
@@ -75,8 +83,12 @@ class ReconcileJob(NamedTuple):
 class Reconciler:
     """All reconciliations of a node. On the loop, except for what the thread runs."""
 
-    def __init__(self, context: PeerContext, intake: PostIntake, sync: Sync) -> None:
+    def __init__(
+        self, context: PeerContext, intake: PostIntake, sync: Sync, links: Callable[[], Iterable[PeerLink]]
+    ) -> None:
+        """`links` returns the connections of both ports."""
         self._context = context
+        self._agreements = Agreements(context, links)
         self._intake = intake
         self._sync = sync
         self._metrics = ReconcileMetrics(context.metrics.registry)
@@ -95,6 +107,7 @@ class Reconciler:
 
     async def close(self) -> None:
         """End the thread. All tasks are over by then."""
+        self._agreements.close()
         await self._context.loop.run_in_executor(None, self._thread.shutdown)
 
     # --- when -----------------------------------------------------------------------------------
@@ -112,35 +125,48 @@ class Reconciler:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _by_schedule(self, link: PeerLink) -> None:
-        settings = self._context.settings
+        loop, agreement = self._context.loop, link.agreement
+        all_at_s = float("-inf")
         while True:
+            settings = self._context.settings
             pause_s = settings.reconcile_every_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
-            now_ms = system_clock_ms()
-            is_all = self._is_all_due(link, now_ms)
-            terms = self.own_terms() if is_all else self._recent(now_ms)
             report = ReconcileReport()
-            job = ReconcileJob(link, terms, report)
+            is_due = loop.time() - all_at_s >= settings.reconcile_all_every_s
+            is_all = is_due or not agreement.is_in_step(self._context.store.place)
+            agreement.ended.clear()
             try:
-                await (self._all_of(job) if is_all else self._talk(job))
                 if is_all:
-                    self._context.marks.put(_peer_of(link), _ALL_CHANNELS, SyncMark(terms.from_ms, now_ms, now_ms))
+                    all_at_s = loop.time()
+                    await self._everything(link, report)
+                else:
+                    await self._talk(ReconcileJob(link, self._recent(), report))
             except CableStoreError as error:  # it is logged; the next reconciliation finds what is missing
                 if is_limit(error) and report.posts_sent + report.posts_received:
                     continue
                 if isinstance(error, PeerRefusedError) and error.reason == "busy":
                     pause_s = min(pause_s, random.uniform(*_BUSY_S))  # noqa: S311 - no secret
-            await asyncio.sleep(pause_s)
+            await self._rest(agreement, pause_s)
 
-    def _is_all_due(self, link: PeerLink, now_ms: int) -> bool:
-        mark = self._context.marks.get(_peer_of(link), _ALL_CHANNELS)
-        if mark is None or mark.from_ms > self.own_terms().from_ms:
-            return True
-        every_ms = self._context.settings.reconcile_all_every_s * 1000
-        return not 0 <= now_ms - mark.full_at_ms <= every_ms  # of the future: the clock was wrong
+    async def _everything(self, link: PeerLink, report: ReconcileReport) -> None:
+        """Reconcile all that both want. If posts moved, compare once more: then both know that the stores are equal."""
+        job = ReconcileJob(link, self.own_terms(), report, is_complete=True)
+        await self._all_of(job)
+        if report.posts_sent or report.posts_received:
+            await self._all_of(job)
 
-    def _recent(self, now_ms: int) -> Terms:
+    async def _rest(self, agreement: Agreement, pause_s: float) -> None:
+        """Wait for the next turn. It comes earlier if a store has changed and no more changes come for a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await agreement.ended.wait()
+                place = None
+                while place != self._context.store.place:
+                    place = self._context.store.place
+                    await asyncio.sleep(self._context.settings.reconcile_delay_ms / 1000)
+
+    def _recent(self) -> Terms:
         settings = self._context.settings
-        until_ms = max(1, now_ms - settings.reconcile_delay_ms)
+        until_ms = max(1, system_clock_ms() - settings.reconcile_delay_ms)
         from_ms = max(0, until_ms - settings.reconcile_window_ms)
         return self.own_terms().narrowed(Terms(from_ms=from_ms, until_ms=until_ms))
 
@@ -174,7 +200,7 @@ class Reconciler:
         link = await connect(address)
         try:
             own = self.own_terms().narrowed(terms)
-            await self._until_equal(ReconcileJob(link, own, report, purpose, progress))
+            await self._until_equal(ReconcileJob(link, own, report, purpose=purpose, progress=progress))
         except (LostError, SilentError) as error:
             if report.received_comparing_size_bytes:
                 raise
@@ -217,12 +243,12 @@ class Reconciler:
     async def _all_that_is_left(self, job: ReconcileJob) -> bool:
         """Reconcile what no earlier connection did. Tell whether there was an earlier one."""
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
-        stretches = Stretches(
-            self._context.marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms
-        )
+        marks = await self._context.current_marks()
+        stretches = Stretches(marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
         while (stretch := stretches.next) is not None:
             try:
-                await self._talk(job._replace(terms=stretch))
+                await self._talk(job._replace(terms=stretch, is_complete=job.is_complete and stretch == job.terms))
+                await self._context.current_marks()
                 stretches.done()
             except (LostError, SilentError):
                 stretches.broke()
@@ -231,21 +257,21 @@ class Reconciler:
                 if error.reason != EndReason.NOTHING.name.lower() or stretch.until_ms == job.terms.until_ms:
                     raise
                 stretches.is_over()
-        return stretches.was_begun
+        return stretches.was_begun or stretches.is_void
 
     async def _talk(self, job: ReconcileJob) -> None:
         """Reconcile once with a peer, and add to the report.
 
         Raises CableStoreError; what came is stored all the same.
         """
-        link, terms, report, purpose, progress = job
+        link, terms, report, is_complete, purpose, progress = job
         is_known = _peer_of(link) in self._by_peer or link in self._by_link
         refusal = _UNDER_WAY if is_known else self._refusal(link)
         if refusal:
             raise PeerRefusedError("busy", f"this node cannot reconcile now: {refusal}")
         current = Reconciliation(self._context, self._intake, self._thread, link, terms, purpose, progress)
         self._take_up(current)
-        await self._run(current, report, is_ours=True)
+        await self._run(current, report, is_ours=True, is_complete=is_complete)
 
     def received(self, link: PeerLink, frame: bytes) -> None:
         """Take a frame of a peer: of the conversation under way, the first of a new one, or news.
@@ -255,10 +281,20 @@ class Reconciler:
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
             self._sync.announced_channel(link)
+        elif frame in (EQUAL, CHANGED):
+            self._agree(link, frame)
         elif frame.startswith(HELLO) and not link.is_ours:
             self._asked(link, frame)
         elif current is not None:
             current.received(frame)
+
+    def _agree(self, link: PeerLink, frame: bytes) -> None:
+        """Take what the peer says of its store, when a comparison that it ended before has ended here too."""
+        current = self._by_link.get(link)
+        if current is None:
+            self._agreements.heard(link, frame)
+        else:
+            current.over.add_done_callback(lambda _: self._agreements.heard(link, frame))
 
     def _asked(self, link: PeerLink, frame: bytes) -> None:
         """Answer a peer that begins a conversation after the last one: we may not have noticed yet that it is over."""
@@ -324,7 +360,9 @@ class Reconciler:
             if outcome_of(error) == "fault":
                 current.link.faulted("reconciliation", str(error))
 
-    async def _run(self, current: Reconciliation, report: ReconcileReport, *, is_ours: bool) -> None:
+    async def _run(
+        self, current: Reconciliation, report: ReconcileReport, *, is_ours: bool, is_complete: bool = False
+    ) -> None:
         link, outcome, reason = current.link, "stopped", ""
         try:
             await current.run(begins=is_ours)
@@ -333,22 +371,40 @@ class Reconciler:
             outcome, reason = outcome_of(error), str(error)
             raise
         finally:
-            self._let_go(current)
             own = ReconcileReport()
             for each in (report, own):
                 current.add_to(each)
             is_audit = current.talk.purpose is Purpose.AUDIT
-            if not is_audit and outcome not in _UNDECIDED:
-                link.set_in_step(outcome == "done")
+            if outcome == "done" and not is_audit:
+                self._agreements.compared(link, current.place, is_complete=is_complete, gave=own.posts_sent > 0)
+            elif outcome not in _UNDECIDED and not is_audit:
+                self._agreements.failed(link)
+            self._let_go(current)
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)
             fields = {
                 "peer": link.name,
                 "outcome": outcome,
+                "compared": _range_of(current.talk.compared),
                 "posts_sent": own.posts_sent,
                 "posts_received": own.posts_received,
                 "seconds": round(own.seconds, 3),
             }
             self._context.log.info("reconciled", extra=fields | ({"reason": reason} if reason else {}))
+
+
+def _range_of(terms: Terms | None) -> str:
+    """Return in words which posts were compared."""
+    if terms is None:
+        return "nothing"
+    ends = [f"from {_utc(terms.from_ms)}"] if terms.from_ms else []
+    ends += [] if terms.until_ms is None else [f"until {_utc(terms.until_ms)}"]
+    times = " ".join(ends) or "all"
+    return times if terms.channels is None else f"{times}, {len(terms.channels)} channels"
+
+
+def _utc(time_ms: int) -> str:
+    """Return a time that a peer may have named."""
+    return datetime.fromtimestamp(min(time_ms // 1000, _MAX_LOGGED_S), UTC).isoformat(timespec="seconds")
 
 
 def outcome_of(error: CableStoreError) -> str:

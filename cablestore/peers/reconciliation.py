@@ -17,6 +17,7 @@ from cablestore.errors import (
     ReconcileLimitError,
     StorageError,
 )
+from cablestore.index.place import LogPlace
 from cablestore.index.verdict import LIES, Outcome, Verdict
 from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
@@ -70,6 +71,8 @@ class Reconciliation:
         self.began_s: Final = context.loop.time()
         self._progress = progress
         self._snapshot: Snapshot | None = None
+        self.place: LogPlace | None = None
+        """The place of the state that is compared, None before the comparison begins."""
         self._jobs: asyncio.Queue[Job | CableStoreError] = asyncio.Queue()
         """Work for the thread, and errors that end the conversation after all that came before them."""
         self._storing = 0
@@ -178,6 +181,7 @@ class Reconciliation:
     def _items(self, channels: frozenset[str] | None) -> OrderedSet:
         """Return the ids of one state of the store, which is open until the conversation is over. In the thread."""
         self._snapshot = self._context.store.snapshot()
+        self.place = LogPlace.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)
 
     def _post(self, digest: bytes) -> Post | None:

@@ -61,9 +61,12 @@ class NodeSettings:
     )
     reconcile_window_ms: int = _option(3_600_000, "Age of the oldest recent posts.", unit="ms")
     reconcile_delay_ms: int = _option(
-        20_000, "Age of the youngest recent posts: younger ones are still arriving on their own.", unit="ms"
+        20_000,
+        "Age of the youngest recent posts, and time without a change after which all posts are reconciled: younger ones "
+        "are still arriving on their own.",
+        unit="ms",
     )
-    reconcile_all_every_s: float = _option(86_400.0, "How often all posts are reconciled.", unit="s")
+    reconcile_all_every_s: float = _option(86_400.0, "How often all posts are reconciled without a change.", unit="s")
     max_talks: int = limits.MAX_TALKS
     talk_silence_s: float = limits.TALK_SILENCE_S
     max_peers: int = _option(limits.MAX_PEERS, "Maximum number of connected peers.")

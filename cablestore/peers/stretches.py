@@ -25,6 +25,7 @@ class Stretches:
 
     def __init__(self, marks: SyncState, peer: str, terms: Terms, *, now_ms: int, keep_ms: float) -> None:
         self._marks = marks
+        self._epoch = marks.epoch
         self._peer = peer
         self._terms = terms
         self._name = _PREFIX + hashlib.blake2b(repr(_subject(terms)).encode(), digest_size=32).hexdigest()
@@ -76,7 +77,14 @@ class Stretches:
     def _top_ms(self) -> int:
         return self._now_ms if self._reached_ms is None else self._reached_ms
 
+    @property
+    def is_void(self) -> bool:
+        """True if posts that these conversations moved may be lost by now."""
+        return self._epoch != self._marks.epoch
+
     def _note(self) -> None:
+        if self.is_void:
+            return
         self._marks.put(self._peer, self._name, SyncMark(self._top_ms, self._now_ms, self._began_ms, self._length_ms))
 
 

@@ -134,5 +134,5 @@ class Sync:
         report.received_size_bytes = connection.received_size_bytes
         report.sent_size_bytes = connection.sent_size_bytes
         report.seconds = self._context.loop.time() - began_s
-        self._context.marks.save()
+        await self._context.save_marks()
         return report

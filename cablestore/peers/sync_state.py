@@ -2,30 +2,39 @@
 
 `peers.json` in the store's folder: by peer (its static key in hex, or host:port) and channel, times in milliseconds.
 
-    {"format": 1, "peers": {"<peer>": {"<channel>":
+    {"format": 2, "place": {"database": "...", "sequence": 2000, "entry": "01..."}, "peers": {"<peer>": {"<channel>":
         {"from_ms": 0, "until_ms": 1700000000000, "full_at_ms": 1700000000000}}}}
 
 A reconciliation that is not finished has a mark too (`stretches`), with `stretch_ms`, under a name that no channel has.
 
-Losing the file costs one full pass for each peer, so a damaged file counts as none.
+Marks are true as long as the store has the posts that it had. So the file names a place in the history of the database
+(`cablestore.index.place`), which is on the disk before the file is written. `follow` voids all marks if that place does
+not hold any more, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full pass for each
+peer.
 """
 
 from __future__ import annotations
 
 import json
-import time
+import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
 from cablestore import limits
+from cablestore.errors import CableStoreError
 from cablestore.files import whole_file
+from cablestore.index.place import LogPlace
+from cablestore.index.reader import Reader
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _NAME: Final = "peers.json"
-_PAUSE: Final = 100
-"""How much longer than a save the pause after it lasts."""
+
+Marks = dict[str, dict[str, "SyncMark"]]
+"""Marks by peer and channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +52,47 @@ class SyncMark:
 
 
 class SyncState:
-    """The marks of all peers. `folder` is the store's; None keeps them in memory only."""
+    """The marks of all peers, for one node. `folder` is the store's; None keeps them in memory only.
 
-    def __init__(self, folder: Path | None) -> None:
+    `sync` returns when the store's posts are on the disk. On the loop, but for what `follow` reads and `save` writes.
+    """
+
+    def __init__(self, folder: Path | None, sync: Callable[[], None] = lambda: None) -> None:
         self._path = None if folder is None else folder / _NAME
-        self._peers: dict[str, dict[str, SyncMark]] = {}
+        self._sync = sync
+        self._peers: Marks = {}
         self._is_changed = False
-        self._next_save_s = 0.0
+        self._writing = threading.Lock()
+        self._saves = self._written = 0
+        """Numbers of the last save, and of the last one that was written: an earlier one must not replace it."""
+        self._place: LogPlace | None = None
+        """The store has had the posts of all marks since this place."""
+        self.epoch = 0
+        """Another number after marks were made void. A pass that began before must not leave a mark."""
         if self._path is not None and self._path.exists():
-            self._peers = _read(self._path)
+            self._place, self._peers = _read(self._path)
+        self._read_place = self._place
+        """The place that was read last. It and `_losses` belong to the thread that reads."""
+        self._losses = self._losses_known = 0
+        """How often a place did not hold. One that is not known belongs to a call of `follow` that was cancelled."""
         self._count = sum(map(len, self._peers.values()))
+
+    async def follow(self, read: Callable[[Callable[[Reader], LogPlace]], Awaitable[LogPlace]]) -> None:
+        """Void the marks if the store lost posts since they were made. Call this before marks are used or put.
+
+        `read` calls a function of a reader, one call after the other. Raises CableStoreError if that fails.
+        """
+        self._place = await read(self._look)
+        if self._losses != self._losses_known:
+            self._losses_known = self._losses
+            self.clear()
+
+    def _look(self, reader: Reader) -> LogPlace:
+        before, present = self._read_place, LogPlace.of(reader)
+        if before is None or not before.keeps_posts_in(reader):
+            self._losses += 1
+        self._read_place = present
+        return present
 
     def get(self, peer: str, channel: str) -> SyncMark | None:
         """Return the mark of a peer's channel."""
@@ -79,27 +119,45 @@ class SyncState:
             self._is_changed = True
 
     def clear(self) -> None:
-        """Forget all marks: posts that were refused may be welcome now."""
+        """Void all marks: posts are not here any more, or those that were refused may be admitted now."""
         self._is_changed |= bool(self._peers)
-        self._peers.clear()
+        self._peers = {}
         self._count = 0
+        self.epoch += 1
 
-    def save_at_times(self, now_s: float) -> None:
-        """Do what `save` does, so seldom that it takes a hundredth of the time at most."""
-        if now_s >= self._next_save_s:
-            began_s = time.perf_counter()
-            self.save()
-            self._next_save_s = now_s + _PAUSE * (time.perf_counter() - began_s)
+    def changed(self) -> Callable[[], None] | None:
+        """Return what writes the marks to the disk, in any thread, or None if they have not changed since."""
+        if self._path is None or not self._is_changed:
+            return None
+        self._is_changed = False
+        self._saves += 1
+        peers = {peer: dict(marks) for peer, marks in self._peers.items()}
+        return partial(self._write, self._path, self._saves, self._place, peers)
 
     def save(self) -> None:
-        """Write the marks to disk if they have changed."""
-        if self._path is None or not self._is_changed:
-            return
-        self._is_changed = False
-        peers = {peer: {name: _written(mark) for name, mark in marks.items()} for peer, marks in self._peers.items()}
-        # On a full disk the next sync asks for more than it needs.
-        with suppress(OSError), whole_file(self._path, sync=False) as file:
-            file.write(json.dumps({"format": FORMAT, "peers": peers}, ensure_ascii=False).encode())
+        """Write the marks to the disk if they have changed."""
+        write = self.changed()
+        if write is not None:
+            write()
+
+    def _write(self, path: Path, number: int, place: LogPlace | None, peers: Marks) -> None:
+        # If the store's posts or the marks cannot be written, the next sync asks for more than it needs.
+        with self._writing, suppress(OSError, CableStoreError):
+            if number < self._written:
+                return
+            self._sync()
+            with whole_file(path, sync=False) as file:
+                file.write(_encode(place, peers))
+            self._written = number
+
+
+def _encode(place: LogPlace | None, peers: Marks) -> bytes:
+    fields = {
+        "format": FORMAT,
+        "place": None if place is None else place.fields(),
+        "peers": {peer: {name: _written(mark) for name, mark in marks.items()} for peer, marks in peers.items()},
+    }
+    return json.dumps(fields, ensure_ascii=False).encode()
 
 
 def _written(mark: SyncMark) -> dict[str, int]:
@@ -107,16 +165,16 @@ def _written(mark: SyncMark) -> dict[str, int]:
     return written | {"stretch_ms": mark.stretch_ms} if mark.stretch_ms else written
 
 
-def _read(path: Path) -> dict[str, dict[str, SyncMark]]:
+def _read(path: Path) -> tuple[LogPlace | None, Marks]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
-            return {}
-        return {
-            peer: {name: _mark_of(mark) for name, mark in channels.items()} for peer, channels in found["peers"].items()
-        }
+            return None, {}
+        place = None if found["place"] is None else LogPlace.read(found["place"])
+        peers = found["peers"].items()
+        return place, {peer: {name: _mark_of(mark) for name, mark in marks.items()} for peer, marks in peers}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return {}
+        return None, {}
 
 
 def _mark_of(written: dict[str, object]) -> SyncMark:

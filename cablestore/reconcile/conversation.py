@@ -155,6 +155,8 @@ class ReconcileConversation:
         self.findings = Findings()
         self.is_initiator = False
         self._terms = terms
+        self.compared: Terms | None = None
+        """What both want, None before they have agreed."""
         self._hooks = hooks
         self._dialect = dialect
         self._splitting = splitting
@@ -311,6 +313,7 @@ class ReconcileConversation:
         """Begin to compare on the terms that both want."""
         if self.is_initiator and not terms.is_within(self._terms):
             raise ReconcileError("the peer agreed to more than was requested")
+        self.compared = terms
         if self.purpose is Purpose.AUDIT:
             self._terms, peer_takes = self._terms._replace(takes=False), False
         self._peer_takes = peer_takes

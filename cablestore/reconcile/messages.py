@@ -14,8 +14,9 @@ conversation that broke off:
     8 done:     number of posts sent varint
     9 sums request, 10 sums response: of an audit
 
-No conversation has the number 0. A payload with the number 0 says that the sender's store has a new channel. Stores
-that do not know this ignore it as left over.
+No conversation has the number 0. A payload with the number 0 is a notice: that the sender's store has a new channel
+(empty), that it found both stores equal (1), that it has changed since (2). Stores that do not know a notice ignore it
+as left over.
 
     terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
 """
@@ -181,6 +182,9 @@ def encode_frame(number: int, message: ConversationMessage) -> bytes:
 
 NEW_CHANNEL: Final = bytes((_KINDS[PayloadFrame], _NO_TALK))
 """Frame that says that the sender's store has a new channel. It can be asked for its channels then."""
+EQUAL: Final = NEW_CHANNEL + b"\x01"
+CHANGED: Final = NEW_CHANNEL + b"\x02"
+"""Frames that say if the sender's store is as it was compared last: `cablestore.peers.agreement`."""
 
 
 def _body(message: ConversationMessage) -> bytes:  # noqa: PLR0911 - one case a kind

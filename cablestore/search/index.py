@@ -28,6 +28,7 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.database import SnapshotSource
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, decode_sizes
+from cablestore.index.place import is_shared, mark_at
 from cablestore.index.reader import DATA_PREFIX, Reader, fraction_before
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
@@ -160,7 +161,7 @@ class SearchIndex:
 
         Returns whether it fits now. It does not if another thread was faster.
         """
-        if known.source == reader.generation and known.mark == _mark(reader, known.position):
+        if known.source == reader.generation and is_shared(reader, known.position, known.mark):
             return True
         with self._locked() as table:
             if table.state() != known:
@@ -169,7 +170,7 @@ class SearchIndex:
                 self._clear(table)
             position = arrival_log.next_sequence(reader) - 1
             begun = known._replace(
-                source=reader.generation, position=position, mark=_mark(reader, position), read_to=""
+                source=reader.generation, position=position, mark=mark_at(reader, position), read_to=""
             )
             table.update(begun, (), ())
         return True
@@ -253,7 +254,7 @@ class SearchIndex:
                 docs.append(document_of(hash_hex, raw, self._dialect))
         # A part of the log may be lost. Then what is left of it was read.
         position = entries[-1].sequence if entries else arrival_log.next_sequence(reader) - 1
-        self._write(known, known._replace(position=position, mark=_mark(reader, position)), docs, removed)
+        self._write(known, known._replace(position=position, mark=mark_at(reader, position)), docs, removed)
         return len(entries)
 
     def _write(
@@ -296,9 +297,3 @@ class SearchIndex:
 def _step(until: float | None) -> int:
     """Return how many posts or entries of the log the next step reads."""
     return _POSTS_READ if until is None else max(1, _POSTS_READ // _HURRIED)
-
-
-def _mark(reader: Reader, position: int) -> bytes:
-    """Return the content of an entry of the arrival log, nothing if it is not there."""
-    entry = next(arrival_log.entries(reader, position - 1), None) if position > 0 else None
-    return b"" if entry is None or entry.sequence != position else bytes((entry.kind,)) + entry.hash

@@ -74,7 +74,8 @@ class IndexState(NamedTuple):
     """Progress of the index through a store.
 
     `source` names the store and its database. `read_to` is the last hash, in hex, up to which posts were read in order
-    of hashes, None after that. Then the arrival log is followed: `position` is the last entry, and `mark` its content.
+    of hashes, None after that. Then the arrival log is followed: `position` is the last entry, and `mark` identifies the
+    log up to there (`cablestore.index.place`).
     """
 
     source: str

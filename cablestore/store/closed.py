@@ -27,6 +27,7 @@ from cablestore.index.evidence import Counts, Evidence, find_evidence
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
+from cablestore.index.place import is_shared, mark_at
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, counts_in
 from cablestore.index.view import Catalog
@@ -233,7 +234,9 @@ class ClosedStore:
                     meta.check_meta(value, self._catalog, dialect, str(folder.path / generation))
                 for reader in (before, live):
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, str(folder.path))
-                after = arrival_log.next_sequence(before) - 1
+                through = arrival_log.next_sequence(before) - 1
+                # If the live log has another history, all of it is new to this generation.
+                after = through if is_shared(live, through, mark_at(before, through)) else 0
                 succession = take_over(live, old, dialect, self._catalog, after)
             folder.activate(generation, keep=True)
         return succession

@@ -1,21 +1,24 @@
-"""Cursors of changes: which database, and how far its arrival log was read."""
+"""Cursors of changes: which database, how far its arrival log was read, and what identifies the log up to there."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+import blake3
+
 from cablestore.errors import ChangesCursorError
 from cablestore.index import arrival_log
+from cablestore.index.place import mark_at
 from cablestore.index.reader import Reader
 
-_FORM: Final = re.compile(r"([a-z0-9-]{1,120})\.([0-9]{1,16})")
+_FORM: Final = re.compile(r"([a-z0-9-]{1,120})-([a-z0-9]+)\.([0-9]{1,16})")
 _ADVICE: Final = "Fetch a new page and use its cursor"
 
 
 def cursor_at(reader: Reader, sequence: int) -> str:
     """Return the cursor of what follows entry `sequence` of the log."""
-    return f"{reader.generation}.{sequence}"
+    return f"{reader.generation}-{_check(reader, sequence)}.{sequence}"
 
 
 def cursor_of(reader: Reader) -> str:
@@ -31,12 +34,17 @@ def sequence_of(reader: Reader, cursor: str) -> int:
     found = _FORM.fullmatch(cursor)
     if found is None:
         raise ChangesCursorError(f"{cursor[:200]!r} is not a cursor of changes. {_ADVICE}")
-    generation, sequence = found[1], int(found[2])
+    generation, check, sequence = found[1], found[2], int(found[3])
     if generation != reader.generation:
         raise ChangesCursorError(
             f"the cursor is of {generation}, the store has {reader.generation} now: it was rebuilt, or the cursor is of "
             f"another store. {_ADVICE}"
         )
-    if sequence >= arrival_log.next_sequence(reader):
+    if sequence >= arrival_log.next_sequence(reader) or check != _check(reader, sequence):
         raise ChangesCursorError(f"the cursor is of entry {sequence}, which the store lost or never had. {_ADVICE}")
     return sequence
+
+
+def _check(reader: Reader, sequence: int) -> str:
+    """Return digits that differ if the log lost this entry and has gone on otherwise."""
+    return blake3.blake3(mark_at(reader, sequence)).hexdigest(length=8)

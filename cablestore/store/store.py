@@ -20,6 +20,7 @@ from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine
 from cablestore.index.leveldb import Tuning
+from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
@@ -461,6 +462,19 @@ class CableStore(Queries, Closable):
     def is_closed(self) -> bool:
         """Whether the store is closed."""
         return self._engine.is_closed
+
+    @property
+    def place(self) -> LogPlace:
+        """The place of the present state in the history of this database: another one after each change of the posts.
+
+        A program that stores a place beside what it made from the posts can tell later whether this store still has
+        those posts: see `LogPlace.holds_in`.
+        """
+        return self._engine.place
+
+    def sync(self) -> None:
+        """Return when all that was written before is on the disk. Raises StorageError."""
+        self._engine.sync()
 
     @property
     def last_sequence(self) -> int:

@@ -235,6 +235,22 @@ def test_what_one_store_has_imported_another_has_not(tmp_path: Path) -> None:
     assert wanted(verified, ImportLog(tmp_path, b"b" * 32)) == [*reversed(verified.index.entries)]
 
 
+def test_archives_are_imported_again_after_the_store_lost_posts(tmp_path: Path) -> None:
+    verified = plan_of().verified(archived(store_of(some_weeks()), tmp_path / "made", plan_of()))
+    assert verified is not None
+    commitment = verified.commitments[verified.index.entries[0].archive_id]
+    with CableStore.open(tmp_path / "store") as store:
+        store.text("default", "hello")
+        ImportLog.of(store, tmp_path).add(commitment)
+        store.text("default", "hello again")
+        assert ImportLog.of(store, tmp_path).has(commitment)
+        before = ImportLog.of(store, tmp_path)
+        store.rebuild()
+        assert not ImportLog.of(store, tmp_path).has(commitment)
+        before.add(verified.commitments[verified.index.entries[1].archive_id])
+        assert len(ImportLog.of(store, tmp_path)) == 1
+
+
 def test_an_archive_that_was_made_anew_at_the_same_place_is_another(tmp_path: Path) -> None:
     """Its id is of place, week and topics alone."""
     imported = ImportLog(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import tracemalloc
 from dataclasses import replace
@@ -219,6 +220,29 @@ def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
         assert store._engine.folder is not None
         assert arrivals[0] == store._engine.folder.header.store_id
         assert store.check().is_clean
+
+
+@pytest.mark.parametrize("later", [0, 1, 5, 40])
+def test_an_export_covers_nothing_of_a_log_with_another_history(tmp_path: Path, later: int) -> None:
+    """A reindexing adds what came after the export. The store lost its last writes, and others have their numbers."""
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    texts = [ANN.text("default", f"{number}") for number in range(10 + later)]
+    with CableStore.open(path) as store:
+        store.ingest(raws(*texts[:5]))
+    shutil.copytree(path, copy)
+    with CableStore.open(path) as store:
+        store.ingest(raws(*texts[5:10]))
+        store.local.set_draft("default", "unfinished")
+        store.export(tmp_path / "out")
+        store.local.set_draft("default", "still unfinished")
+        arrivals = read_arrivals(tmp_path / "out")
+        assert arrivals is not None
+        with store.snapshot() as state:
+            assert arrivals.position_in(state.reader) == arrivals.through > 0
+    with CableStore.open(copy) as store:
+        store.ingest(raws(*texts[10:]))
+        with store.snapshot() as state:
+            assert arrivals.position_in(state.reader) == 0
 
 
 # --- memory ----------------------------------------------------------------------------------------

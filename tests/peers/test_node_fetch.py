@@ -215,19 +215,28 @@ def test_max_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert marks.get("peer 0", "default") is not None
 
 
-def test_marks_are_not_saved_again_at_once(tmp_path: Path) -> None:
-    """Writing them takes time of the loop. The last save is made in any case."""
-    marks = SyncState(tmp_path)
+def test_marks_are_written_after_the_posts_that_they_cover(tmp_path: Path) -> None:
+    """The posts are on the disk first. If they cannot be written, the marks are not. An earlier save comes too late."""
+    known: list[SyncMark | None] = []
 
-    def saved(until_ms: int, save: Callable[[], None]) -> bool:
+    def sync() -> None:
+        known.append(SyncState(tmp_path).get("peer", "default"))
+        if len(known) == 2:
+            raise StorageError("no space")
+
+    marks = SyncState(tmp_path, sync)
+    for until_ms in (1, 2, 3):
         marks.put("peer", "default", SyncMark(0, until_ms, 0))
-        save()
-        return SyncState(tmp_path).get("peer", "default") == SyncMark(0, until_ms, 0)
-
-    assert saved(1, lambda: marks.save_at_times(1.0))
-    assert not saved(2, lambda: marks.save_at_times(1.0))
-    assert saved(3, lambda: marks.save_at_times(1e9))
-    assert saved(4, marks.save)
+        marks.save()
+    assert known == [None, SyncMark(0, 1, 0), SyncMark(0, 1, 0)]
+    marks.put("peer", "default", SyncMark(0, 4, 0))
+    earlier = marks.changed()
+    marks.put("peer", "default", SyncMark(0, 5, 0))
+    marks.save()
+    assert earlier is not None
+    earlier()
+    assert marks.changed() is None
+    assert SyncState(tmp_path).get("peer", "default") == SyncMark(0, 5, 0)
 
 
 def test_max_page_hashes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from talking import conversation, hello, two_halves, with_stores
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError, PeerRefusedError, ReconcileError
-from cablestore.peers import Address, Node, NodeSettings, reconciler
+from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.metrics import OUTCOMES
 from cablestore.protocol.message import TimeRangeRequest
 from cablestore.store.store import system_clock_ms
@@ -155,51 +156,43 @@ async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: byte
         other_store.ingest(raws(*recent(BOB, 20)))
         await until(lambda: are_alike(one, other))
         await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
-        one_store.ingest(raws(*recent(ANN, 5, age_ms=3_600_000)))
-        if not over_cable:  # Cable finds these by itself
-            before = counted(other, "sessions_total", side="us", outcome="done")
-            await until(lambda: counted(other, "sessions_total", side="us", outcome="done") > before + 2)
-            assert not are_alike(one, other)
+        one_store.ingest(raws(*recent(ANN, 5, age_ms=3_600_000)))  # as an import does
+        await until(lambda: are_alike(one, other))
 
 
 @on_loop
-async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
-    """Also when the connection is a new one meanwhile. It happens again with a shorter day."""
+async def test_each_new_connection_compares_everything() -> None:
+    """Also if all was compared a moment ago: the peer may have imported old logs meanwhile."""
     store, empty = CableStore.in_memory(verify_threads=1), CableStore.in_memory(verify_threads=1)
-    quick = NodeSettings(reconcile_every_s=0.1, reconcile_window_ms=60_000)
-    async with two_nodes(store, empty, settings=quick) as (one, other, address):
-        link = await other.reconcile_port.connect(address)
-        task = other._core._run(other._core.reconciler.keep_in_step(link))
-        await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
-        store.ingest(raws(*recent(ANN, 5, age_ms=10**9)))
-        link.end("by the test")
-        await soon(task)
-        link = await other.reconcile_port.connect(address)
-        before = counted(other, "sessions_total", side="us", outcome="done")
-        task = other._core._run(other._core.reconciler.keep_in_step(link))
-        await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= before + 2)
-        assert not are_alike(one, other)
+    async with two_nodes(store, empty, settings=NodeSettings(reconcile_every_s=600)) as (one, other, address):
+        for number in range(3):
+            store.ingest(raws(*recent(ANN, 5, age_ms=10**9 + 1_000 * number)))
+            link = await other.reconcile_port.connect(address)
+            task = other._core._run(other._core.reconciler.keep_in_step(link))
+            await until(lambda: are_alike(one, other))
+            link.end("by the test")
+            await soon(task)
+
+
+@on_loop
+async def test_what_was_compared_is_logged() -> None:
+    """Everything at first and after a change, then the recent posts, and everything again with a shorter day."""
+    quick = NodeSettings(reconcile_every_s=0.05, reconcile_delay_ms=10)
+    async with network(memory("a", posts=recent(ANN, 10)), memory("b"), settings=quick) as net:
+
+        def compared() -> list[str]:
+            return [vars(record)["compared"] for record in net.log.records if record.getMessage() == "reconciled"]
+
+        one, other = net.nodes
+        other.reconcile_port.keep_connected(await one.reconcile_port.listen(Address(HOST, 0)))
+        await until(lambda: re.search("from .* until ", " ".join(compared())))
+        assert compared()[0] == "all"
+        before = len(compared())
+        one.store.ingest(raws(ANN.text("default", "old", at=1)))
+        await until(lambda: "all" in compared()[before:])
+        await until(lambda: len({node.store.dump_digest() for node in net.nodes}) == 1)
         object.__setattr__(other.settings, "reconcile_all_every_s", 0.0)
-        await until(lambda: are_alike(one, other))
-        link.end("by the test")
-        await soon(task)
-
-
-@on_loop
-async def test_all_is_reconciled_with_a_peer_after_the_clock_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mark of the last time is of a day that comes much later."""
-    store, empty = CableStore.in_memory(verify_threads=1), CableStore.in_memory(verify_threads=1)
-    quick = NodeSettings(reconcile_every_s=0.1, reconcile_window_ms=60_000)
-    monkeypatch.setattr(reconciler, "system_clock_ms", lambda: system_clock_ms() + 10**10)
-    async with two_nodes(store, empty, settings=quick) as (one, other, address):
-        link = await other.reconcile_port.connect(address)
-        task = other._core._run(other._core.reconciler.keep_in_step(link))
-        await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
-        store.ingest(raws(*recent(ANN, 5, age_ms=10**9)))
-        monkeypatch.undo()
-        await until(lambda: are_alike(one, other))
-        link.end("by the test")
-        await soon(task)
+        await until(lambda: compared()[-6:] == ["all"] * 6)
 
 
 # --- cut connections ---------------------------------------------------------------------------------

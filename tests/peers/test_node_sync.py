@@ -44,6 +44,7 @@ from stores import scratch_folder
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError
+from cablestore.index.place import LogPlace
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
@@ -192,9 +193,12 @@ def test_second_sync_asks_little() -> None:
         source.close()
 
 
+PLACE = LogPlace("generation-000001-", 7, b"\x01" + bytes(32))
+
+
 def marks_of(**mark: object) -> str:
     """Return marks of one channel of one peer as they are written."""
-    return json.dumps({"format": 1, "peers": {"peer": {"default": mark}}})
+    return json.dumps({"format": 2, "place": PLACE.fields(), "peers": {"peer": {"default": mark}}})
 
 
 DAMAGED_MARKS = [
@@ -204,15 +208,19 @@ DAMAGED_MARKS = [
     marks_of(from_ms=0, until_ms=1, full_at_ms=True),
     marks_of(from_ms=0, until_ms=1, full_at_ms=1, stretch_ms=[]),
     marks_of(from_ms=0, until_ms=1),
-    '{"format": 1, "peers": ' + '{"a": ' * 100_000,
+    '{"format": 2, "place": null, "peers": ' + '{"a": ' * 100_000,
     "[" * 100_000,
-    '{"format": 1, "peers": {"peer": {"\udcff": {}}}}',
+    '{"format": 2, "place": null, "peers": {"peer": {"\udcff": {}}}}',
+    marks_of(from_ms=0, until_ms=1, full_at_ms=1).replace('"sequence": 7', '"sequence": "7"'),
+    marks_of(from_ms=0, until_ms=1, full_at_ms=1).replace('"entry": "01', '"entry": "0x'),
+    marks_of(from_ms=0, until_ms=1, full_at_ms=1).replace('"place"', '"placed"'),
+    '{"format": 1, "peers": {"peer": {"default": {"from_ms": 0, "until_ms": 2, "full_at_ms": 1}}}}',
 ]
 
 
 @pytest.mark.parametrize("damage", DAMAGED_MARKS, ids=range(len(DAMAGED_MARKS)))
 def test_a_damaged_file_of_marks_counts_as_none(tmp_path: Path, damage: str) -> None:
-    """Whatever is wrong with it: types, missing values, depth, bytes that are no UTF-8."""
+    """Types, missing values, depth, bytes that are not UTF-8, and a file of 0.12.4, which names no place."""
     path = tmp_path / "peers.json"
     path.write_text(marks_of(from_ms=0, until_ms=2, full_at_ms=1), encoding="utf-8")
     assert SyncState(tmp_path).get("peer", "default") == SyncMark(0, 2, 1)
@@ -244,7 +252,9 @@ def test_a_mark_of_the_future_counts_as_none(ahead: list[str]) -> None:
         source.close()
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1, "peers": {"x": {"y": 3}}}', "\x00" * 100, "none"])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", '{"format": 2, "place": null, "peers": {"x": {"y": 3}}}', "\x00" * 100, "none"]
+)
 def test_damaged_marks_cost_a_full_pass(damage: str) -> None:
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))

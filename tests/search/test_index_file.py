@@ -153,6 +153,18 @@ def test_it_is_made_again_if_the_store_is_an_older_copy(tmp_path: Path, later: i
         assert holds(store) == {post.hash for post in first + new}
 
 
+def test_it_stays_when_a_local_value_changes_again_and_again(store: CableStore) -> None:
+    """The log forgets the entry of the change before. The index had read up to there."""
+    store.ingest(raws(*some(50)))
+    assert len(holds(store)) == 50
+    read: list[int] = []
+    for number in range(3):
+        store.local.set_draft("default", f"{number}")
+        store.update_search_index(progress=read.append)
+    assert sum(read) == 3
+    assert len(holds(store)) == 50
+
+
 def spoil_header(path: Path) -> None:
     path.write_bytes(b"not a database at all" * 1000)
 

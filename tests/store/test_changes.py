@@ -296,3 +296,28 @@ def test_closing_the_store_ends_what_waits(tmp_path: Path) -> None:
     listener.join(LIMIT_S)
     with pytest.raises(StoreClosedError):
         store.next_changes(cursor)
+
+
+@pytest.mark.parametrize("later", [0, 1, 2, 7])
+def test_a_cursor_is_refused_if_the_log_lost_what_it_is_after(tmp_path: Path, later: int) -> None:
+    """A power failure took the last writes, and others have their numbers: the cursor would pass those over."""
+    path, copy = tmp_path / "a", tmp_path / "copy"
+    with CableStore.open(path) as store:
+        store.text("default", "first")
+        early = store.cursor
+    shutil.copytree(path, copy)
+    with CableStore.open(path) as store:
+        for number in range(3):
+            store.text("default", f"lost {number}")
+        cursor = store.cursor
+        store.local.set_draft("default", "unfinished")
+        assert len(store.next_changes(cursor).changes) == 1
+    with CableStore.open(copy) as store:
+        for number in range(later):
+            store.text("default", f"new {number}")
+        with pytest.raises(ChangesCursorError, match="lost or never had"):
+            store.next_changes(cursor)
+        added = [
+            change for change in store.next_changes(early, timeout_s=0).changes if isinstance(change, MessageAdded)
+        ]
+        assert len(added) == later

@@ -117,3 +117,24 @@ def test_with_the_view_it_is_made_live_and_has_its_rows_of_later_posts(
         assert len(of_posts) == (2 if have is both else 1)
         assert sorted(value for key, value in store.dump() if key.startswith(b"!x!own!")) == sorted(of_posts)
         assert store.check().is_clean
+
+
+@pytest.mark.parametrize("later", [0, 1, 3, 9])
+def test_posts_of_a_live_database_with_another_history_come_along(tmp_path: Path, later: int) -> None:
+    """A power failure took its last writes, and other posts have the numbers of those that it lost."""
+    path = tmp_path / "store"
+    texts = [ANN.text("default", f"{number}") for number in range(5 + later)]
+    with CableStore.open(path) as store:
+        store.ingest(raws(*texts[:2]))
+    shutil.copytree(path / FIRST, tmp_path / "earlier")
+    with CableStore.open(path) as store:
+        store.ingest(raws(*texts[2:5]), batch_posts=1)
+    keep_a_copy(path)
+    shutil.rmtree(path / "generation-000002")
+    shutil.copytree(tmp_path / "earlier", path / "generation-000002")
+    with CableStore.open(path) as store:
+        store.ingest(raws(*texts[5:]), batch_posts=2)
+    ClosedStore(path).roll_back(FIRST)
+    with CableStore.open(path) as store:
+        assert all(store.post(post.hash) for post in texts)
+        assert store.check().is_clean

@@ -65,6 +65,9 @@ class Mortal:
         if self.dies_after_write:
             raise Killed
 
+    def sync(self) -> None:
+        self.database.sync()
+
     def bulk_writer(self) -> RowWriter:
         return self.database.bulk_writer()
 

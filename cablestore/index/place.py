@@ -1,0 +1,82 @@
+"""Place in the history of a database: what a file beside the database was made from.
+
+A file that says "all posts up to here are read" is true of one database, and only as long as the posts stay there. It
+stores a place besides. If the place does not hold when the file is read, the file is void. Posts are lost by a power
+failure, by damage and a rebuild, with `--recover`, `--back-to`, a restored backup, or an older copy of the folder. Then
+the database is another one, or the arrival log has another entry at this number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, Self
+
+from cablestore.index import arrival_log
+from cablestore.index.arrival_log import Arrival
+from cablestore.index.notes import has_discarded
+from cablestore.index.reader import Reader
+
+_NUMBER_SIZE_BYTES: Final = 8
+
+
+class LogPlace(NamedTuple):
+    """Database, and the last entry of a post in its arrival log: number, 0 without an entry, and content.
+
+    Entries of local changes do not count: a later change of the same row replaces them.
+    """
+
+    database: str
+    sequence: int
+    entry: bytes
+
+    @classmethod
+    def after(cls, database: str, last: Arrival | None) -> Self:
+        """Return the place after an entry of a post, None for an empty database."""
+        return cls(database, 0, b"") if last is None else cls(database, last.sequence, _content(last))
+
+    @classmethod
+    def of(cls, reader: Reader) -> Self:
+        """Return the place of a state of a database."""
+        last = arrival_log.last_post_entry(reader, arrival_log.next_sequence(reader) - 1)
+        return cls.after(reader.generation, last)
+
+    def holds_in(self, reader: Reader) -> bool:
+        """Tell whether a state of a database continues the history of this place."""
+        return self.database == reader.generation and self == LogPlace.after(
+            self.database, arrival_log.last_post_entry(reader, self.sequence)
+        )
+
+    def keeps_posts_in(self, reader: Reader) -> bool:
+        """Tell whether it holds, and the posts of then were not discarded since: dropped or pruned."""
+        return self.holds_in(reader) and not has_discarded(reader, arrival_log.end_of_batch(reader, self.sequence))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the place for JSON."""
+        return {"database": self.database, "sequence": self.sequence, "entry": self.entry.hex()}
+
+    @classmethod
+    def read(cls, fields: Any) -> Self:
+        """Return the place of JSON. Raises ValueError, TypeError or KeyError if it is malformed."""
+        match fields:
+            case {"database": str(database), "sequence": int(sequence), "entry": str(entry)}:
+                return cls(database, sequence, bytes.fromhex(entry))
+        raise ValueError("a place has database, sequence and entry")
+
+
+def mark_at(reader: Reader, position: int) -> bytes:
+    """Return what identifies the log up to the entry `position`: the last entry of a post up to there.
+
+    kind u8 | hash u8[32] | its number u64, if that is not `position`. Empty if there is no such entry.
+    """
+    last = arrival_log.last_post_entry(reader, position)
+    if last is None:
+        return b""
+    return _content(last) + (b"" if last.sequence == position else last.sequence.to_bytes(_NUMBER_SIZE_BYTES))
+
+
+def is_shared(reader: Reader, position: int, mark: bytes) -> bool:
+    """Tell whether the log continues the one that had this mark at `position`, in whichever database."""
+    return position < arrival_log.next_sequence(reader) and mark_at(reader, position) == mark
+
+
+def _content(entry: Arrival) -> bytes:
+    return bytes((entry.kind,)) + entry.hash

@@ -1,0 +1,86 @@
+"""Agreement of two stores: whether they are in step, which is so until either of them changes.
+
+The side that connected compares everything that both want. If nothing had to be stored here, it says EQUAL. The other
+side answers EQUAL if its store has not changed either, else CHANGED. A side that said EQUAL says CHANGED when its posts
+change. So both sides know at any time if the last complete comparison still holds. Versions before 0.13 ignore these
+frames. What they announce is stored here, which is a change too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from cablestore.index.place import LogPlace
+from cablestore.reconcile.messages import CHANGED, EQUAL
+
+
+class Agreement:
+    """Agreement over one connection, from one side. Pure but for `ended`."""
+
+    def __init__(self) -> None:
+        self._place: LogPlace | None = None
+        """The place of the store when it was compared, None if it changed since."""
+        self._is_claimed = False
+        """Whether the peer was told EQUAL, and nothing else since."""
+        self._is_in_step: bool | None = None
+        self.ended: Final = asyncio.Event()
+        """Set when the agreement ends, or when a comparison does not lead to one."""
+
+    @property
+    def has_place(self) -> bool:
+        """True if the store has not changed since it was compared, as far as it was looked at."""
+        return self._place is not None
+
+    def is_in_step(self, place: LogPlace) -> bool | None:
+        """Return `Peer.is_in_step` for a store that is at this place."""
+        return self._is_in_step and self._place == place
+
+    def compared(self, compared: LogPlace | None, place: LogPlace) -> list[bytes]:
+        """Note a comparison of the state at `compared`. The store is at `place` now. Return what tells the peer.
+
+        An agreement that was made before the store changed ends: this comparison may be about the recent posts alone.
+        """
+        if compared != place:
+            return self._end()
+        frames = self.changed(place)
+        self._place = place
+        return frames
+
+    def claim(self, *, is_certain: bool) -> list[bytes]:
+        """Return what tells the peer that the stores are equal as far as we know, which is certain if it got nothing."""
+        if self._place is None:
+            return []
+        self._is_claimed = True
+        if is_certain:
+            self._is_in_step = True
+        return [EQUAL]
+
+    def peer_is_equal(self, place: LogPlace, *, answers: bool) -> list[bytes]:
+        """Note that the peer found the stores equal. Return the answer, for the side that `answers`."""
+        if self._place != place:
+            return [CHANGED] if answers else []
+        self._is_in_step = True
+        self._is_claimed |= answers
+        return [EQUAL] if answers else []
+
+    def peer_changed(self) -> None:
+        """Note that the peer's store is not as it was compared."""
+        self._place, self._is_claimed = None, False
+        self._is_in_step = self._is_in_step and False
+        self.ended.set()
+
+    def changed(self, place: LogPlace) -> list[bytes]:
+        """Note that the store is at another place now. Return what tells the peer."""
+        return [] if self._place in (None, place) else self._end()
+
+    def failed(self) -> list[bytes]:
+        """Note that a comparison broke off. Return what tells the peer."""
+        frames = self._end()
+        self._is_in_step = False
+        return frames
+
+    def _end(self) -> list[bytes]:
+        frames = [CHANGED] if self._is_claimed else []
+        self.peer_changed()
+        return frames

@@ -1,0 +1,210 @@
+"""Whenever a node says that a peer is in step, both stores hold the same posts; and it says so soon."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from by_hand import CABAL_KEY, on_loop
+from hypothesis import given
+from hypothesis import strategies as st
+from peering import HOST, QUICK, every, memory, until
+from people import ANN, BOB, START_MS, raws
+from reconciling_nodes import two_nodes
+
+from cablestore import CableStore
+from cablestore.index.place import LogPlace
+from cablestore.peers import Address, Node, NodeSettings, PeerInStep
+from cablestore.peers.agreement import Agreement
+from cablestore.reconcile.messages import CHANGED, EQUAL
+
+ONCE = NodeSettings(reconcile_every_s=600, reconcile_delay_ms=20)
+"""Without a change there is no second turn."""
+WAYS = pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "beside Cable"])
+
+
+def in_step(node: Node) -> list[bool | None]:
+    return [peer.is_in_step for peer in node.peers()]
+
+
+def is_out(event: PeerInStep) -> bool:
+    return event.peer.is_in_step is False
+
+
+def old_logs(count: int, name: str = "logs") -> list[bytes]:
+    """Return posts of a channel, dated years ago, as an import of old logs brings them."""
+    return raws(*(BOB.text(name, f"{number}", at=START_MS - 10**9 + number) for number in range(count)))
+
+
+@WAYS
+@on_loop
+async def test_old_logs_that_came_while_a_member_was_away(tmp_path: Path, over_cable: bool) -> None:
+    """It reconnects, and restarts. Each time everything is compared before the peer is in step."""
+    here = CableStore.open(tmp_path / "here")
+    here.ingest(raws(*(ANN.text("default", f"{number}") for number in range(50))))
+    settings = replace(ONCE, cabal_key=CABAL_KEY)
+    async with Node(here, settings) as one:
+        listens = one.listen if over_cable else one.reconcile_port.listen
+        address = await listens(Address(HOST, 0))
+        for turn in range(3):
+            with CableStore.open(tmp_path / "there") as there:
+                async with Node(there, settings) as other:
+                    (other if over_cable else other.reconcile_port).keep_connected(address)
+                    await every((one, other), lambda node: in_step(node) == [True])
+                    assert here.dump_digest() == there.dump_digest()
+            await until(lambda: not one.peers())
+            here.ingest(old_logs(38, f"logs {turn}"))
+    here.close()
+
+
+@WAYS
+@pytest.mark.parametrize("changes", [0, 1])
+@on_loop
+async def test_a_change_ends_it_at_once_on_both_sides(over_cable: bool, changes: int) -> None:
+    """It is true again after a complete comparison, without waiting for the next turn."""
+    async with two_nodes(memory("one"), memory("other"), over_cable=over_cable, settings=ONCE) as (one, other, address):
+        (other if over_cable else other.reconcile_port).keep_connected(address)
+        await every((one, other), lambda node: in_step(node) == [True])
+        nodes = (one, other)
+        events = [node.peer_events() for node in nodes]
+        for number in range(3):
+            nodes[changes].store.ingest(old_logs(10, f"logs {number}"))
+            assert in_step(nodes[changes]) == [False]
+            for follower in events:
+                while (event := await anext(follower)) and not (isinstance(event, PeerInStep) and is_out(event)):
+                    pass
+            await every(nodes, lambda node: in_step(node) == [True])
+            assert one.store.dump_digest() == other.store.dump_digest()
+
+
+@WAYS
+@on_loop
+async def test_posts_that_are_lost_while_it_runs_end_it(tmp_path: Path, over_cable: bool) -> None:
+    """A rebuild, and posts that are discarded. They come back from the peer."""
+    stores = CableStore.open(tmp_path / "one"), CableStore.open(tmp_path / "other")
+    stores[0].ingest(old_logs(30))
+    async with two_nodes(*stores, over_cable=over_cable, settings=ONCE) as (one, other, address):
+        (other if over_cable else other.reconcile_port).keep_connected(address)
+        await every((one, other), lambda node: in_step(node) == [True])
+        hashes = [message.hash for message in other.store.messages("logs").messages]
+        for lose in (lambda: other.store.discard(hashes[:5]), other.store.rebuild):
+            await asyncio.to_thread(lose)
+            assert in_step(other) == [False]
+            await every((one, other), lambda node: in_step(node) == [True])
+            assert one.store.dump_digest() == other.store.dump_digest()
+
+
+@WAYS
+@pytest.mark.parametrize("seed", [1, 2])
+@on_loop
+async def test_in_step_means_equal_stores(over_cable: bool, seed: int) -> None:
+    """At any moment of a busy hour: both sides say so only while nothing differs."""
+    choice = Random(seed)
+    settings = replace(QUICK, reconciles=True, reconcile_every_s=0.05, reconcile_delay_ms=5)
+    async with two_nodes(memory("one"), memory("other"), over_cable=over_cable, settings=settings) as (
+        one,
+        other,
+        address,
+    ):
+        (other if over_cable else other.reconcile_port).keep_connected(address)
+        agreed = 0
+        for number in range(60):
+            store = choice.choice((one, other)).store
+            store.ingest(old_logs(choice.randrange(1, 4), f"c{number}"))
+            await asyncio.sleep(choice.random() * 0.06)
+            if in_step(one) == in_step(other) == [True]:
+                agreed += 1
+                assert one.store.dump_digest() == other.store.dump_digest()
+        await every((one, other), lambda node: in_step(node) == [True])
+        assert one.store.dump_digest() == other.store.dump_digest()
+
+
+# --- what two sides say to each other -----------------------------------------------------------
+
+
+class Side:
+    """Side of a connection: its agreement, its store as a number of changes, and the frames that are under way to it."""
+
+    def __init__(self, *, is_ours: bool) -> None:
+        self.agreement = Agreement()
+        self.is_ours = is_ours
+        self.changes = self.compared = 0
+        self.inbox: list[bytes] = []
+        self.peer = self
+
+    @property
+    def place(self) -> LogPlace:
+        return LogPlace("db", self.changes, b"")
+
+    @property
+    def is_in_step(self) -> bool | None:
+        return self.agreement.is_in_step(self.place)
+
+    def change(self) -> None:
+        self.changes += 1
+
+    def look(self) -> None:
+        """Notice on the loop what changed."""
+        self.peer.inbox += self.agreement.changed(self.place)
+
+    def take(self) -> None:
+        """Take a frame, if there is one."""
+        frame = self.inbox.pop(0) if self.inbox else None
+        if frame == EQUAL:
+            self.peer.inbox += self.agreement.peer_is_equal(self.place, answers=not self.is_ours)
+        elif frame == CHANGED:
+            self.agreement.peer_changed()
+
+    def recent(self, received: int = 0) -> None:
+        """Compare the recent posts, of which some come. What the peer said before comes before the comparison ends."""
+        while self.inbox:
+            self.take()
+        before = self.place
+        self.changes += received
+        self.peer.inbox += self.agreement.compared(before, self.place)
+
+    def compare(self) -> None:
+        """Compare all, and find nothing."""
+        self.recent()
+        self.compared = self.changes
+
+
+def compare(ours: Side, theirs: Side) -> None:
+    theirs.compare()
+    ours.compare()
+    theirs.inbox += ours.agreement.claim(is_certain=True)
+
+
+STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "look", "take", "compare", "recent", "receive"]))
+
+
+@given(st.lists(STEP))
+def test_each_change_is_known_on_both_sides_when_all_frames_have_come(steps: list[tuple[int, str]]) -> None:
+    """Whatever crosses. After a comparison without a change both sides are in step."""
+    ours, theirs = sides = Side(is_ours=True), Side(is_ours=False)
+    ours.peer, theirs.peer = theirs, ours
+
+    def deliver() -> None:
+        while any(side.inbox for side in sides):
+            for side in sides:
+                side.take()
+
+    for number, step in steps:
+        match step:
+            case "compare":
+                compare(*sides)
+            case "receive":
+                sides[number].recent(received=1)
+            case _:
+                getattr(sides[number], step)()
+    for side in sides:
+        side.look()
+    deliver()
+    has_changed = any(side.changes != side.compared for side in sides)
+    assert not (has_changed and any(side.is_in_step for side in sides))
+    compare(*sides)
+    deliver()
+    assert [side.is_in_step for side in sides] == [True, True]
