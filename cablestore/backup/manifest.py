@@ -22,12 +22,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 import blake3
-from platformdirs import user_cache_path
 
 from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError
 from cablestore.export.manifest import with_checksum
 from cablestore.export.segment import read_segment
-from cablestore.files import LocalFolder, ObjectFolder, open_folder, try_lock
+from cablestore.files import LocalFolder, ObjectFolder, cache_folder, open_folder, try_lock
 from cablestore.index.packing import pack
 from cablestore.protocol.dialect import DIALECTS, Dialect
 
@@ -262,6 +261,6 @@ def own_names(folder: ObjectFolder) -> list[str]:
 
 
 def _lock_of(uri: str) -> Any:
-    place = LocalFolder(user_cache_path("cablestore") / "backups" / blake3.blake3(uri.encode()).hexdigest()[:32])
+    place = LocalFolder(cache_folder() / "backups" / blake3.blake3(uri.encode()).hexdigest()[:32])
     place.make()
     return place.path

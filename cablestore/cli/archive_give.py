@@ -24,6 +24,7 @@ from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered_command
 from cablestore.cli.service import StopSignal, run_on_loop
+from cablestore.cli.values import PathValue
 from cablestore.store.store import CableStore
 
 
@@ -32,7 +33,7 @@ from cablestore.store.store import CableStore
 @click.option("--node", metavar="URL", help="A node with Codex' REST API, as in http://127.0.0.1:8080.")
 @click.option(
     "--content-folder",
-    type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+    type=PathValue(is_folder=True),
     help="A content store that no other process has open; created if it does not exist.",
 )
 @cabal_key_option
@@ -72,7 +73,7 @@ def publish(
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
+@click.argument("folder", metavar="DIR", type=PathValue(is_folder=True))
 @click.option(
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Address of the REST API."
 )

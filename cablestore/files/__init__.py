@@ -2,17 +2,20 @@
 
 from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of
 from cablestore.files.local import (
+    cache_folder,
     lock,
     open_folder,
     sign_lock,
     storage_errors,
     sync_folder,
+    text_of,
     try_lock,
     unique_suffix,
+    usable_path,
     whole_file,
     write_whole,
 )
-from cablestore.files.location import Location, folder_of, is_uri
+from cablestore.files.location import Location, folder_of
 from cablestore.files.many import for_each, remove
 from cablestore.files.remote import is_request_under_way
 
@@ -21,19 +24,21 @@ __all__ = [
     "Location",
     "ObjectFile",
     "ObjectFolder",
+    "cache_folder",
     "file_of",
     "folder_of",
     "for_each",
     "is_request_under_way",
-    "is_uri",
     "lock",
     "open_folder",
     "remove",
     "sign_lock",
     "storage_errors",
     "sync_folder",
+    "text_of",
     "try_lock",
     "unique_suffix",
+    "usable_path",
     "whole_file",
     "write_whole",
 ]

@@ -22,7 +22,7 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport
 from cablestore.index.engine import Engine, read_meta, rebuild_generation, remove_replaced
-from cablestore.index.folder import FORMAT, Folder
+from cablestore.index.folder import FORMAT, Folder, store_path
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.reader import Reader
@@ -78,7 +78,7 @@ class ClosedStore:
         catalog: Catalog = CATALOG,
         dialect: Dialect | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = store_path(path)
         self._identity = identity
         self._catalog = catalog
         self._dialect = dialect
