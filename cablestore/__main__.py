@@ -12,12 +12,15 @@ import threading
 import time
 import weakref
 
+from cablestore.streams import open_standard_streams
+
 _LOOK_S = 0.001
 """How often it is looked whether the place where Python drops exceptions is left."""
 
 
 def main() -> None:
     """Load the command line, run it and exit with its status."""
+    open_standard_streams()
     sys.unraisablehook = _interrupt_later
     try:
         from cablestore.cli import main as run  # noqa: PLC0415 - slow to load, so Ctrl-C must be handled already

@@ -97,7 +97,7 @@ class MissingFileError(StorageError, FileNotFoundError):
 
 
 class LocationError(CableStoreError):
-    """A URI names no storage: it is malformed, has an unknown scheme, or has credentials in it."""
+    """A path or URI cannot be used: it is malformed, has an unknown scheme or credentials, or nothing can be there."""
 
 
 class CorruptStoreError(StorageError):

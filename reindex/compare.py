@@ -12,6 +12,7 @@ from cablestore.files import Location
 from cablestore.index import arrival_log, meta
 from cablestore.index.database import Row
 from cablestore.index.derive import side_by_side
+from cablestore.index.folder import store_path
 from cablestore.index.meta import SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
@@ -67,7 +68,8 @@ def verify_store(
 
     The store must not be open; it is not changed. Rows of local-only posts, which are in no export, are derived here.
     """
-    beside = path.absolute().with_name(f"{path.absolute().name}.verify")
+    path = store_path(path).absolute()
+    beside = path.with_name(f"{path.name}.verify")
     folder, local = claim_work(work or beside, beside)
     folder.remove_all()  # left by an interrupted comparison
     claim_folder(folder)

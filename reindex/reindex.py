@@ -27,7 +27,7 @@ from cablestore.index.census import Summary, summaries
 from cablestore.index.check import CheckReport
 from cablestore.index.database import Database, Row
 from cablestore.index.derive import key_of, measure, side_by_side
-from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
+from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek, store_path
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.meta import (
     META_KEY,
@@ -102,7 +102,7 @@ def reindex(
     Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has
     views which `catalog` lacks, OutdatedViewError if `views` lacks some that must be rebuilt. After any error the store is unchanged.
     """
-    out = out.absolute()
+    out = store_path(out).absolute()
     beside = out.with_name(f"{out.name}.reindex")
     scratch = out.with_name(f"{out.name}.loading")
     drops = drops or Drops()

@@ -26,12 +26,11 @@ from itertools import islice
 from typing import Any, Final, Literal, Self
 
 import blake3
-from platformdirs import user_cache_path
 
 from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError
 from cablestore.export.manifest import with_checksum
 from cablestore.export.segment import read_segment
-from cablestore.files import LocalFolder, ObjectFolder, open_folder, try_lock
+from cablestore.files import LocalFolder, ObjectFolder, cache_folder, open_folder, try_lock
 from cablestore.index import arrival_log
 from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
@@ -343,6 +342,6 @@ def own_sizes(folder: ObjectFolder) -> dict[str, int]:
 
 
 def _lock_of(uri: str) -> Any:
-    place = LocalFolder(user_cache_path("cablestore") / "backups" / blake3.blake3(uri.encode()).hexdigest()[:32])
+    place = LocalFolder(cache_folder() / "backups" / blake3.blake3(uri.encode()).hexdigest()[:32])
     place.make()
     return place.path

@@ -25,7 +25,16 @@ from cablestore.files import Location, ObjectFolder, folder_of, lock, sign_lock,
 from cablestore.index import meta
 from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.engine import build_generation
-from cablestore.index.folder import CAUSAL_LOGS, FORMAT, HEADER_FILE, IDENTITY_FILE, LOCK_FILE, RESTORING, Folder
+from cablestore.index.folder import (
+    CAUSAL_LOGS,
+    FORMAT,
+    HEADER_FILE,
+    IDENTITY_FILE,
+    LOCK_FILE,
+    RESTORING,
+    Folder,
+    store_path,
+)
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import JUDGED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
@@ -105,7 +114,7 @@ def restore(
     Raises BackupError if the folder is not a backup or the target is not empty, CorruptBackupError if a file of the
     backup is damaged, IdentityError if the key is missing or another one, StorageError if reading or writing fails.
     """
-    source, target = folder_of(folder), Path(path).absolute()
+    source, target = folder_of(folder), store_path(path).absolute()
     _refuse_full(target)
     with claimed(source):
         manifest = read_backup(source)

@@ -35,7 +35,7 @@ from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.database import Row
-from cablestore.index.folder import Header, peek
+from cablestore.index.folder import Header, peek, store_path
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.place import mark_at
@@ -119,7 +119,7 @@ def backup(
 @contextmanager
 def _source_of(store: CableStore | Path | str, identity: Identity | None) -> Iterator[_Source]:
     if not isinstance(store, CableStore):
-        path = Path(store)
+        path = store_path(store)
         with (
             locked_folder(path) as folder,
             open_reader(folder, folder.header.generation) as (_, reader),

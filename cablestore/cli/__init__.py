@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
 
 import click
 
 from cablestore import __version__
 from cablestore.cli.commands import LazyGroup
-from cablestore.errors import CableStoreError
+from cablestore.errors import CableStoreError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.files import is_request_in_progress
+from cablestore.streams import output_error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -28,13 +28,9 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show must not end the command
     try:
         with naming_extras():
             status = cli.main(arguments, standalone_mode=False)
-        sys.stdout.flush()  # here, where a closed pipe can still be handled
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -44,15 +40,15 @@ def main(arguments: list[str] | None = None) -> None:
     except CableStoreError as error:
         click.echo(f"cablestore: {error}", err=True)
         status = error.exit_status
-    except BrokenPipeError:
-        sys.stdout = None  # the reader closed the pipe; there is nothing left to flush to
-        status = 0
     except OSError as error:
-        sys.stdout = None
         what = f"{error.filename}: " if error.filename else ""
-        click.echo(f"cablestore: cannot be written or read: {what}{error.strerror}", err=True)
-        status = 3
+        click.echo(f"cablestore: cannot be written or read: {what}{error.strerror or error}", err=True)
+        status = StorageError.exit_status
+    unwritten = output_error()
+    if unwritten is not None:
+        reason = unwritten.strerror or unwritten
+        click.echo(f"cablestore: standard output cannot be written: {reason}. Redirect it elsewhere", err=True)
+        status = status or StorageError.exit_status
     if status == 130 and is_request_in_progress():
-        sys.stdout.flush()
         os._exit(status)  # the end of Python waits for the answer of the object store, which may hang
     sys.exit(status or 0)

@@ -14,11 +14,12 @@ from cablestore.cli.archive_options import address, content_place_options, requi
 from cablestore.cli.options import json_option
 from cablestore.cli.output import Output, size
 from cablestore.cli.service import StopSignal, run_on_loop
+from cablestore.cli.values import PathValue
 from cablestore.errors import ArchiveError, NoSuchContentError
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
+@click.argument("folder", metavar="DIR", type=PathValue(is_folder=True))
 @click.option(
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Address of the REST API."
 )

@@ -14,7 +14,7 @@ import click
 
 from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
-from cablestore.cli.values import Moment, cabal_key_hex, duration, public_key_hex
+from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
 
 if TYPE_CHECKING:
     from cablestore.archive.writer import CreateReport
@@ -37,9 +37,7 @@ def address(text: str) -> tuple[str, int]:
 
 # --- options --------------------------------------------------------------------------------------
 
-folder_argument = click.argument(
-    "folder", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path, resolve_path=True)
-)
+folder_argument = click.argument("folder", metavar="FOLDER", type=PathValue(is_folder=True))
 control_option = click.option(
     "--control", type=public_key_hex, required=True, help="Public key of the community's control node."
 )
@@ -59,7 +57,7 @@ def content_place_options(folder_help: str) -> Callable[[Any], Any]:
         click.option(
             "--content-folder",
             metavar="DIR",
-            type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+            type=PathValue(is_folder=True),
             help=folder_help,
         ),
     )

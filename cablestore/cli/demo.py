@@ -244,7 +244,7 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
 
 @click.command()
 @ending_on_sigterm()
-@click.option("--logs", type=click.Path(path_type=Path, exists=True), help="Use these IRC logs instead of the sample.")
+@click.option("--logs", type=PathValue(exists=True), help="Use these IRC logs instead of the sample.")
 @click.option("--keep", type=PathValue(), help="Create the store in this new folder and keep it.")
 @click.option("--json", "as_json", is_flag=True, help="Print only a line of JSON per stage.")
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:

@@ -31,7 +31,10 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def default_store() -> Path:
     """Return the default path of the store."""
-    return user_data_path("cablestore", appauthor=False) / "store"
+    try:
+        return user_data_path("cablestore", appauthor=False) / "store"
+    except RuntimeError:  # a user without a name, and no HOME
+        return Path("~/.local/share/cablestore/store")  # opening it says what to do
 
 
 def store_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -40,7 +43,7 @@ def store_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., A
         "-s",
         "--store",
         "path",
-        type=PathValue(is_store=True),
+        type=PathValue(),
         envvar="CABLESTORE_STORE",
         default=default_store,
         help=f"{meaning} [default: $CABLESTORE_STORE, or a folder in your user data].",

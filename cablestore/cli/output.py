@@ -23,6 +23,7 @@ from cablestore.cli.terminal import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from cablestore.streams import is_read
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
 
@@ -63,8 +64,8 @@ class Output:
         file.flush()
 
     def is_wanted(self) -> bool:
-        """Tell whether somebody still reads the output. Always true if the command runs in its own process."""
-        return True
+        """Return False if nobody reads the output any more: a long listing can stop."""
+        return is_read(self.console.file)
 
     def note(self, text: str) -> None:
         """Print a remark for a person on standard error."""

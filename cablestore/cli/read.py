@@ -131,6 +131,8 @@ def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, chose
     seen = _changed_at(path)
     for poll in count(1):
         time.sleep(_POLL_S)
+        if not printer.out.is_wanted():
+            return 0
         if _changed_at(path) == seen and poll % _LOOK_ANYWAY_POLLS:
             continue
         try:

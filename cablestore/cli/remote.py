@@ -123,6 +123,9 @@ def forward(
                 click.echo(str(value), file=errors, err=True, nl=False)
             else:
                 _print(out, kind, str(value))
+                if not out.is_wanted():
+                    with suppress(OSError):  # the process ends a listing early, and still sends its status
+                        connection.shutdown(socket.SHUT_WR)
     raise AssertionError
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
@@ -17,7 +16,8 @@ from click.shell_completion import CompletionItem
 
 from cablestore import limits
 from cablestore.cli.output import safe
-from cablestore.files import ObjectFolder, folder_of, is_uri
+from cablestore.errors import CableStoreError
+from cablestore.files import ObjectFolder, folder_of, text_of, usable_path
 from cablestore.moderation import Seed
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import parse_hex
@@ -32,7 +32,6 @@ _UNITS = {
     "y": timedelta(days=365),
 }
 _DAYS_AGO = {"today": 0, "yesterday": 1}
-_SHOWN_PATH = 100
 T = TypeVar("T")
 
 
@@ -59,39 +58,28 @@ def text_value(name: str, made: type) -> Callable[[Callable[[str], T]], TextValu
     return lambda parse: TextValue(name, made, parse)
 
 
+def reason_of(error: Exception) -> str:
+    """Return why a file cannot be read or written, without its name."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 # --- files and texts ------------------------------------------------------------------------------
 
 
 class PathValue(click.Path):
-    """A path that the file system allows. The command itself checks whether something is there.
+    """A local path that the file system allows. The command itself checks whether something is there, and what."""
 
-    The path of a store must be UTF-8: LevelDB accepts no other.
-    """
-
-    def __init__(self, *, is_store: bool = False) -> None:
-        super().__init__(path_type=Path)
-        self._is_store = is_store
+    def __init__(self, *, exists: bool = False, is_folder: bool = False, allow_dash: bool = False) -> None:
+        super().__init__(exists=exists, file_okay=not is_folder, allow_dash=allow_dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
+        """Return the path. That of an archive's folder is absolute. Raises LocationError."""
+        if isinstance(value, Path):
+            return value  # a default, which another option may replace
         text = os.fsdecode(value)
-        shown = safe(text if len(text) <= _SHOWN_PATH else f"{text[:_SHOWN_PATH]}...")
-        if not text:
-            self.fail("an empty path is not possible: write . for this folder", param, ctx)
-        if "\0" in text:
-            self.fail(f"{shown} is not a path: it contains a NUL character", param, ctx)
-        if self._is_store and not text.isascii() and text != text.encode(errors="replace").decode():
-            self.fail("the path of a store must be UTF-8: LevelDB accepts no other", param, ctx)
-        try:
-            Path(text).stat()
-        except NotADirectoryError:
-            self.fail(f"{shown} is not possible: a part of it is a file, not a folder", param, ctx)
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                self.fail(f"{shown} is too long for a path on this file system", param, ctx)
-            if error.errno == errno.ELOOP:
-                self.fail(f"{shown} is not possible: it is a link to itself", param, ctx)
-        return Path(text)
+        path = Path(text) if self.allow_dash and text == "-" else usable_path(text)
+        super().convert(path, param, ctx)
+        return path if self.file_okay else path.resolve()
 
 
 class FolderValue(click.ParamType[ObjectFolder]):
@@ -100,13 +88,9 @@ class FolderValue(click.ParamType[ObjectFolder]):
     name = "path or URI"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ObjectFolder:
-        """Return the folder. Raises CableStoreError for a URI that cannot be used."""
-        if isinstance(value, str) and is_uri(value):
-            folder = folder_of(PlainText().convert(value, param, ctx))
-            if not folder.is_local:
-                return folder
-            value = folder.path
-        return folder_of(PathValue().convert(value, param, ctx))
+        """Return the folder. Raises CableStoreError for a path or URI that cannot be used."""
+        del param, ctx
+        return value if isinstance(value, ObjectFolder) else folder_of(os.fsdecode(value))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Have the shell complete paths."""
@@ -222,9 +206,9 @@ def _cabal_key(text: str) -> bytes:
     if text.startswith("@"):
         where = text[1:]
         try:
-            text = Path(where).read_text(encoding="ascii").strip()
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text in ASCII"
+            text = text_of(usable_path(where).read_bytes()).strip()
+        except (OSError, CableStoreError, UnicodeDecodeError) as error:
+            why = "it is not text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
             raise ValueError(f"the cabal key cannot be read from {where}: {why}") from None
     try:
         key = bytes.fromhex(text)
@@ -246,13 +230,21 @@ def moderation_seed(text: str) -> str:
     """Return a moderation seed in hex digits, given so, or as @ and the path of a file with its bytes or digits."""
     if text.startswith("@"):
         try:
-            data = Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise ValueError(f"the moderation seed cannot be read from {text[1:]}: {error.strerror}") from None
-        is_text = not data.strip(b"0123456789abcdefABCDEF \t\r\n")
-        text = data.decode("ascii") if is_text else data.hex()
+            data = usable_path(text[1:]).read_bytes()
+        except (OSError, CableStoreError) as error:
+            raise ValueError(f"the moderation seed cannot be read from {text[1:]}: {reason_of(error)}") from None
+        text = _hex_digits(data) or data.hex()
     Seed.read_hex(text, 0)
     return "".join(text.split())
+
+
+def _hex_digits(data: bytes) -> str:
+    """Return the text of a file if it consists of hex digits and white space, else an empty text."""
+    try:
+        text = text_of(data)
+    except UnicodeDecodeError:
+        return ""
+    return "" if text.strip("0123456789abcdefABCDEF \t\r\n") else text
 
 
 @text_value("name", str)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import blake3
-from platformdirs import user_cache_path
 
 from cablestore import limits
 from cablestore.errors import ExportError
@@ -36,7 +35,16 @@ from cablestore.export.manifest import (
 from cablestore.export.records import pieces
 from cablestore.export.sort import merge, write_sorted
 from cablestore.export.writer import ExportWriter, record_start
-from cablestore.files import LocalFolder, Location, ObjectFolder, folder_of, open_folder, storage_errors, try_lock
+from cablestore.files import (
+    LocalFolder,
+    Location,
+    ObjectFolder,
+    cache_folder,
+    folder_of,
+    open_folder,
+    storage_errors,
+    try_lock,
+)
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
 from cablestore.index.engine import Engine
@@ -239,7 +247,7 @@ def _claimed(out: ObjectFolder) -> Iterator[Path]:
     """
     if out.is_local and out.path.exists() and not out.path.is_dir():
         raise ExportError(f"{out} is a file, but an export is a folder. Choose a new or empty folder")
-    runs = out if out.is_local else LocalFolder(user_cache_path("cablestore") / "exports" / _digest(out.uri))
+    runs = out if out.is_local else LocalFolder(cache_folder() / "exports" / _digest(out.uri))
     runs.make()
     with open_folder(runs.path) as descriptor:
         if not try_lock(descriptor):

@@ -2,18 +2,21 @@
 
 from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of
 from cablestore.files.local import (
+    cache_folder,
     lock,
     open_folder,
     sign_lock,
     storage_errors,
     sync_file,
     sync_folder,
+    text_of,
     try_lock,
     unique_suffix,
+    usable_path,
     whole_file,
     write_whole,
 )
-from cablestore.files.location import Location, folder_of, is_uri
+from cablestore.files.location import Location, folder_of
 from cablestore.files.many import for_each, remove
 from cablestore.files.remote import is_request_in_progress
 
@@ -22,11 +25,11 @@ __all__ = [
     "Location",
     "ObjectFile",
     "ObjectFolder",
+    "cache_folder",
     "file_of",
     "folder_of",
     "for_each",
     "is_request_in_progress",
-    "is_uri",
     "lock",
     "open_folder",
     "remove",
@@ -34,8 +37,10 @@ __all__ = [
     "storage_errors",
     "sync_file",
     "sync_folder",
+    "text_of",
     "try_lock",
     "unique_suffix",
+    "usable_path",
     "whole_file",
     "write_whole",
 ]

@@ -2,15 +2,77 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import fcntl
 import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
-from cablestore.errors import CableStoreError, StorageError
+from platformdirs import user_cache_path
+
+from cablestore.errors import CableStoreError, LocationError, StorageError
+from cablestore.files.uri import local_path, shown
+
+_IMPOSSIBLE: Final = {
+    errno.ENOTDIR: "is not possible: a part of it is a file, not a folder",
+    errno.ENAMETOOLONG: "is too long for a path on this file system",
+    errno.ELOOP: "is not possible: it is a link to itself",
+}
+_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def usable_path(location: str | os.PathLike[str]) -> Path:
+    """Return the path of a local file or folder, which need not exist.
+
+    Raises LocationError, as `local_path`, and for a path at which the file system can have nothing.
+    """
+    path = local_path(location)
+    name = shown(os.fspath(location))
+    try:
+        path.stat()
+    except FileNotFoundError:
+        for part in (path, *path.parents):
+            if part.is_symlink() and not part.exists():
+                raise LocationError(
+                    f"{name} is not possible: {part} is a link to {part.readlink()}, which does not exist"
+                ) from None
+        _require_current_folder(path)
+    except UnicodeEncodeError:
+        raise LocationError(f"{name} contains characters that no file name can have") from None
+    except OSError as error:
+        if error.errno in _IMPOSSIBLE:
+            raise LocationError(f"{name} {_IMPOSSIBLE[error.errno]}") from None
+    return path
+
+
+def _require_current_folder(path: Path) -> None:
+    try:
+        path.absolute()
+    except OSError as error:
+        raise LocationError(
+            f"{path} is not possible, because the current folder cannot be used: {error.strerror}. Change to another "
+            "folder, or give an absolute path"
+        ) from None
+
+
+def cache_folder() -> Path:
+    """Return the folder for files that can be removed at any time. It may not exist. Raises StorageError."""
+    try:
+        return user_cache_path("cablestore")
+    except RuntimeError:
+        raise StorageError("this user has no home folder for temporary files: set HOME or XDG_CACHE_HOME") from None
+
+
+def text_of(data: bytes) -> str:
+    """Return the text of a file that a person may have edited: UTF-8, or UTF-16 with its mark at the beginning.
+
+    The mark is removed. Raises UnicodeDecodeError.
+    """
+    return data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from cablestore.errors import LocationError, MissingFileError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.files.folder import ObjectFolder
 from cablestore.files.local import storage_errors, unique_suffix
+from cablestore.files.uri import escaped
 from cablestore.interruptible import awaited, in_thread
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class RemoteFolder(ObjectFolder):
     def child(self, name: str) -> RemoteFolder:
         """Return a folder in this one, which shares its connection."""
         parts = urlsplit(self._uri)
-        uri = uri_of(parts._replace(path=f"{parts.path}/{quote(name)}"))
+        uri = uri_of(parts._replace(path=f"{parts.path}/{escaped(name)}"))
         connection = self._connection
         return RemoteFolder(uri, None if connection is None else (connection[0], f"{connection[1]}/{name}"))
 

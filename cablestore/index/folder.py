@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import files
-from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError, StoreLockedError
+from cablestore.errors import FormatError, LocationError, MissingDatabaseError, NotAStoreError, StoreLockedError
 from cablestore.files import storage_errors, sync_folder, write_whole
 from cablestore.index.evidence import COUNTS_DRAFT, COUNTS_FILE
 from cablestore.index.leveldb_files import holds_database
@@ -111,7 +111,7 @@ class Folder:
         Raises NotAStoreError, StoreLockedError, FormatError, MissingDatabaseError if the header or the database that it
         names is missing, and StorageError for I/O errors. When it raises, it has written nothing.
         """
-        path = path.absolute()
+        path = store_path(path).absolute()
         with storage_errors(f"the store at {path} cannot be opened"):
             if not (path / LOCK_FILE).exists():
                 _find(path, dialect, create=create)  # so that no lock is made if this raises
@@ -133,7 +133,7 @@ class Folder:
 
         Raises NotAStoreError if that generation is missing, holds no database or is unfinished.
         """
-        path = path.absolute()
+        path = store_path(path).absolute()
         database = path / generation
         with storage_errors(f"the store at {path} cannot be opened"):
             if not path.is_dir():
@@ -288,6 +288,22 @@ class Folder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def store_path(location: str | os.PathLike[str]) -> Path:
+    """Return the path of the folder of a store, which need not exist. Raises LocationError.
+
+    It must be UTF-8, also where it is relative: LevelDB accepts no other.
+    """
+    path = files.usable_path(location)
+    absolute = path.absolute()
+    try:
+        str(absolute).encode()
+    except UnicodeEncodeError:
+        raise LocationError(f"the path of a store must be UTF-8, and {str(absolute)!a} is not") from None
+    if not absolute.name:
+        raise LocationError(f"{path} is the root of the file system: name a folder for the store")
+    return path
 
 
 def peek(path: Path) -> Header | None:

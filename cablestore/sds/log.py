@@ -22,7 +22,7 @@ from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, Stora
 from cablestore.files import lock
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row, SnapshotSource
-from cablestore.index.folder import CAUSAL_LOGS
+from cablestore.index.folder import CAUSAL_LOGS, store_path
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
@@ -381,7 +381,7 @@ class LogChannel:
 
 
 def _path_of(store_folder: Path | str) -> Path:
-    return Path(store_folder).absolute() / CAUSAL_LOGS
+    return store_path(store_folder).absolute() / CAUSAL_LOGS
 
 
 @dataclass(frozen=True, slots=True)

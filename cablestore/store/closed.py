@@ -24,7 +24,7 @@ from cablestore.index.check import CheckReport
 from cablestore.index.database import Row
 from cablestore.index.engine import Engine, read_meta, rebuild_generation, remove_replaced, weighed
 from cablestore.index.evidence import Counts, Evidence, find_evidence
-from cablestore.index.folder import FORMAT, Folder
+from cablestore.index.folder import FORMAT, Folder, store_path
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.place import is_shared, mark_at
@@ -112,7 +112,7 @@ class ClosedStore:
         catalog: Catalog = CATALOG,
         dialect: Dialect | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = store_path(path)
         self._identity = identity
         self._catalog = catalog
         self._dialect = dialect

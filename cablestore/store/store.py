@@ -19,6 +19,7 @@ from cablestore.files import Location
 from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine
+from cablestore.index.folder import store_path
 from cablestore.index.leveldb import Tuning
 from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
@@ -124,12 +125,12 @@ class CableStore(Queries, Closable):
         returns milliseconds since 1970. A store that is not `moderated` keeps and shows everything, whatever the acts
         of moderation that it holds say.
 
-        Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an upgrade
+        Raises LocationError for a path that no store can have, OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an upgrade
         that would lose a post changes nothing and raises CorruptStoreError, and MissingDatabaseError if the header or
         the database that it names is lost: nothing is made in its place. Raises IdentityError for a key file that
         cannot be read, is malformed, empty or readable by others, and if local-only posts need a key that is missing.
         """
-        path = Path(path)
+        path = store_path(path)
         store_identity = StoreIdentity(identity, path)
         open_engine = partial(
             Engine.open,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from s3 import S3Server
 
+from cablestore import CableStore
 from cablestore.errors import LocationError
-from cablestore.files import folder_of
+from cablestore.files import folder_of, usable_path
 from cablestore.files.remote import RemoteFolder
+from cablestore.files.uri import Uri, parse_location
 
 
 @pytest.mark.parametrize(
@@ -70,3 +79,167 @@ def test_a_uri_leads_to_the_same_folder_again(uri: str) -> None:
 def test_a_folder_below_a_uri_without_a_host_is_a_uri_too() -> None:
     folder = RemoteFolder("hdfs:///export?user=ann")
     assert (folder.uri, folder.child("a").full_uri) == ("hdfs:///export", "hdfs:///export/a?user=ann")
+
+
+@pytest.mark.parametrize(
+    ("uri", "what"),
+    [
+        ("s3://bucket//export", "empty part"),
+        ("s3://bucket/a//b", "empty part"),
+        ("s3://bucket/a//", "empty part"),
+        ("s3://bucket//", "empty part"),
+        ("s3://bucket/./a", "not the name of a folder"),
+        ("s3://bucket/a/..", "not the name of a folder"),
+        ("s3://bucket/%2e%2e/a", "not the name of a folder"),
+        ("s3://bucket/a%2Fb", "not the name of a folder"),
+        ("s3://../a", "not a bucket"),
+        ("s3://buck et/a", "not a bucket"),
+        ("s3://%62ucket/a", "not a bucket"),
+        ("s3://", "names no bucket"),
+        ("s3a:///folder", "names no bucket"),
+        ("abfss://container@/folder", "names no bucket"),
+        ("s3://bucket/100%", "write % as %25"),
+        ("s3://bucket/100%zz", "write % as %25"),
+        ("s3://bucket/100%cent", "write % as %25"),
+        ("s3://bucket/a\nb", "control character"),
+        ("s3://bucket/a%0Ab", "control character"),
+        ("s3://bucket/a ", "ends with a space"),
+        ("s3://bucket/a#", "write # as %23"),
+        ("s3://bucket:port/a", "malformed"),
+        ("s3://bucket/\udcff", "malformed"),
+        ("s3:/bucket/a", "neither a path nor a URI"),
+        ("s3:bucket/a", "neither a path nor a URI"),
+        ("s3:", "neither a path nor a URI"),
+        ("S3:/bucket", "neither a path nor a URI"),
+        ("s3//bucket/a", "neither a path nor a URI"),
+        ("s3:\\bucket", "neither a path nor a URI"),
+        (" s3://bucket/a", "neither a path nor a URI"),
+        ("://bucket/a", "neither a path nor a URI"),
+        ("folder/s3://bucket/a", "neither a path nor a URI"),
+        ("./s3://bucket/a", "neither a path nor a URI"),
+        ("host:/folder", "neither a path nor a URI"),
+        ("file:folder", "neither a path nor a URI"),
+        ("file://", "expected file:///FOLDER"),
+        ("file://folder", "expected file:///FOLDER"),
+        ("file:///folder?a=b", "expected file:///FOLDER"),
+        ("file:///folder#a", "#"),
+        ("file:///100%", "write % as %25"),
+        ("", "empty path"),
+        ("~/folder", "only a shell"),
+    ],
+)
+def test_what_is_almost_a_location_is_refused(uri: str, what: str) -> None:
+    with pytest.raises(LocationError, match=what) as found:
+        folder_of(uri)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "canonical"),
+    [
+        ("s3a://bucket/a/", "s3://bucket/a"),
+        ("s3n://bucket", "s3://bucket"),
+        ("S3A://bucket/a b/ü%C3%BC", "s3://bucket/a%20b/üü"),
+        ("gcs://bucket/a", "gs://bucket/a"),
+        ("s3://bucket/a?region=eu-west-1", "s3://bucket/a?region=eu-west-1"),
+        ("hdfs:///a/b=c", "hdfs:///a/b=c"),
+        ("hdfs://ann@host:8020/a", "hdfs://ann@host:8020/a"),
+        ("abfss://container@account.dfs.core.windows.net/a", "abfss://container@account.dfs.core.windows.net/a"),
+    ],
+)
+def test_a_uri_has_one_form(uri: str, canonical: str) -> None:
+    assert str(parse_location(uri)) == canonical
+
+
+@pytest.mark.parametrize("text", ["file:/folder/a%20b", "file:///folder/a%20b", "FILE://localhost/folder/a b/."])
+def test_a_file_uri_is_a_path(text: str) -> None:
+    assert parse_location(text) == Path("/folder/a b")
+
+
+@pytest.mark.parametrize("text", ["backup:2024", "a:b/c", "s3", "s3/bucket", "x s3:/a", "2024-01-31T12:00", "a~"])
+def test_a_colon_does_not_make_a_uri(text: str) -> None:
+    assert parse_location(text) == Path(text)
+
+
+def test_a_local_folder_may_look_like_a_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ./ before it, or as an absolute path."""
+    monkeypatch.chdir(tmp_path)
+    for text in ("./s3:", "./s3:/bucket", f"{tmp_path}/s3:"):
+        folder = folder_of(text)
+        assert (folder.is_local, folder_of(folder.full_uri)) == (True, folder)
+        assert folder_of(folder.path) == folder
+    with pytest.raises(LocationError, match="absolute path"):
+        folder_of(Path("s3://bucket/a"))  # pathlib makes one slash of two
+
+
+PIECES = st.sampled_from(
+    [
+        "s3",
+        "S3a",
+        "gs",
+        "hdfs",
+        "file",
+        "mock",
+        "x",
+        ":",
+        "/",
+        "//",
+        "://",
+        "bucket",
+        "ü",
+        ".",
+        "..",
+        "~",
+        "%",
+        "%20",
+        "%2F",
+        "%ff",
+        "%00",
+        "?",
+        "region=x",
+        "key=hunter2",
+        "&",
+        "#",
+        "@",
+        "ann:hunter2@",
+        "[",
+        "]",
+        "\\",
+        '"',
+        "'",
+        "|",
+        "℀",
+        "٣",
+        ":80",
+        ":x",
+    ]
+) | st.sampled_from([" ", "\n", "\0", "\udcff", "\ud800"])
+TEXTS = st.lists(PIECES, max_size=9).map("".join) | st.text(max_size=30)
+
+
+@given(TEXTS)
+def test_any_text_is_a_location_or_one_error(text: str) -> None:
+    """What it is does not change when it is written and read again."""
+    try:
+        found = parse_location(text)
+    except LocationError as error:
+        problem = str(error)
+    else:
+        problem = ""
+        assert parse_location(str(found)) == found
+        assert str(parse_location(str(found))) == str(found)
+        assert isinstance(found, Uri) or not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(/|$)", str(found))
+    assert problem.isprintable()
+    assert "ann:hunter2@" not in problem
+
+
+@given(TEXTS)
+def test_a_refused_text_makes_nothing(text: str) -> None:
+    with TemporaryDirectory() as scratch, chdir(scratch):
+        try:
+            parse_location(text)
+        except LocationError:
+            for use in (CableStore.open, folder_of, usable_path):
+                with pytest.raises(LocationError):
+                    use(text)
+        assert not list(Path(scratch).iterdir())

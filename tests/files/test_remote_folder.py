@@ -35,7 +35,7 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy
 
 def test_what_is_written_is_read_and_removed(s3: S3Server) -> None:
     folder = folder_of(s3.uri("read and/written/"))
-    assert (folder.is_local, str(folder)) == (False, s3.uri("read and/written"))
+    assert (folder.is_local, str(folder)) == (False, s3.uri("read%20and/written"))
     assert (folder.names(), folder.exists("a")) == ([], False)
     folder.write("b", b"small")
     with folder.writing("a") as file:

@@ -11,7 +11,7 @@ import yaml
 from folders import ROOT
 
 from cablestore.cli.reindex import reindex
-from cablestore.files import is_uri
+from cablestore.files.uri import Uri, parse_location
 
 MANIFEST = ROOT / "deploy" / "reindex.yaml"
 
@@ -35,7 +35,7 @@ def test_its_parts_fit_together() -> None:
     name, *arguments = container["args"]
     options, exports, _ = reindex.make_parser(click.Context(reindex, info_name=name)).parse_args(list(arguments))
     assert Path(options["store"]).is_relative_to(container["volumeMounts"][0]["mountPath"])
-    assert {is_uri(location) for location in (*exports, options["work"])} == {True}
+    assert all(isinstance(parse_location(location), Uri) for location in (*exports, options["work"]))
     settings = dict(setting.split("=", 1) for setting in options["settings"])
     assert settings["spark.kubernetes.container.image"] == container["image"]
     ports = {str(port["port"]) for port in found["Service"]["spec"]["ports"]}

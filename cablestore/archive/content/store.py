@@ -35,7 +35,7 @@ from cablestore.archive.format.cid import (
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
-from cablestore.files import storage_errors, sync_folder, whole_file
+from cablestore.files import storage_errors, sync_folder, usable_path, whole_file
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 """20 GiB, as nim-codex has it."""
@@ -79,7 +79,7 @@ class ContentStore(Closable):
         Raises StoreLockedError if another process has it open, ArchiveError for a folder of something else,
         StorageError.
         """
-        folder = folder.absolute()
+        folder = usable_path(folder).absolute()
         with storage_errors(folder):
             lock = lock_folder(folder)
             try:

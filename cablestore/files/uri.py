@@ -1,0 +1,189 @@
+"""Paths and URIs as text. Parsing reads nothing: any text gives a path, a URI, or one LocationError.
+
+Text that is almost a URI is refused. As a path it would name a local folder such as `s3:`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+
+from cablestore.errors import LocationError
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_OBJECT_STORES: Final = "s3|s3a|s3n|gs|gcs|abfs|abfss"
+_ALMOST: Final = re.compile(
+    rf"[A-Za-z][A-Za-z0-9+.-]*:(/|$)|({_OBJECT_STORES}|az|adl|wasbs?|hdfs|viewfs|file|https?|s?ftp)(:|//)",
+    re.IGNORECASE,
+)
+"""Beginning of a path that was meant as a URI, such as s3:/bucket, s3:bucket, s3//bucket or host:/folder."""
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_QUOTED: Final = re.compile(r"[\x00-\x20\x7f\"%<>?#\[\\\]^`{|}]")
+"""Characters that are escaped in the folders of a URI."""
+_SECRET: Final = re.compile(r"key|secret|token|password|passwd|credential|signature|^sig$|^sas", re.IGNORECASE)
+"""Names of options that are credentials."""
+_VARIABLES: Final = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or in a profile that AWS_PROFILE names",
+    "gs": "the file that GOOGLE_APPLICATION_CREDENTIALS names",
+    "abfs": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
+    "abfss": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
+}
+"""Schemes of object stores, whose URIs name a bucket, and where their credentials are."""
+_SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+"""Other names of schemes, as Hadoop and Spark use them."""
+_NO_USER: Final = frozenset({"s3"})
+"""Schemes in which what precedes an @ is a credential. Others have there a user or a container, which is no secret."""
+_SHOWN: Final = 100
+
+
+def escaped(name: str) -> str:
+    """Return the name of a folder as it is written in a URI."""
+    return _QUOTED.sub(lambda found: quote(found[0]), name)
+
+
+@dataclass(frozen=True, slots=True)
+class Uri:
+    """A URI of a folder that is not on this machine. `str` of it is its one canonical form."""
+
+    scheme: str
+    host: str
+    """Bucket or server, with what a URI may have beside it: a container, a port."""
+    folders: tuple[str, ...]
+    """Names of the folders on the way to this one, decoded."""
+    options: str = ""
+    """Text after the question mark."""
+
+    def __str__(self) -> str:
+        path = "".join(f"/{escaped(name)}" for name in self.folders)
+        return f"{self.scheme}://{self.host}{path}" + (f"?{self.options}" if self.options else "")
+
+
+def parse_location(text: str) -> Path | Uri:
+    """Return the path or the URI that a text names. A `file:` URI is a path.
+
+    Raises LocationError for a malformed URI or one with credentials, a path that looks like a URI, an empty text, and
+    characters that no name can have.
+    """
+    if not text:
+        raise LocationError("an empty path or URI: write . for the current folder")
+    if "\0" in text:
+        raise LocationError(f"{shown(text)} contains a NUL character, which no path or URI can have")
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return _file(text) if re.match(r"file:/", text, re.IGNORECASE) else _path(text)
+    parts = _split(text)
+    if "#" in text:
+        raise LocationError(f"{shown(text)} contains a #, expected SCHEME://PLACE/FOLDER: write # as %23")
+    if parts.scheme == "file":
+        return _file(text)
+    _require_bucket(text, parts)
+    return Uri(parts.scheme, parts.netloc, _folders(text, parts.path), parts.query)
+
+
+def local_path(location: str | os.PathLike[str]) -> Path:
+    """Return the path of a file or folder on this machine. Raises LocationError for anything else."""
+    if not isinstance(location, str | os.PathLike) or not isinstance(os.fspath(location), str):
+        raise LocationError(f"a path is text or a pathlib.Path, not {type(location).__name__}")
+    text = os.fspath(location)
+    found = parse_location(text)
+    if isinstance(found, Uri):
+        raise LocationError(f"{shown(text)} is not on this machine: a path of a local file or folder is expected")
+    return found
+
+
+def _path(text: str) -> Path:
+    if "://" in text or _ALMOST.match(text):
+        raise LocationError(
+            f"{shown(text)} is neither a path nor a URI such as s3://BUCKET/FOLDER. A local folder of this name needs "
+            "its absolute path, or ./ before it"
+        )
+    if text == "~" or text.startswith("~/"):
+        raise LocationError(
+            f"{shown(text)} begins with ~, which only a shell replaces: name the whole path, or set HOME"
+        )
+    path = Path(text)
+    if not _ALMOST.match(str(path)):
+        return path
+    try:
+        return path.absolute()  # without the ./ it would be taken for a URI
+    except OSError as error:
+        raise LocationError(f"the current folder cannot be used: {error.strerror}") from None
+
+
+def _split(text: str) -> SplitResult:
+    """Return the parts of a URI without credentials, its scheme by the one name that is used here."""
+    try:
+        text.encode()
+        parts = urlsplit(text)
+        parts = parts._replace(scheme=_SAME.get(parts.scheme, parts.scheme))
+        _refuse_credentials(parts)
+        _ = parts.port
+    except ValueError:  # its message may have a password in it
+        raise LocationError(
+            "a URI is malformed: its server or port is invalid, or it is not UTF-8. Expected SCHEME://PLACE/FOLDER"
+        ) from None
+    if _CONTROL.search(text) or text.strip() != text:
+        raise LocationError(f"{shown(text)} begins or ends with a space, or contains a control character")
+    return parts
+
+
+def _require_bucket(text: str, parts: SplitResult) -> None:
+    if not parts.netloc.rpartition("@")[2] and parts.scheme in _VARIABLES:
+        raise LocationError(f"{shown(text)} names no bucket, expected {parts.scheme}://BUCKET/FOLDER")
+    if parts.netloc in {".", ".."} or re.search(r"[\s%\\]", parts.netloc):
+        raise LocationError(f"{shown(text)} is malformed: {parts.netloc!r} is not a bucket or server")
+
+
+def _folders(text: str, path: str) -> tuple[str, ...]:
+    names = path.split("/")[1:]
+    if names and not names[-1]:
+        names.pop()  # the URI ends with a slash
+    if "" in names:
+        raise LocationError(f"{shown(text)} has an empty part: remove a slash, or set the variable that is empty")
+    decoded = tuple(_decoded(text, name) for name in names)
+    for name in decoded:
+        if name in {".", ".."} or "/" in name:
+            raise LocationError(f"{shown(text)} has a part {name!r}, which is not the name of a folder")
+    return decoded
+
+
+def _decoded(text: str, name: str) -> str:
+    if _BAD_ESCAPE.search(name):
+        raise LocationError(f"{shown(text)} has a % without two hexadecimal digits after it: write % as %25")
+    try:
+        found = unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        raise LocationError(f"{shown(text)} has escapes that are not UTF-8: write % as %25") from None
+    if _CONTROL.search(found):
+        raise LocationError(f"{shown(text)} has a control character in it, such as NUL, which no name can have")
+    return found
+
+
+def _file(text: str) -> Path:
+    """Return the path of a `file:` URI: file:///FOLDER, file://localhost/FOLDER or file:/FOLDER."""
+    parts = _split(text)
+    if parts.netloc not in {"", "localhost"} or not parts.path or parts.query or "#" in text:
+        raise LocationError(f"{shown(text)} is not a folder of this machine: expected file:///FOLDER")
+    return Path(_decoded(text, parts.path))
+
+
+def _refuse_credentials(parts: SplitResult) -> None:
+    """Raise LocationError, without the secret in it, for a URI with a user and password, or with keys."""
+    has_user = "@" in parts.netloc and parts.scheme in _NO_USER
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    if parts.password is None and not has_user and not any(_SECRET.search(name) for name, _ in options):
+        return
+    where = _VARIABLES.get(parts.scheme, "the environment of its storage")
+    raise LocationError(f"a URI of {parts.scheme}:// has credentials in it, which others can read: put them in {where}")
+
+
+def shown(text: str) -> str:
+    """Return text for a message: on one line, not too long, and without what may be a password."""
+    found = re.sub(r"[^/]*@", "...@", text.partition("?")[0])
+    shown = found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."
+    return shown if shown.isprintable() else ascii(shown)

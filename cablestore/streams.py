@@ -1,0 +1,90 @@
+"""Standard streams of the program, usable also if they are closed, full or no longer read."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+from typing import IO, Any, Final, TextIO
+
+_STREAMS: Final = {"stdout": 1, "stderr": 2}
+"""Streams that are written, and their descriptors."""
+
+
+class StandardStream(io.FileIO):
+    """Standard output or error of this process.
+
+    The first failed write is kept in `error`. Later output is discarded, so that a command completes its work.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write bytes, and wait if the descriptor does not block. Never raises OSError."""
+        while self.error is None:
+            try:
+                written = super().write(data)
+            except OSError as error:
+                self.error = error
+            else:
+                if written is not None:
+                    return written
+                select.select([], [self], [])
+        return memoryview(data).nbytes
+
+    def is_read(self) -> bool:
+        """Return False after an error, or if the reader of a pipe is gone."""
+        if self.error is None:
+            state = select.poll()
+            state.register(self, select.POLLOUT)
+            return not any(events & (select.POLLERR | select.POLLHUP) for _, events in state.poll(0))
+        return False
+
+
+def open_standard_streams() -> None:
+    """Open closed standard streams on /dev/null, and make output survive errors of its stream.
+
+    Call this before anything is opened: a file that gets descriptor 1 or 2 would be overwritten by what is printed. A
+    closed standard input stays None in `sys`, so that a command can report it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free descriptor: this one
+    for name, descriptor in _STREAMS.items():
+        replaced: io.TextIOWrapper | None = getattr(sys, name)
+        if replaced is not None:
+            replaced.flush()
+        text = io.TextIOWrapper(
+            io.BufferedWriter(StandardStream(descriptor)),
+            encoding=None if replaced is None else replaced.encoding,
+            errors="backslashreplace",  # a character that a terminal cannot show must not end the command
+            line_buffering=replaced is None or replaced.line_buffering,
+            write_through=replaced is not None and replaced.write_through,
+        )
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)  # Textual draws on it
+
+
+def is_read(file: IO[str]) -> bool:
+    """Return False if `file` is a standard stream that nobody reads any more."""
+    stream = _standard(file)
+    return stream is None or stream.is_read()
+
+
+def output_error() -> OSError | None:
+    """Flush standard output. Return the error if it could not be written; a reader that stopped is not an error."""
+    if sys.stdout is None:
+        return None
+    sys.stdout.flush()
+    stream = _standard(sys.stdout)
+    return None if stream is None or isinstance(stream.error, ConnectionError) else stream.error
+
+
+def _standard(file: TextIO | IO[str]) -> StandardStream | None:
+    raw = getattr(getattr(file, "buffer", None), "raw", None)
+    return raw if isinstance(raw, StandardStream) else None

@@ -1,0 +1,133 @@
+"""Paths where no store can be: every error of opening one is ours, names the path, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pytest
+
+from cablestore import CableStore
+from cablestore.aio import AsyncCableStore
+from cablestore.errors import CableStoreError, LocationError, NotAStoreError, StorageError
+from cablestore.store.closed import ClosedStore
+
+NOBODY: Final = 65_534
+
+PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
+    "a number": (5, LocationError, "not int"),
+    "nothing": (None, LocationError, "not NoneType"),
+    "bytes": (b"store", LocationError, "not bytes"),
+    "a list": (["store"], LocationError, "not list"),
+    "empty": ("", LocationError, "empty"),
+    "NUL": ("a\0b", LocationError, "NUL"),
+    "NUL in a path": (Path("a\0b"), LocationError, "NUL"),
+    "half a character": ("\ud800", LocationError, "characters"),
+    "Latin-1": (os.fsdecode(b"caf\xe9"), LocationError, "UTF-8"),
+    "long name": ("n" * 256, LocationError, "too long"),
+    "long path": ("n/" * 3000, LocationError, "too long"),
+    "file": ("FILE", NotAStoreError, "a file"),
+    "below a file": ("FILE/store", LocationError, "a file, not a folder"),
+    "dangling": ("DANGLING", LocationError, "a link to missing, which does not exist"),
+    "below a dangling link": ("DANGLING/a/store", LocationError, "a link to missing, which does not exist"),
+    "loop": ("LOOP", LocationError, "link to itself"),
+    "below a loop": ("LOOP/store", LocationError, "link to itself"),
+    "home": ("~/store", LocationError, "only a shell"),
+    "URI": ("s3://bucket/store", LocationError, "not on this machine"),
+    "URI as a path": (Path("s3://bucket/store"), LocationError, "neither a path nor a URI"),
+    "malformed URI": ("s3:/bucket/store", LocationError, "neither a path nor a URI"),
+    "other folder": ("OTHER", NotAStoreError, "holds notes.txt"),
+    "device": ("/dev/null", NotAStoreError, "a file"),
+    "root": ("/", LocationError, "root of the file system"),
+    "below a device": ("/dev/null/store", LocationError, "a file, not a folder"),
+    "below proc": ("/proc/store", StorageError, "/proc/store"),
+}
+
+WAYS: Final[dict[str, Callable[[Any], object]]] = {
+    "open": CableStore.open,
+    "open without making": lambda path: CableStore.open(path, create=False),
+    "open and upgrade": lambda path: CableStore.open(path, upgrade=True),
+    "asyncio": lambda path: asyncio.run(_opened(path)),
+    "rebuild": lambda path: ClosedStore(path).rebuild(),
+}
+
+
+async def _opened(path: Any) -> None:
+    await AsyncCableStore.open(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, with what a path can meet."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").touch()
+    (tmp_path / "OTHER").mkdir()
+    (tmp_path / "OTHER" / "notes.txt").touch()
+    (tmp_path / "DANGLING").symlink_to("missing")
+    (tmp_path / "LOOP").symlink_to("LOOP")
+    return tmp_path
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_path_where_no_store_can_be(folder: Path, kind: str, way: str) -> None:
+    path, error, words = PATHS[kind]
+    before = sorted(folder.rglob("*"))
+    if way in {"open without making", "rebuild"} and kind == "below proc":
+        error, words = NotAStoreError, "no store"
+    with pytest.raises(error) as found:
+        WAYS[way](path)
+    message = str(found.value)
+    assert words in message
+    assert message.isprintable()
+    assert len(message) < 400
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_current_folder_that_was_removed(folder: Path) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(LocationError, match="current folder cannot be used"):
+        CableStore.open("store")
+    CableStore.open(folder / "store").close()
+
+
+def test_a_link_to_a_folder_is_followed(folder: Path) -> None:
+    (folder / "real").mkdir()
+    (folder / "link").symlink_to("real")
+    with CableStore.open("link") as store:
+        store.text("default", "x")
+    with CableStore.open("real", create=False) as store:
+        assert [message.text for message in store.messages("default").messages] == ["x"]
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400, 0o500])
+def test_a_folder_that_may_not_be_written(mode: int) -> None:
+    """In a process without the rights of root, which may use every folder."""
+    program = (
+        "import os, sys; from cablestore import CableStore; CableStore.open('first').close()\n"
+        f"if os.geteuid() == 0: os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        "from cablestore.errors import CableStoreError\n"
+        "for path in 'shut', 'shut/store':\n"
+        "    try: CableStore.open(path)\n"
+        "    except CableStoreError as error: print(error)\n"
+        "    try: CableStore.open(path, create=False)\n"
+        "    except CableStoreError: pass\n"
+    )
+    with TemporaryDirectory() as scratch:
+        Path(scratch).chmod(0o755)
+        shut = Path(scratch) / "shut"
+        shut.mkdir()
+        shut.chmod(mode)
+        if os.geteuid() == 0:
+            os.chown(shut, NOBODY, NOBODY)
+        ended = subprocess.run([sys.executable, "-c", program], cwd=scratch, capture_output=True, text=True, check=True)
+    assert [line.count("Permission denied") for line in ended.stdout.splitlines()] == [1, 1]
