@@ -78,6 +78,8 @@ class _Source:
     reader: Reader
     identity: StoreIdentity | None
     """What knows the store's key, None if it is not asked for."""
+    is_read_only: bool
+    """True if nothing may be written into the store's folder."""
 
 
 def backup(
@@ -86,6 +88,7 @@ def backup(
     *,
     with_key: bool = False,
     full: bool = False,
+    read_only: bool = False,
     progress: Progress = no_progress,
 ) -> BackupReport:
     """Back up a store, open in this process or named by its folder, into a folder or to a URI.
@@ -93,7 +96,8 @@ def backup(
     A second backup into the same folder writes what changed. When this returns, the folder holds this state of the
     store and nothing else: posts that were deleted are in none of its files. Until then the last backup in it stays
     whole, whatever happens, and an interrupted one goes on when it is run again. `with_key` adds the store's key file;
-    one that is there stays. `full` writes every file again. `progress` counts the posts that are read.
+    one that is there stays. `full` writes every file again. With `read_only` nothing is written into the folder of a
+    store that is named by it, as in `CableStore.open`. `progress` counts the posts that are read.
 
     Raises BackupError for a folder that is in use or holds anything else, StoreLockedError if another process has the
     store or its causal logs open, StorageError if reading or writing fails, IdentityError if there is no key.
@@ -101,25 +105,27 @@ def backup(
     place = folder_of(out)
     if with_key and not place.is_local:
         raise BackupError(f"the key is not sent to {place}: back up without the key, and keep a copy of it elsewhere")
-    with _source_of(store, with_key=with_key) as source, claimed(place, to_write=True):
+    with _source_of(store, with_key=with_key, read_only=read_only) as source, claimed(place, to_write=True):
         return _write(source, place, full=full, progress=progress)
 
 
 @contextmanager
-def _source_of(store: CableStore | Path | str, *, with_key: bool) -> Iterator[_Source]:
+def _source_of(store: CableStore | Path | str, *, with_key: bool, read_only: bool) -> Iterator[_Source]:
     if not isinstance(store, CableStore):
         path = Path(store)
         with (
-            locked_folder(path) as folder,
+            locked_folder(path, read_only=read_only) as folder,
             open_reader(folder, folder.header.generation) as (_, reader),
         ):
-            yield _Source(folder.path, folder.header, reader, StoreIdentity(None, path) if with_key else None)
+            identity = StoreIdentity(None, path, read_only=read_only) if with_key else None
+            yield _Source(folder.path, folder.header, reader, identity, read_only)
         return
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
         raise BackupError("a store in memory cannot be backed up: export it")
     with store.snapshot() as state:
-        yield _Source(store.path, header, state.reader, StoreIdentity(store.known_identity, None) if with_key else None)
+        identity = StoreIdentity(store.known_identity, None) if with_key else None
+        yield _Source(store.path, header, state.reader, identity, store.is_read_only)
 
 
 def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progress) -> BackupReport:
@@ -135,7 +141,7 @@ def _write(source: _Source, place: ObjectFolder, *, full: bool, progress: Progre
     if posts is None:
         base, posts = None, _all_posts(reader, writer, progress)
     arrivals = _log_pieces(reader, () if base is None else base.of("arrivals"), writer)
-    with causal_log_rows(source.path) as log_rows:
+    with causal_log_rows(source.path, read_only=source.is_read_only) as log_rows:
         logs = writer.add("causal-logs", log_rows, limits.BACKUP_ROWS_SIZE_BYTES)
     through = arrival_log.next_sequence(reader) - 1
     manifest = BackupManifest(
@@ -298,7 +304,9 @@ def _put_key(source: _Source, place: ObjectFolder, known: str | None, *, again: 
         return known
     identity: Identity | None = source.identity.known()
     if identity is None:
-        raise IdentityError(f"the store at {source.path} has no key yet: back up without the key")
+        raise IdentityError(
+            f"the store at {source.path} has no key yet, or none that can be read: back up without the key"
+        )
     file = place.path / KEY_FILE
     if again or known is None or not _holds(file, identity):
         draft = draft_identity(identity, file)

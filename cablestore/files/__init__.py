@@ -4,6 +4,7 @@ from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_
 from cablestore.files.local import (
     lock,
     open_folder,
+    share_lock,
     sign_lock,
     storage_errors,
     sync_folder,
@@ -15,20 +16,24 @@ from cablestore.files.local import (
 from cablestore.files.location import Location, folder_of, is_uri
 from cablestore.files.many import for_each, remove
 from cablestore.files.remote import is_request_under_way
+from cablestore.files.temporary import TemporaryFolder, make_temporary
 
 __all__ = [
     "LocalFolder",
     "Location",
     "ObjectFile",
     "ObjectFolder",
+    "TemporaryFolder",
     "file_of",
     "folder_of",
     "for_each",
     "is_request_under_way",
     "is_uri",
     "lock",
+    "make_temporary",
     "open_folder",
     "remove",
+    "share_lock",
     "sign_lock",
     "storage_errors",
     "sync_folder",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -111,6 +111,7 @@ class CableStore(Queries, Closable):
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
         moderated: bool = True,
+        read_only: bool = False,
     ) -> Self:
         """Open the store in a folder. `create` makes it if it is missing.
 
@@ -123,13 +124,18 @@ class CableStore(Queries, Closable):
         returns milliseconds since 1970. A store that is not `moderated` keeps and shows everything, whatever the acts
         of moderation that it holds say.
 
+        A `read_only` store is not created, and nothing is written into its folder, which may be on a read-only or full
+        disk, or belong to another user. Temporary files are where TMPDIR says. Reads, `search` if the index is
+        complete, snapshots, exports, backups and `check` work; what would write raises StorageError. Several processes
+        can read a store in this way, while none has it open to write.
+
         Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an upgrade
         that would lose a post changes nothing and raises CorruptStoreError, and MissingDatabaseError if the header or
         the database that it names is lost: nothing is made in its place. Raises IdentityError for a key file that
         cannot be read, is malformed, empty or readable by others, and if local-only posts need a key that is missing.
         """
         path = Path(path)
-        store_identity = StoreIdentity(identity, path)
+        store_identity = StoreIdentity(identity, path, read_only=read_only)
         open_engine = partial(
             Engine.open,
             path,
@@ -137,7 +143,8 @@ class CableStore(Queries, Closable):
             dialect=dialect,
             tuning=tuning or Tuning(),
             unseal=store_identity.unseal,
-            allow_missing_views=allow_missing_views,
+            allow_missing_views=allow_missing_views or read_only,
+            read_only=read_only,
         )
         if rebuild_outdated:
             warnings.warn("rebuild_outdated is now upgrade; the old name goes in 1.0", DeprecationWarning, stacklevel=2)
@@ -146,7 +153,7 @@ class CableStore(Queries, Closable):
         except MissingViewError:
             raise
         except OutdatedViewError:
-            if not (upgrade or rebuild_outdated):
+            if read_only or not (upgrade or rebuild_outdated):
                 raise
             _closed(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
             engine = open_engine(create=False)
@@ -217,6 +224,11 @@ class CableStore(Queries, Closable):
     def path(self) -> Path | None:
         """The store's folder, None for a store in memory."""
         return None if self._engine.folder is None else self._engine.folder.path
+
+    @property
+    def is_read_only(self) -> bool:
+        """True if the store was opened with `read_only`."""
+        return self._engine.is_read_only
 
     @property
     def identity(self) -> Identity:
@@ -464,9 +476,10 @@ class CableStore(Queries, Closable):
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
 
-        See `Queries.mentions`. All texts are searched at the first call, see `find_mentions`.
+        See `Queries.mentions`. All texts are searched at the first call, see `find_mentions`. A read-only store returns
+        the mentions that were found when it was last open to write.
         """
-        with suppress(MissingViewError):  # a store may be open to be read only
+        if self._engine.is_writable:
             self.find_mentions()
         return super().mentions(limit, cursor=cursor, channel=channel)
 
