@@ -5,7 +5,8 @@ interrupted import goes on:
 
     {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...]}
 
-Without the file archives are imported again, which changes nothing in the store.
+Without the file archives are imported again, which changes nothing in the store. So an import from a read-only or full
+disk goes without it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cablestore.archive.format.index import VerifiedIndex, verify_index
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
-from cablestore.errors import ArchiveError
+from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import storage_errors, write_whole
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
@@ -117,6 +118,8 @@ class ImportLog:
         self._path = community_folder / _NAME
         self._store = store_key.hex() if store_key else None
         self._roots = dict.fromkeys(self._read())
+        self.problem = ""
+        """The reason why the log is not on the disk, "" if it is."""
 
     def _read(self) -> list[str]:
         try:
@@ -136,12 +139,17 @@ class ImportLog:
         return commitment.merkle_root.hex() in self._roots
 
     def add(self, commitment: Commitment) -> None:
-        """Add an archive and write the log to the disk."""
+        """Add an archive and write the log to the disk. If that fails, `problem` says why."""
         self._roots[commitment.merkle_root.hex()] = None
-        with storage_errors(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
         noted = {"format": _FORMAT, "store": self._store, "roots": [*self._roots]}
-        write_whole(self._path, json.dumps(noted).encode())
+        try:
+            with storage_errors(self._path):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, json.dumps(noted).encode())
+        except StorageError as error:
+            self.problem = str(error)
+        else:
+            self.problem = ""
 
 
 def verified_by_any_profile(
