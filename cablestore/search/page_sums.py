@@ -79,7 +79,8 @@ class PageSums:
         for page, found in zip(checked, self._sums_in_file(checked), strict=True):
             if found != self._sums[page]:
                 raise WrongSumsError(f"page {page + 1} of {self._file} is damaged")
-        if not (read_only or is_named) and (log_size_bytes or self._log_salt() != self._salt):
+        is_next = not log_size_bytes and self._salt != _NO_SALT and self._log_salt() == self._salt
+        if not (read_only or is_named or is_next):
             for name in set(SEARCH_FILES) - {SEARCH_INDEX, SEARCH_SUMS}:
                 self._file.with_name(name).unlink(missing_ok=True)
         self._seen = self._state()
@@ -157,7 +158,7 @@ class PageSums:
         """Take the sums of copied and new pages from the file, which SQLite has just written, and write them."""
         before, count = len(self._sums), self._file.stat().st_size // self._page_size_bytes
         self._sums = [*self._sums[:count], *([0] * (count - before))]
-        pages = sorted({*(page for page in copied if page < count), *range(before, count)})
+        pages = sorted({*(page for page in copied if 0 <= page < count), *range(before, count)})
         for page, found in zip(pages, self._sums_in_file(pages), strict=True):
             self._sums[page] = found
         self._salt = _NO_SALT

@@ -254,12 +254,12 @@ def test_reading_merges_no_tables(tmp_path: Path, temporary: Path) -> None:
     for turn in range(6):  # each closing leaves a table of its own, with the same range of keys
         with CableStore.open(path) as store:
             store.ingest(raws(*(ANN.text("default", f"{turn} {i} {'x' * 1000}") for i in range(200))), verify=False)
-    tables = {table.name for table in path.rglob("*.ldb")}
     with CableStore.open(path, read_only=True) as store:
         expected = {post.hash for post in store.posts_by(ANN.key)}
         for _ in range(20):
             assert {post.hash for post in store.posts_by(ANN.key)} == expected
             assert all(store.post(digest) is not None for digest in expected)
         assert len(expected) == 1200
-        assert {link.name for link in temporary.rglob("*.ldb") if link.is_symlink()} == tables
+        written = [file for file in temporary.rglob("*.ldb") if file.is_file() and not file.is_symlink()]
+        assert len(written) <= 1  # one that was begun when the store was opened
     assert [*temporary.iterdir()] == []
