@@ -63,7 +63,7 @@ def _places(outside: Path) -> Iterator[Path]:
 def _make_in(place: Path) -> TemporaryFolder:
     while True:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(path, os.O_RDONLY)
         if try_lock(descriptor) and path.exists():
             return TemporaryFolder(path, descriptor)
         os.close(descriptor)  # another process took it for one that was left over
@@ -73,9 +73,9 @@ def _remove_unused(place: Path) -> None:
     """Remove the folders of this user that killed processes left."""
     for path in place.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
-                if os.fstat(descriptor).st_uid == os.geteuid() and try_lock(descriptor):
+                if os.fstat(descriptor).st_uid == os.geteuid() and path.is_dir() and try_lock(descriptor):
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(descriptor)

@@ -122,12 +122,7 @@ class CableStore(Queries, Closable):
         `CATALOG.extended([...])` with views of your own. A store that has views which `catalog` lacks is refused
         (MissingViewError). With `allow_missing_views` it is opened to be read, and what would write raises. `clock`
         returns milliseconds since 1970. A store that is not `moderated` keeps and shows everything, whatever the acts
-        of moderation that it holds say.
-
-        A `read_only` store is not created, and nothing is written into its folder, which may be on a read-only or full
-        disk, or belong to another user. Temporary files are where TMPDIR says. Reads, `search` if the index is
-        complete, snapshots, exports, backups and `check` work; what would write raises StorageError. Several processes
-        can read a store in this way, while none has it open to write.
+        of moderation that it holds say. `is_read_only` says what can be done with a `read_only` store.
 
         Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an upgrade
         that would lose a post changes nothing and raises CorruptStoreError, and MissingDatabaseError if the header or
@@ -150,10 +145,8 @@ class CableStore(Queries, Closable):
             warnings.warn("rebuild_outdated is now upgrade; the old name goes in 1.0", DeprecationWarning, stacklevel=2)
         try:
             engine = open_engine(create=create)
-        except MissingViewError:
-            raise
-        except OutdatedViewError:
-            if read_only or not (upgrade or rebuild_outdated):
+        except OutdatedViewError as error:
+            if isinstance(error, MissingViewError) or read_only or not (upgrade or rebuild_outdated):
                 raise
             _closed(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
             engine = open_engine(create=False)
@@ -227,7 +220,12 @@ class CableStore(Queries, Closable):
 
     @property
     def is_read_only(self) -> bool:
-        """True if the store was opened with `read_only`."""
+        """True if the store was opened with `read_only`: nothing is written into its folder.
+
+        So it may be on a read-only or full disk, or belong to another user; temporary files are where TMPDIR says.
+        Reads, exports, backups, `check`, and `search` if its index is complete, work; what would write raises
+        StorageError. Several processes can open a store in this way while none has it open to write.
+        """
         return self._engine.is_read_only
 
     @property
