@@ -117,8 +117,8 @@ def test_a_store_of_another_user(template: Path) -> None:
         assert refused.returncode == 3
         assert "Permission denied. To read, export or back it up as it is, use --read-only" in refused.stderr
         before = snapshot(store)
-        for command in ("search word", f"backup {scratch}/backup"):
-            run = [sys.executable, "-m", "cablestore", *command.split(), "--read-only", "-s", str(store)]
+        for arguments in ("search word", f"backup {scratch}/backup"):
+            run = [sys.executable, "-m", "cablestore", *arguments.split(), "--read-only", "-s", str(store)]
             found = subprocess.run(as_nobody(*run), capture_output=True, text=True, check=False, timeout=LIMIT_S)
             assert found.returncode == 0, found.stderr
         assert snapshot(store) == before

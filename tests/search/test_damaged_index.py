@@ -124,7 +124,7 @@ def flip(folder: Path, _: Template, rng: random.Random) -> None:
     """Change a few bits, anywhere in any of the files."""
     file = folder / rng.choice(held(folder))
     data = bytearray(file.read_bytes())
-    for _ in range(rng.choice((1, 1, 5))):
+    for _bit in range(rng.choice((1, 1, 5))):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     file.write_bytes(data)
 
