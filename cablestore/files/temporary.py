@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +28,13 @@ class TemporaryFolder:
 
     path: Path
     lock: int | None
+    owner: int = field(default_factory=os.getpid)
+    """Process that made it. A forked child leaves the folder to its parent."""
 
     def remove(self) -> None:
         """Remove the folder. What links in it point to stays."""
+        if os.getpid() != self.owner:
+            return
         shutil.rmtree(self.path, ignore_errors=True)
         if self.lock is not None:
             os.close(self.lock)
