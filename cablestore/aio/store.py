@@ -119,6 +119,11 @@ class AsyncCableStore(AsyncQueries):
         return self._blocking.path
 
     @property
+    def is_read_only(self) -> bool:
+        """True if the store was opened with `read_only`: see `CableStore.is_read_only`."""
+        return self._blocking.is_read_only
+
+    @property
     def is_closed(self) -> bool:
         """Whether the store is closed."""
         return self._blocking.is_closed

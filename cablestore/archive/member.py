@@ -7,7 +7,8 @@ interrupted import goes on:
      "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
 The log counts as empty if the store does not have the place any more, because posts of the archives may be lost
-(`cablestore.index.place`). Then archives are imported again, which changes nothing in the store.
+(`cablestore.index.place`). Then archives are imported again, which changes nothing in the store. So an import from a
+read-only or full disk continues without the file.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cablestore.archive.format.index import VerifiedIndex, verify_index
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
-from cablestore.errors import ArchiveError
+from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import storage_errors, write_whole
 from cablestore.index.place import LogPlace
 from cablestore.protocol.body import TEXT, Text
@@ -128,6 +129,8 @@ class ImportLog:
         self._store = key.hex() if key else None
         self._place: LogPlace | None = None
         self._roots = dict.fromkeys(self._read())
+        self.problem = ""
+        """The reason why the log is not on the disk, "" if it is."""
 
     @classmethod
     def of(cls, store: CableStore, community_folder: Path) -> Self:
@@ -160,18 +163,23 @@ class ImportLog:
         return commitment.merkle_root.hex() in self._roots
 
     def add(self, commitment: Commitment) -> None:
-        """Add an archive and write the log to the disk."""
+        """Add an archive and write the log to the disk. If that fails, `problem` says why."""
         if not self._holds():
             self._roots = {}
         self._roots[commitment.merkle_root.hex()] = None
-        with storage_errors(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
         noted: dict[str, Any] = {"format": _FORMAT, "store": self._store, "roots": [*self._roots]}
         if self._open is not None:
             self._open.sync()
             self._place = self._open.place
             noted["place"] = self._place.fields()
-        write_whole(self._path, json.dumps(noted).encode())
+        try:
+            with storage_errors(self._path):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, json.dumps(noted).encode())
+        except StorageError as error:
+            self.problem = str(error)
+        else:
+            self.problem = ""
 
 
 def verified_by_any_profile(

@@ -13,7 +13,7 @@ from cablestore.index.folder import CAUSAL_LOGS
 
 
 @contextmanager
-def causal_log_rows(path: Path) -> Iterator[Iterable[Row]]:
+def causal_log_rows(path: Path, *, read_only: bool = False) -> Iterator[Iterable[Row]]:
     """Yield the rows of the causal logs of a store, none if it has no logs. Raises StoreLockedError."""
     if not (path / CAUSAL_LOGS).is_dir():
         yield ()
@@ -21,7 +21,8 @@ def causal_log_rows(path: Path) -> Iterator[Iterable[Row]]:
     with naming_extras("causal logs need"):
         from cablestore.sds.log import CausalLog  # noqa: PLC0415 - an extra
     opened = CausalLog.open_here(path)
-    with CausalLog.open(path, create=False) if opened is None else nullcontext(opened) as log, log.rows() as rows:
+    log = CausalLog.open(path, create=False, read_only=read_only) if opened is None else nullcontext(opened)
+    with log as present, present.rows() as rows:
         yield rows
 
 

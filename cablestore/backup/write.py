@@ -86,6 +86,8 @@ class _Source:
     header: Header
     reader: Reader
     identity: StoreIdentity
+    is_read_only: bool
+    """True if nothing may be written into the store's folder."""
 
 
 def backup(
@@ -95,6 +97,7 @@ def backup(
     with_key: bool = False,
     full: bool = False,
     identity: Identity | None = None,
+    read_only: bool = False,
     progress: Progress = no_progress,
 ) -> BackupReport:
     """Back up a store, open in this process or named by its folder, into a folder or to a URI.
@@ -103,8 +106,9 @@ def backup(
     store and nothing else: posts that were deleted are in none of its files. Until then the last backup in it stays
     whole, whatever happens, and an interrupted one goes on when it is run again. Files that are missing, too short or
     too long are written again. `with_key` adds the store's key file; one that is there stays. `full` writes every file
-    again. `identity` is the store's own if a closed store has no key file: it signs the backup. `progress` counts the
-    posts that are read.
+    again. `identity` is the store's own if a closed store has no key file: it signs the backup. With `read_only` nothing
+    is written into the folder of a store that is named by it, as in `CableStore.open`. `progress` counts the posts that
+    are read.
 
     Raises BackupError for a folder that is in use or holds anything else, StoreLockedError if another process has the
     store or its causal logs open, StorageError if reading or writing fails, IdentityError if there is no key.
@@ -112,25 +116,27 @@ def backup(
     place = folder_of(out)
     if with_key and not place.is_local:
         raise BackupError(f"the key is not sent to {place}: back up without the key, and keep a copy of it elsewhere")
-    with _source_of(store, identity) as source, claimed(place, to_write=True):
+    with _source_of(store, identity, read_only=read_only) as source, claimed(place, to_write=True):
         return _write(source, place, with_key=with_key, full=full, progress=progress)
 
 
 @contextmanager
-def _source_of(store: CableStore | Path | str, identity: Identity | None) -> Iterator[_Source]:
+def _source_of(store: CableStore | Path | str, identity: Identity | None, *, read_only: bool) -> Iterator[_Source]:
     if not isinstance(store, CableStore):
         path = store_path(store)
         with (
-            locked_folder(path) as folder,
+            locked_folder(path, read_only=read_only) as folder,
             open_reader(folder, folder.header.generation) as (_, reader),
         ):
-            yield _Source(folder.path, folder.header, reader, StoreIdentity(identity, path))
+            known = StoreIdentity(identity, path, read_only=read_only)
+            yield _Source(folder.path, folder.header, reader, known, read_only)
         return
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
         raise BackupError("a store in memory cannot be backed up: export it")
     with store.snapshot() as state:
-        yield _Source(store.path, header, state.reader, StoreIdentity(identity or store.known_identity, None))
+        known = StoreIdentity(identity or store.known_identity, None)
+        yield _Source(store.path, header, state.reader, known, store.is_read_only)
 
 
 def _write(source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, progress: Progress) -> BackupReport:
@@ -149,7 +155,7 @@ def _write(source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, 
     if posts is None:
         base, posts = None, _all_posts(reader, writer, progress)
     arrivals = _log_pieces(reader, () if base is None else base.of("arrivals"), writer)
-    with causal_log_rows(source.path) as log_rows:
+    with causal_log_rows(source.path, read_only=source.is_read_only) as log_rows:
         logs = writer.add("causal-logs", log_rows, limits.BACKUP_ROWS_SIZE_BYTES)
     through = arrival_log.next_sequence(reader) - 1
     known = last.key if last is not None and KEY_FILE in present else None
@@ -326,7 +332,9 @@ def _put_key(
     if identity is None and not wanted:
         return known, False  # `verify_backup` reports it
     if identity is None:
-        raise IdentityError(f"the store at {source.path} has no key yet: back up without the key")
+        raise IdentityError(
+            f"the store at {source.path} has no key yet, or none that can be read: back up without the key"
+        )
     public_key = identity.public_key.hex()
     file = place.path / KEY_FILE
     if again or known != public_key or is_damaged:

@@ -198,6 +198,10 @@ def import_and_tell(
             removed=[digest.hex() for digest in found.removed],
         )
     out.note(f"{total.archives:,} archives imported, {total.posts:,} new posts, {len(total.removed):,} removed")
+    if imported.problem:
+        out.note(
+            f"the next import reads the same archives again, because the list of them was not kept: {imported.problem}"
+        )
     if damaged:
         some = "1 archive is" if len(damaged) == 1 else f"{len(damaged):,} archives are"
         out.note(f"{some} damaged, and nothing of it was imported: fetch again")

@@ -64,7 +64,8 @@ def seed(
 ) -> int:
     """Seed a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
 
-    The folder must be complete. When it gains archives, they are seeded too and the new link is printed.
+    The folder must be complete. When it gains archives, they are seeded too and the new link is printed. It may be on a
+    read-only disk.
     """
     check_community(community)
     out = Output(as_json=as_json)
@@ -100,7 +101,7 @@ def run(
     The store may be open in `cablestore serve`, which then does the work that needs the store. Prints each new link.
     The exit status is not 0 if the archives can no longer be created or seeded.
     """
-    engine = _engine(making["folder"], listen, trackers, dht=dht, upload_rate=upload_rate)
+    engine = _engine(writable(making["folder"]), listen, trackers, dht=dht, upload_rate=upload_rate)
     with StopSignals() as signals, engine, ExitStack() as stack:
         giving = _SeededFolder(out, engine, None if making["public"] else key_of(making["cabal_key"]))
         node = _ControlNode(path, out, making, giving, stack)
@@ -118,7 +119,7 @@ def _engine(folder: Path, listen: str, trackers: tuple[str, ...], *, dht: bool, 
         enabled=True,
         port=port,
         listen_address=host,
-        data_folder=writable(folder),
+        data_folder=folder,
         torrent_folder=folder,
         trackers=trackers,
         dht=dht,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from cablestore.backup import BackupProblem, BackupReport, RestoreReport, backup, restore, verify_backup
-from cablestore.cli.options import common_options
+from cablestore.cli.options import common_options, reading_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import offered
 from cablestore.cli.values import FolderValue, PathValue
@@ -45,8 +45,10 @@ def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key
     is_flag=True,
     help="Back up nothing; compare every file in DIR with its checksum, and verify every post, 20,000 a second and core.",
 )
-@common_options
-def backup_command(path: Path, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool) -> int:
+@reading_options
+def backup_command(
+    path: Path, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool, read_only: bool
+) -> int:
     """Back up into a folder what is new since the last time.
 
     DIR is a path, or a URI such as s3://BUCKET/FOLDER; credentials are in the environment. The backup holds posts,
@@ -58,7 +60,7 @@ def backup_command(path: Path, out: Output, folder: ObjectFolder, with_key: bool
             raise click.UsageError("--check writes nothing: leave out --with-key and --full")
         return _check(folder, out)
     with out.progress("backing up", None) as progress:
-        report = backup(path, folder, with_key=with_key, full=full, progress=progress)
+        report = backup(path, folder, with_key=with_key, full=full, read_only=read_only, progress=progress)
     _tell(report, out)
     return 0
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from cablestore.cli.options import common_options, json_option
+from cablestore.cli.options import common_options, json_option, reading_options
 from cablestore.cli.output import Output, all_is_well, safe
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
@@ -34,10 +34,11 @@ from cablestore.views.installed import installed_catalog
 @click.option(
     "--leave-out-hidden", is_flag=True, help="Leave out messages that you and those who moderate for you hid in public."
 )
-@common_options
+@reading_options
 def export(
     path: Path,
     out: Output,
+    read_only: bool,
     folder: ObjectFolder,
     channels: tuple[str, ...],
     authors: tuple[bytes, ...],
@@ -54,7 +55,8 @@ def export(
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms, leave_out_hidden)
     with out.progress("exporting (each post twice: read, written)", None) as progress:
         chosen = None if filters == Filters() else filters
-        manifest = ClosedStore(path, catalog=installed_catalog()).export(folder, filters=chosen, progress=progress)
+        closed = ClosedStore(path, catalog=installed_catalog(), read_only=read_only)
+        manifest = closed.export(folder, filters=chosen, progress=progress)
     posts, size_bytes = sum(manifest.posts.values()), sum(segment.size_bytes for segment in manifest.segments)
     out.say(
         f"exported {posts:,} posts and {manifest.tombstones:,} tombstones, {size_bytes:,} bytes",

@@ -7,9 +7,8 @@ from typing import Final
 
 import click
 
-from cablestore.cli.options import common_options, with_store
+from cablestore.cli.options import common_options, reading_options, with_store, with_store_to_read
 from cablestore.cli.output import Output, all_is_well, safe
-from cablestore.cli.stores import open_store
 from cablestore.cli.values import Moment, public_key
 from cablestore.index.rebuild import RebuildReport
 from cablestore.store.closed import ClosedStore
@@ -21,13 +20,15 @@ from cablestore.views.installed import installed_catalog
 @click.option(
     "--signatures", is_flag=True, help="Verify the signature of every post too, about 20,000 per second and core."
 )
-@common_options
-def check(path: Path, out: Output, signatures: bool) -> int:
+@reading_options
+def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
     """Compare every row with the posts that it comes from. Exit status 1 if something is wrong."""
-    with open_store(path, create=False) as store:
+    catalog = installed_catalog()
+    with CableStore.open(path, create=False, catalog=catalog, read_only=read_only) as store:
         posts = sum(store.stats().posts.values())
     with out.progress("checking", posts) as progress:
-        report = ClosedStore(path, catalog=installed_catalog()).check(signatures=signatures, progress=progress)
+        closed = ClosedStore(path, catalog=catalog, read_only=read_only)
+        report = closed.check(signatures=signatures, progress=progress)
     for problem in report.problems:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
     if report.problem_count > len(report.problems):
@@ -101,7 +102,7 @@ def unknown_loss(at_least: int) -> str:
 
 @click.command()
 @click.option("--digest", is_flag=True, help="Print only a checksum of all rows, which is equal for equal stores.")
-@with_store
+@with_store_to_read
 def dump(store: CableStore, out: Output, digest: bool) -> None:
     """Print every row, to compare stores.
 

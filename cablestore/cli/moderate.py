@@ -16,7 +16,7 @@ from cablestore.cli.moderation_texts import (
     seed_rows,
     what_applies,
 )
-from cablestore.cli.options import all_of, full_targets, full_users, with_store
+from cablestore.cli.options import all_of, full_targets, full_users, with_store, with_store_to_read
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered_command
 from cablestore.cli.values import moderation_seed
@@ -199,7 +199,7 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 )
 @click.option("--revoke-seed", is_flag=True, help="Revoke the moderation seed. What its users did until now stays.")
 @click.option("--dry-run", is_flag=True, help="With --seed or --revoke-seed: show what would change.")
-@with_store
+@with_store_to_read
 def moderation(
     store: CableStore,
     out: Output,

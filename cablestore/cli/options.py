@@ -77,6 +77,30 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+_read_only_option = click.option(
+    "--read-only",
+    is_flag=True,
+    help="Write nothing into the store's folder, as for a store on a read-only or full disk.",
+)
+
+
+def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the common options and --read-only; the command gets `path`, `out` and `read_only`."""
+    return common_options(_read_only_option(function))
+
+
+def with_store_to_read(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of `reading_options` and open the store; the command gets `store` and `out`."""
+
+    @reading_options
+    @wraps(function)
+    def command(*args: Any, path: Path, read_only: bool, **kwargs: Any) -> Any:
+        with open_to_read(path, read_only=read_only) as store:
+            return function(*args, store=store, **kwargs)
+
+    return command
+
+
 def strict(command: click.Command) -> click.Command:
     """Make a command refuse text that is not UTF-8, and numbers larger than the machine's integers."""
     if type(command) is click.Group:  # other groups load their commands later

@@ -16,7 +16,7 @@ import click
 
 from cablestore.cli.channel_argument import channel_argument, complete_channel
 from cablestore.cli.messages import MessagePrinter
-from cablestore.cli.options import common_options, full_hash, with_store
+from cablestore.cli.options import full_hash, reading_options, with_store_to_read
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import forward, offered, offered_command
 from cablestore.cli.stores import open_to_read
@@ -69,16 +69,16 @@ def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -
     help="What becomes of messages that moderation hides: leave them out, say who hid them and why, or show them.",
 )
 @click.option("--after", type=click.IntRange(0), hidden=True, help="Only what was stored after this sequence number.")
-@common_options
-def log(path: Path, out: Output, follow: bool, **chosen: Any) -> int | None:
+@reading_options
+def log(path: Path, out: Output, follow: bool, read_only: bool, **chosen: Any) -> int | None:
     """Show the messages of CHANNEL, the newest last.
 
     On a terminal, messages are listed by day. In a file or a pipe, each has one line with its date.
     """
     printer = MessagePrinter(out)
-    with open_to_read(path) as store:
+    with open_to_read(path, read_only=read_only) as store:
         channel, after = _show_log(store, printer, **chosen)
-    return _follow(path, printer, channel, after, chosen) if follow else None
+    return _follow(path, printer, channel, after, chosen, read_only=read_only) if follow else None
 
 
 def _show_log(
@@ -126,7 +126,9 @@ def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **cho
     return found if oldest else found[::-1]
 
 
-def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, chosen: dict[str, Any]) -> int:
+def _follow(
+    path: Path, printer: MessagePrinter, channel: str, after: int, chosen: dict[str, Any], *, read_only: bool
+) -> int:
     """Print new messages. The store is opened only after a change, so that others can write to it in between."""
     seen = _changed_at(path)
     for poll in count(1):
@@ -136,7 +138,7 @@ def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, chose
         if _changed_at(path) == seen and poll % _LOOK_ANYWAY_POLLS:
             continue
         try:
-            with open_to_read(path) as store:
+            with open_to_read(path, read_only=read_only) as store:
                 for event in store.subscribe(after, timeout_s=0):
                     after = event.sequence
                     _show_event(store, printer, channel, event, chosen["hidden"])
@@ -172,7 +174,7 @@ def _changed_at(path: Path) -> float:
 
 
 @offered_command
-@with_store
+@with_store_to_read
 def channels(store: CableStore, out: Output) -> None:
     """List the channels."""
     out.table(
@@ -192,7 +194,7 @@ def channels(store: CableStore, out: Output) -> None:
 
 @offered_command
 @click.option("--channel", shell_complete=complete_channel, help="Only members of this channel.")
-@with_store
+@with_store_to_read
 def users(store: CableStore, out: Output, channel: str | None) -> None:
     """List all users who wrote, or the members of a channel."""
     found = list(store.users() if channel is None else store.members(channel))
@@ -219,7 +221,7 @@ def _user_fields(user: User) -> dict[str, Any]:
 
 @offered_command
 @click.argument("digest", metavar="HASH")
-@with_store
+@with_store_to_read
 def show(store: CableStore, out: Output, digest: str) -> None:
     """Show a post, or who deleted or dropped it. HASH is its 64 hex digits or the first few of them.
 
@@ -291,7 +293,7 @@ def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, 
 
 
 @offered_command
-@with_store
+@with_store_to_read
 def stats(store: CableStore, out: Output) -> None:
     """Show counts, sizes of views, and posts of each period."""
     found = store.stats()

@@ -17,7 +17,7 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.maintain import unknown_loss
-from cablestore.cli.options import all_of, common_options, json_option
+from cablestore.cli.options import all_of, common_options, json_option, reading_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import FolderValue, Moment, PathValue, java_memory, public_key, spark_master, spark_remote
@@ -270,9 +270,15 @@ def tell_counts(out: Output, derived: DerivedRows) -> None:
     type=click.Choice(list(DIALECTS)),
     help="With --recover: dialect of a database that is too damaged to hold it.",
 )
-@common_options
+@reading_options
 def generations(
-    path: Path, out: Output, back_to: str | None, removed: str | None, recovered: str | None, dialect: str | None
+    path: Path,
+    out: Output,
+    back_to: str | None,
+    removed: str | None,
+    recovered: str | None,
+    dialect: str | None,
+    read_only: bool,
 ) -> int:
     """List the databases of the store, or go back to one.
 
@@ -284,6 +290,8 @@ def generations(
         raise click.UsageError("use only one of --back-to, --remove and --recover")
     if dialect is not None and recovered is None:
         raise click.UsageError("--dialect needs --recover")
+    if read_only and (back_to or removed or recovered):
+        raise click.UsageError("--read-only only lists: leave out --back-to, --remove and --recover")
     if recovered is not None:
         return _recover(path, out, recovered, dialect)
     if back_to is not None:
@@ -298,7 +306,7 @@ def generations(
             "size": size(found.size_bytes),
             "made": found.made,
         }
-        for found in ClosedStore(path).generations()
+        for found in ClosedStore(path, read_only=read_only).generations()
     ]
     out.table(("generation", "state", "size", "made"), rows)
     return 0

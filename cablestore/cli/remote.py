@@ -37,6 +37,10 @@ _HEIGHT: Final = 25
 """Lines of the client's terminal. No output depends on it, but without it rich would ask the server's terminal."""
 
 
+_HERE: Final = frozenset({"path", "as_json", "read_only"})
+"""Parameters that are not sent to the process that has the store open."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Offer:
     command: click.Command
@@ -74,7 +78,8 @@ def offered(
             try:
                 return local(path=path, as_json=as_json, **params)
             except StoreLockedError:
-                status = forward(path, offered_as, params, Output(as_json=as_json))
+                sent = {name: value for name, value in params.items() if name not in _HERE}
+                status = forward(path, offered_as, sent, Output(as_json=as_json))
                 if status is None:
                     raise
                 return status
@@ -269,7 +274,7 @@ def _cannot_run(command: str) -> str:
 
 def _params(command: click.Command, given: dict[str, Param]) -> dict[str, Any]:
     """Return the parameters as click passes them to the command's function, without prompts on the terminal."""
-    own = {param.name: param for param in command.params if param.name not in {"path", "as_json", None}}
+    own = {param.name: param for param in command.params if param.name not in {*_HERE, None}}
     if own.keys() != given.keys():
         raise CableStoreError(
             f"the process that has the store open knows {command.name} with other parameters: run the same version "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cablestore.cli.options import common_options
+from cablestore.cli.options import reading_options
 from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
 from cablestore.errors import NotAStoreError
@@ -59,21 +59,21 @@ def _serve_status(store: CableStore, out: Output) -> None:
 
 @offered(_serve_status, name="sds status")
 @click.command()
-@common_options
-def status(path: Path, out: Output) -> None:
+@reading_options
+def status(path: Path, out: Output, read_only: bool) -> None:
     """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread."""
     if peek(path) is None and not (path / CAUSAL_LOGS).is_dir():
         raise NotAStoreError(f"there is no store at {path}, and there are no causal logs")
-    _show(path, out)
+    _show(path, out, read_only=read_only)
 
 
-def _show(path: Path, out: Output) -> None:
+def _show(path: Path, out: Output, *, read_only: bool = False) -> None:
     if not (path / CAUSAL_LOGS).is_dir():
         out.note("no causal logs")
         return
     from cablestore.sds.log import CausalLog  # noqa: PLC0415 - see above
 
-    with CausalLog.open(path, create=False) as log:
+    with CausalLog.open(path, create=False, read_only=read_only) as log:
         _tell(log.status(), out)
 
 

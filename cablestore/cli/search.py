@@ -9,7 +9,7 @@ import click
 
 from cablestore.cli.channel_argument import complete_channel
 from cablestore.cli.messages import message_fields
-from cablestore.cli.options import common_options, full_users
+from cablestore.cli.options import full_users, reading_options
 from cablestore.cli.output import Output, colour_of, safe
 from cablestore.cli.remote import offered
 from cablestore.cli.stores import open_to_read
@@ -50,15 +50,18 @@ def _serve_search(store: CableStore, out: Output, *, only_index: bool, **chosen:
 )
 @click.option("--cursor", metavar="CURSOR", help="Continue after an earlier search, which printed this.")
 @click.option("--index", "only_index", is_flag=True, help="Only bring the index up to date.")
-@common_options
-def search(path: Path, out: Output, only_index: bool, **chosen: Any) -> None:
+@reading_options
+def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen: Any) -> None:
     """Search the messages for WORDS.
 
     A message must have all of them. "two words" in quotes must follow each other, and rust* is the beginning of a word.
     Case and accents do not matter. In Chinese, Japanese and Korean each character is a word.
     """
     _require_words(chosen["words"], only_index=only_index)
-    with open_to_read(path) as store:
+    with open_to_read(path, read_only=read_only) as store:
+        if read_only and not only_index:
+            _show(store, out, **chosen)
+            return
         pending = store.update_search_index(timeout_s=0)
         if pending or only_index:
             with out.progress("indexing", pending) as progress:

@@ -35,9 +35,11 @@ def open_upgraded(path: Path) -> CableStore:
         return CableStore.open(path, upgrade=True, progress=advance, catalog=installed_catalog())
 
 
-def open_to_read(path: Path) -> CableStore:
+def open_to_read(path: Path, *, read_only: bool = False) -> CableStore:
     """Open a store to read it, even if it has views that are not installed.
 
-    What would write then raises MissingViewError.
+    What would write then raises MissingViewError. With `read_only` nothing is written into its folder.
     """
-    return CableStore.open(path, create=False, catalog=installed_catalog(), allow_missing_views=True)
+    return CableStore.open(
+        path, create=False, catalog=installed_catalog(), allow_missing_views=True, read_only=read_only
+    )

@@ -10,7 +10,7 @@ import click
 
 from cablestore import limits
 from cablestore.cli.channel_argument import channel_argument
-from cablestore.cli.options import common_options, full_hash, json_option, with_store
+from cablestore.cli.options import common_options, full_hash, json_option, with_store, with_store_to_read
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered_command
 from cablestore.cli.stores import open_store
@@ -98,7 +98,7 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
     callback=_absolute,
     help="Write the secret key to this new file with mode 0600.",
 )
-@with_store
+@with_store_to_read
 def identity(store: CableStore, out: Output, target: Path | None) -> None:
     """Show your public key and name, or export the secret key."""
     if target is not None:

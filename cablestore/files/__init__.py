@@ -5,6 +5,7 @@ from cablestore.files.local import (
     cache_folder,
     lock,
     open_folder,
+    share_lock,
     sign_lock,
     storage_errors,
     sync_file,
@@ -19,20 +20,24 @@ from cablestore.files.local import (
 from cablestore.files.location import Location, folder_of
 from cablestore.files.many import for_each, remove
 from cablestore.files.remote import is_request_in_progress
+from cablestore.files.temporary import TemporaryFolder, make_temporary
 
 __all__ = [
     "LocalFolder",
     "Location",
     "ObjectFile",
     "ObjectFolder",
+    "TemporaryFolder",
     "cache_folder",
     "file_of",
     "folder_of",
     "for_each",
     "is_request_in_progress",
     "lock",
+    "make_temporary",
     "open_folder",
     "remove",
+    "share_lock",
     "sign_lock",
     "storage_errors",
     "sync_file",

@@ -142,15 +142,42 @@ def sync_folder(path: Path) -> None:
 def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
     """Lock a file, made if missing, and return its descriptor. Closing it, or the end of the process, unlocks.
 
-    Raises `refused(owner)` if another process has the lock: `owner` is the process id that `sign_lock` wrote, or
-    "unknown".
+    Raises `refused(owner)` if another process has the lock: `owner` is the process id that `sign_lock` wrote,
+    "unknown", or "" if others share the lock (`share_lock`).
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     if try_lock(descriptor):
         return descriptor
-    owner = os.pread(descriptor, 20, 0).decode("ascii", errors="replace").strip() or "unknown"
+    owner = "" if try_lock(descriptor, shared=True) else _owner(descriptor)
     os.close(descriptor)
     raise refused(owner)
+
+
+def share_lock(path: Path, refused: Callable[[str], CableStoreError]) -> int | None:
+    """Lock a file together with others that only read, and return its descriptor. Nothing is written.
+
+    Returns None if nothing can be locked: the file is missing, or its file system is read-only and has no locks. Raises
+    `refused(owner)` as `lock` does.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if try_lock(descriptor, shared=True):
+            return descriptor
+        owner = _owner(descriptor)
+    except OSError:
+        os.close(descriptor)
+        if os.statvfs(path).f_flag & os.ST_RDONLY:  # no process of this machine can write to it
+            return None
+        raise
+    os.close(descriptor)
+    raise refused(owner)
+
+
+def _owner(descriptor: int) -> str:
+    return os.pread(descriptor, 20, 0).decode("ascii", errors="replace").strip() or "unknown"
 
 
 def sign_lock(descriptor: int) -> None:

@@ -10,7 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from cablestore.errors import CableStoreError, CorruptStoreError, StorageError
+from cablestore.errors import (
+    CableStoreError,
+    CorruptStoreError,
+    MissingDatabaseError,
+    MissingViewError,
+    OutdatedViewError,
+    StorageError,
+)
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
 from cablestore.index.database import Database, Row, SnapshotSource, Source
@@ -18,13 +25,17 @@ from cablestore.index.evidence import Evidence, find_evidence, note_counts
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
+from cablestore.index.opening import READ_ONLY_ADVICE, refuse_to_write
 from cablestore.index.place import LogPlace
 from cablestore.index.plan import Plan, PlannedWrite
+from cablestore.index.read_only import open_read_only
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, counts_of, rebuild
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
+
+_OUTDATED_ADVICE: Final = "A store on a read-only disk must be copied to another one first. `cablestore export --read-only` works without views"
 
 Unseal = Callable[[bytes], bytes]
 """Function that decrypts a local-only post. It raises IdentityError if the key is missing."""
@@ -38,7 +49,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         engine = self._engine
-        engine.require_views()
+        engine.require_writable()
         engine.writing.acquire()
         try:
             engine.settle()
@@ -135,19 +146,26 @@ class Engine:
         unseal: Unseal,
         any_views: bool = False,
         allow_missing_views: bool = False,
+        read_only: bool = False,
     ) -> Self:
         """Open the store's live database. `create` makes it if it is missing.
 
         `unseal` decrypts local-only posts. With `any_views` a database is opened whatever its views are, to read posts
         alone. With `allow_missing_views` one with views that the catalog lacks is opened to be read: a transaction
-        raises MissingViewError.
+        raises MissingViewError. With `read_only` nothing is written into the folder, and a transaction raises
+        StorageError.
         """
-        folder = Folder.open(path, create=create, dialect=dialect)
+        folder = (
+            Folder.open_to_read(path, dialect=dialect)
+            if read_only
+            else Folder.open(path, create=create, dialect=dialect)
+        )
         try:
             if folder.is_new:
                 _make_database(folder, catalog, tuning)
-            find_evidence(folder.database_path)
-            database = LevelDB(folder.database_path, tuning)
+            if not folder.is_read_only:
+                find_evidence(folder.database_path)
+            database = open_live(folder, tuning)
             try:
                 value = read_meta(database, folder)
                 if not any_views:
@@ -156,6 +174,11 @@ class Engine:
                     meta.require_views(value, catalog, str(folder.path))
                 missing = meta.missing_views(value, catalog)
                 return cls(database, folder, folder.header.dialect, catalog, tuning, unseal, missing)
+            except OutdatedViewError as error:
+                database.close()
+                if not read_only or isinstance(error, MissingViewError):
+                    raise
+                raise OutdatedViewError(f"{error}. {_OUTDATED_ADVICE}") from None
             except BaseException:
                 database.close()
                 raise
@@ -232,6 +255,22 @@ class Engine:
             read_again()
         self._is_stale = False
         self._tell_waiting()
+
+    @property
+    def is_read_only(self) -> bool:
+        """True if the store was opened for reading only."""
+        return self.folder is not None and self.folder.is_read_only
+
+    @property
+    def is_writable(self) -> bool:
+        """True if a transaction can begin."""
+        return not self.is_read_only and not self._missing_views
+
+    def require_writable(self) -> None:
+        """Raise StorageError if the store was opened for reading only, MissingViewError as `require_views`."""
+        if self.is_read_only:
+            refuse_to_write()
+        self.require_views()
 
     def require_views(self) -> None:
         """Raise MissingViewError if the database has views that the catalog lacks: it can be read only."""
@@ -323,7 +362,7 @@ class Engine:
 
     def rebuild(self, progress: Progress) -> RebuildReport:
         """Build a new database from the posts beside this one and swap them. Snapshots of the old one end."""
-        self.require_views()
+        self.require_writable()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
             self.settle()
@@ -381,7 +420,7 @@ class Engine:
         with self.writing:
             self._database.close()
             if self.folder is not None:
-                if not self._is_stale:
+                if not (self._is_stale or self.is_read_only):
                     note_counts(self.folder.database_path, counts_of(self.sizes, self.catalog, self.next_sequence))
                 self.folder.close()
 
@@ -391,6 +430,24 @@ def _generation_of(folder: Folder | None) -> str:
     if folder is None:
         return f"memory-{secrets.token_hex(16)}"
     return f"{folder.header.generation}-{folder.header.store_id}"
+
+
+def open_live(folder: Folder, tuning: Tuning | None = None) -> LevelDB:
+    """Open the live database of a locked folder, for reading only if the folder is."""
+    return open_generation(folder, folder.header.generation, tuning)
+
+
+def open_generation(folder: Folder, generation: str, tuning: Tuning | None = None) -> LevelDB:
+    """Open a database of a locked folder, for reading only if the folder is."""
+    path = folder.path / generation
+    if folder.is_read_only:
+        return open_read_only(path, tuning)
+    try:
+        return LevelDB(path, tuning)
+    except (CorruptStoreError, MissingDatabaseError):
+        raise
+    except StorageError as error:
+        raise StorageError(f"{error}. {READ_ONLY_ADVICE}") from None
 
 
 def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:

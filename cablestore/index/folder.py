@@ -11,7 +11,8 @@
     generation-000001/  an earlier LevelDB, kept to go back to; or one that STORE does not name. That one is not
                         touched, unless its file UNNAMED says that a rebuild or a reindexing left it
     sds/                causal logs and their lock: `cablestore.sds.log`
-    search.sqlite       full-text index, and search.sqlite-wal while it is open; both can be removed: `cablestore.search`
+    search.sqlite       full-text index, search.sqlite-sums with checksums of its pages, and search.sqlite-wal while it
+                        is open; all can be removed: `cablestore.search`
     scratch-*/          temporary files of a rebuild or a check
     RESTORING/          a store that is restored from a backup; without STORE beside it, nothing here is opened
     damaged-000001/     a LevelDB that could not be read completely, kept when it was rebuilt
@@ -32,14 +33,16 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 from cablestore import files
-from cablestore.errors import FormatError, LocationError, MissingDatabaseError, NotAStoreError, StoreLockedError
+from cablestore.errors import FormatError, LocationError, MissingDatabaseError, NotAStoreError
 from cablestore.files import storage_errors, sync_folder, write_whole
 from cablestore.index.evidence import COUNTS_DRAFT, COUNTS_FILE
 from cablestore.index.leveldb_files import holds_database
+from cablestore.index.opening import locked_by, opening, refuse_to_write
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
 FORMAT: Final = 1
@@ -57,8 +60,9 @@ _SCRATCH: Final = "scratch-"
 CAUSAL_LOGS: Final = "sds"
 """Folder of causal logs. It may exist before the store, and a rebuild does not change it."""
 SEARCH_INDEX: Final = "search.sqlite"
-SEARCH_FILES: Final = (SEARCH_INDEX, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wal", "shm", "journal")))
-"""Files of the full-text index. SQLite makes the others beside the first."""
+SEARCH_SUMS: Final = f"{SEARCH_INDEX}-sums"
+SEARCH_FILES: Final = (SEARCH_INDEX, SEARCH_SUMS, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wal", "shm", "journal")))
+"""Files of the full-text index: SQLite's, and the checksums of the first."""
 _OWN_NAMES: Final = frozenset(
     {
         HEADER_FILE,
@@ -97,8 +101,12 @@ class Header:
 class Folder:
     """Folder of a store, locked by this object until `close`."""
 
-    def __init__(self, path: Path, lock: int, header: Header, *, is_new: bool) -> None:
+    def __init__(
+        self, path: Path, lock: int | None, header: Header, *, is_new: bool, is_read_only: bool = False
+    ) -> None:
         self.path: Final = path
+        self.is_read_only: Final = is_read_only
+        """True if nothing may be written into the folder."""
         self._lock: int | None = lock
         self.header = header
         self.is_new = is_new
@@ -112,7 +120,7 @@ class Folder:
         names is missing, and StorageError for I/O errors. When it raises, it has written nothing.
         """
         path = store_path(path).absolute()
-        with storage_errors(f"the store at {path} cannot be opened"):
+        with opening(path, path / HEADER_FILE):
             if not (path / LOCK_FILE).exists():
                 _find(path, dialect, create=create)  # so that no lock is made if this raises
                 path.mkdir(parents=True, exist_ok=True)
@@ -126,6 +134,24 @@ class Folder:
                 os.close(lock)
                 raise
         return folder
+
+    @classmethod
+    def open_to_read(cls, path: Path, *, dialect: Dialect | None) -> Self:
+        """Read the header, and share the lock of the folder with others that only read. Writes nothing.
+
+        Raises the errors of `open`. StoreLockedError means that a process may write to the store.
+        """
+        path = path.absolute()
+        with storage_errors(f"the store at {path} cannot be read"):
+            _find(path, dialect, create=False)
+            lock = files.share_lock(path / LOCK_FILE, partial(locked_by, path))
+            try:
+                header = _whole_header(path)
+            except BaseException:
+                if lock is not None:
+                    os.close(lock)
+                raise
+        return cls(path, lock, header, is_new=False, is_read_only=True)
 
     @classmethod
     def open_without_header(cls, path: Path, generation: str) -> Self:
@@ -191,6 +217,7 @@ class Folder:
 
         Opening the store removes it, unless `activate` was called before. The name is the next one, or the given one.
         """
+        self._require_writable()
         name = name or _next_name(self.path, self.generations)
         draft = self.path / f"{_SCRATCH}{name}"
         with storage_errors(f"{self.path / name} cannot be made"):
@@ -201,10 +228,17 @@ class Folder:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder for temporary files.
+        """Yield an empty folder for temporary files. For a read-only store it is elsewhere.
 
         It is removed afterwards, at the latest when the store is next opened.
         """
+        if self.is_read_only:
+            temporary = files.make_temporary(0, outside=self.path)
+            try:
+                yield temporary.path
+            finally:
+                temporary.remove()
+            return
         with storage_errors(f"{self.path} cannot be written"):
             path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
         try:
@@ -219,6 +253,7 @@ class Folder:
 
         With `keep` the previous generation joins those that are kept. Without it the caller removes that generation.
         """
+        self._require_writable()
         known = self.header
         kept = {*known.kept, known.generation} if keep and not self.is_new else {*known.kept}
         with storage_errors(f"{generation} of {self.path} cannot be made the live one"):
@@ -234,6 +269,7 @@ class Folder:
 
         It is not live or kept before `activate`.
         """
+        self._require_writable()
         name = _next_name(self.path, self.generations)
         with storage_errors(f"{database} cannot be moved to {self.path / name}"):
             _put_mark(database, _FINISHED)
@@ -243,6 +279,7 @@ class Folder:
 
     def remove(self, generation: str) -> None:
         """Remove a generation that is not the live one, first from the header."""
+        self._require_writable()
         if generation == self.header.generation:
             raise ValueError(f"{generation} is the live generation")
         with storage_errors(f"{generation} of {self.path} cannot be removed"):
@@ -282,6 +319,10 @@ class Folder:
             self._forget(generation)
             (self.path / generation).replace(aside)
         return aside
+
+    def _require_writable(self) -> None:
+        if self.is_read_only:
+            refuse_to_write()
 
     def close(self) -> None:
         """Release the lock."""
@@ -446,14 +487,7 @@ def _unmark(database: Path) -> None:
 
 def _acquire(path: Path) -> int:
     """Take the lock before LevelDB takes its own. If LevelDB refuses a second open, it drops the lock of the first."""
-
-    def refused(owner: str) -> StoreLockedError:
-        where = "this process" if owner == str(os.getpid()) else f"process {owner}"
-        return StoreLockedError(
-            f"the store at {path} is open in {where}. One process at a time can have a store open: close it there first"
-        )
-
-    return files.lock(path / LOCK_FILE, refused)
+    return files.lock(path / LOCK_FILE, partial(locked_by, path))
 
 
 def _read_header(path: Path) -> Header:

@@ -32,6 +32,7 @@ from cablestore.index.leveldb_files import link_database
 from cablestore.index.leveldb_manifest import join_tables
 from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.processes import in_order, process_pool
+from cablestore.index.read_only import open_read_only
 from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, Reader
 from cablestore.index.rebuild import Loader, RebuildReport, add_rest, add_summaries, load_posts, rebuild
 from cablestore.index.runs import AFTER_ALL, Sorter, choose_boundaries, finished, read_bucket, sampled
@@ -58,11 +59,16 @@ class Origin:
     path: Path
     dialect: Dialect
     unseal: Callable[[bytes], bytes]
+    is_read_only: bool = False
+    """True if nothing may be written beside the database."""
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Reader, int]]:
         """Open the database; yield a reader and the approximate size in bytes."""
-        with closing(LevelDB(self.path)) as database, database.snapshot() as state:
+        with (
+            closing(open_read_only(self.path) if self.is_read_only else LevelDB(self.path)) as database,
+            database.snapshot() as state,
+        ):
             yield Reader(state, self.dialect, self.unseal), database.approximate_size_bytes(b"", b"\xff")
 
 
@@ -72,10 +78,13 @@ class ProcessCopy:
     opened: LevelDB | None = None
 
     @classmethod
-    def open(cls, path: Path, scratch: Path) -> None:
-        """Link the closed database at `path` into `scratch` and open the links."""
+    def open(cls, origin: Origin, scratch: Path) -> None:
+        """Link the closed database of `origin` into `scratch` and open the links."""
         copy = scratch / f"copy-{os.getpid()}"
-        link_database(path, copy)
+        if origin.is_read_only:
+            cls.opened = open_read_only(origin.path, scratch=copy)
+            return
+        link_database(origin.path, copy)
         cls.opened = LevelDB(copy)
 
 
@@ -190,7 +199,7 @@ def check_in_parts(
     """
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    with process_pool(processes, ProcessCopy.open, (origin.path, scratch)) as pool:
+    with process_pool(processes, ProcessCopy.open, (origin, scratch)) as pool:
         for is_exact in (False, True):
             work = _CheckWork(origin, catalog, scratch, tuple(boundaries), signatures, is_exact)
             report = CheckReport()
@@ -272,7 +281,7 @@ def rebuild_database(
     sizes: Sizes = {}
     databases: list[Path] = []
     runs: list[str] = []
-    with process_pool(processes, ProcessCopy.open, (origin.path, scratch)) as pool:
+    with process_pool(processes, ProcessCopy.open, (origin, scratch)) as pool:
         for part in in_order(pool, partial(_derive, work), hash_ranges(posts_in(size_bytes))):
             report.add(part.report)
             databases += part.databases

@@ -19,12 +19,13 @@ from weakref import WeakValueDictionary
 
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
-from cablestore.files import lock
+from cablestore.files import lock, share_lock
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row, SnapshotSource
 from cablestore.index.folder import CAUSAL_LOGS, store_path
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
+from cablestore.index.read_only import open_read_only
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.keys import SEPARATOR, after_prefix
 from cablestore.sds.bloom import RollingFilter
@@ -60,19 +61,28 @@ class CausalLog(Closable):
         self._channels: dict[str, LogChannel] = {}
 
     @classmethod
-    def open(cls, store_folder: Path | str, *, create: bool = True, tuning: Tuning | None = None) -> Self:
+    def open(
+        cls,
+        store_folder: Path | str,
+        *,
+        create: bool = True,
+        tuning: Tuning | None = None,
+        read_only: bool = False,
+    ) -> Self:
         """Open the causal logs of the store in a folder. With `create` they are made if there are none.
 
-        The store itself need not be open. Raises StoreLockedError if they are open already, NotAStoreError if there are
+        The store itself need not be open. With `read_only` nothing is made or written: `rows`, `status` and the like
+        work, and what would write raises StorageError. Raises StoreLockedError if they are open already, NotAStoreError if there are
         none, StorageError if reading or writing fails.
         """
         path = _path_of(store_folder)
-        if not create and not path.is_dir():
+        if (read_only or not create) and not path.is_dir():
             raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            if not read_only:
+                path.mkdir(parents=True, exist_ok=True)
             # Before LevelDB opens the folder: if LevelDB refuses a second open, it drops the lock of the first.
-            locked = lock(
+            locked = (share_lock if read_only else lock)(
                 path / _OWNER,
                 lambda _: StoreLockedError(
                     f"the causal logs at {path} are open already, and one process at a time can open them: "
@@ -82,9 +92,10 @@ class CausalLog(Closable):
         except OSError as error:
             raise StorageError(f"the causal logs at {path} cannot be opened: {error.strerror}") from None
         try:
-            database = LevelDB(path, tuning, create=create)
+            database = open_read_only(path, tuning) if read_only else LevelDB(path, tuning, create=create)
         except BaseException:
-            os.close(locked)
+            if locked is not None:
+                os.close(locked)
             raise
         opened = _open_here[path] = cls(database, locked)
         return opened

@@ -10,6 +10,7 @@ it. So searches of other threads are answered between two steps. A step that ano
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ from cablestore.search.words import words_of
 if TYPE_CHECKING:
     from cablestore.search.table import IndexState, IndexTable
 
+_LOG: Final = logging.getLogger("cablestore.search")
 _POSTS_READ: Final = 50_000
 """Posts or entries of the log that one step reads where no time is set: about a second, half of it with the lock, and
 50 MB for the step that is written and the one that is read."""
@@ -98,8 +100,14 @@ class SearchIndex:
         folder: Path | None,
         dialect: Dialect,
         snapshot: Callable[[], tuple[SnapshotSource, Reader]],
+        *,
+        read_only: bool = False,
     ) -> None:
-        """Make an index in a folder, or in memory, of the store of which `snapshot` returns the present state."""
+        """Make an index in a folder, or in memory, of the store of which `snapshot` returns the present state.
+
+        With `read_only` nothing is written, and an index that is missing, damaged or incomplete raises StorageError.
+        """
+        self._read_only = read_only
         self._folder = folder
         self._dialect = dialect
         self._snapshot = snapshot
@@ -115,11 +123,15 @@ class SearchIndex:
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store is closed")
-            if self._table is None:
-                self._table = IndexTable(self._folder)
             try:
+                if self._table is None:
+                    self._table = IndexTable(self._folder, read_only=self._read_only)
+                self._table.require_unchanged()
                 yield self._table
-            except DamagedIndexError:
+            except DamagedIndexError as error:
+                if self._table is None or self._read_only:
+                    raise _unusable(str(error)) from None
+                _LOG.warning("the search index is made again: %s", error)
                 self._clear(self._table)
                 raise IndexThrownAwayError("the search index was damaged and is made again: search again") from None
 
@@ -146,6 +158,9 @@ class SearchIndex:
         `progress` is called with the number of posts and entries of the log that were read. `purges` are the steps, at
         most, that merge parts of the index.
         """
+        if self._read_only:
+            self._require_complete()
+            return 0
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self._locked() as table:
@@ -155,6 +170,20 @@ class SearchIndex:
                 left = self._follow(reader, until, progress, purges) if self._require_fit(known, reader) else None
             if left is not None:
                 return left
+
+    def _require_complete(self) -> None:
+        """Raise StorageError if the index of a read-only store has not read all of it."""
+        with self._locked() as table:
+            known = table.state()
+        state, reader = self._snapshot()
+        with state:
+            if known.source != reader.generation or not is_shared(reader, known.position, known.mark):
+                raise _unusable("it is of another database")
+            later = arrival_log.entries(reader, known.position)
+            left = sum(entry.kind is not EventKind.LOCAL for entry in later)
+            if known.read_to is not None or left:
+                left += 0 if known.read_to is None else _unread(reader, known.read_to)
+                raise _unusable(f"it lacks about {left:,} posts and events")
 
     def _require_fit(self, known: IndexState, reader: Reader) -> bool:
         """Throw the index away if it is not of this database, or if the log is not the one that it has read.
@@ -203,10 +232,7 @@ class SearchIndex:
         with self._locked() as table:
             known = table.state()
         left = max(0, last - known.position)
-        if known.read_to is not None:
-            posts = decode_sizes(reader.get(SIZES_KEY)).get("data", NO_SIZE)[0]
-            left += max(1, round(posts * (1 - fraction_before(known.read_to.encode()))))
-        return left
+        return left if known.read_to is None else left + _unread(reader, known.read_to)
 
     def _read_posts(self, reader: Reader, known: IndexState, until: float | None, progress: Progress) -> None:
         """Read posts until all are read, time is up or another thread was faster, but one step at least.
@@ -292,6 +318,20 @@ class SearchIndex:
         with self._locked() as table:
             words = [words_of(text, table.tokenize) for text in texts]
         return [matches(question.terms, found) for found in words]
+
+
+def _unusable(why: str) -> StorageError:
+    """Return the error for an index that cannot be made or brought up to date, because the store is read-only."""
+    return StorageError(
+        f"the search index cannot be used: {why}. A store that is open for reading only makes no other. Search with the "
+        "store open to write, or copy it to another disk and search there"
+    )
+
+
+def _unread(reader: Reader, read_to: str) -> int:
+    """Return about how many posts are not read yet, in order of hashes."""
+    posts = decode_sizes(reader.get(SIZES_KEY)).get("data", NO_SIZE)[0]
+    return max(1, round(posts * (1 - fraction_before(read_to.encode()))))
 
 
 def _step(until: float | None) -> int:

@@ -11,15 +11,19 @@ without a copy of it by a mark. Its words leave the file when the parts of the i
 
 A new index is made with few merges. When all posts are read, `purge` merges the parts into one: that costs less, and
 searches of one part are faster.
+
+`page_sums` finds out damage of the file.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
+from urllib.parse import quote
 
 import apsw
 
@@ -34,9 +38,11 @@ from cablestore.search.documents import (
     id_of,
     with_id,
 )
+from cablestore.search.page_sums import PageSums, WrongSumsError
 from cablestore.search.words import TOKENIZER
 
-_VERSION: Final = 2
+_LOG: Final = logging.getLogger("cablestore.search")
+_VERSION: Final = 3
 _MERGED_PAGES: Final = 500
 """Pages of FTS5 that one step of `purge` writes: 2 MB, about 70 ms."""
 _MERGES: Final = {"automerge": (16, 4), "crisismerge": (64, 16)}
@@ -87,56 +93,116 @@ class IndexState(NamedTuple):
 class IndexTable:
     """The open database of an index. It is for one thread at a time."""
 
-    def __init__(self, folder: Path | None) -> None:
-        """Open the file in a folder, or a database in memory. A file that does not fit is thrown away."""
+    def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
+        """Open the file in a folder, or a database in memory. A file that does not fit is thrown away.
+
+        With `read_only` nothing is written, and a file that does not fit raises DamagedIndexError.
+        """
         self._folder = folder
+        self._read_only = read_only
+        self._sums: PageSums | None = None
         try:
             self._open()
-        except DamagedIndexError:
+        except DamagedIndexError as error:
+            if read_only:
+                raise
+            _LOG.warning("the search index is made again: %s", error)
             self.clear()
 
     def _open(self) -> None:
-        path = ":memory:" if self._folder is None else str(self._folder / SEARCH_INDEX)
+        self._sums = None
         with _errors():
             if "ENABLE_CARRAY" not in apsw.compile_options:
                 raise StorageError(
                     "the installed apsw has an SQLite without `carray`: pip install --force-reinstall apsw installs one "
                     "that has it"
                 )
-            connection = self._connection = apsw.Connection(path)
-            try:
+            if self._folder is None:
+                self._connect(":memory:")
+                return
+            sums, path = PageSums(self._folder), self._folder / SEARCH_INDEX
+            if self._read_only:
+                sums.verify(read_only=True)
+                self._connect(f"file:{quote(str(path))}?immutable=1")
+            elif path.exists():
+                sums.verify()
+                self._connect(str(path))
+                sums.checkpoint(self._connection)
+            else:
+                self._remove_files()  # of an index whose file was lost
+                self._connect(str(path))
+                sums.begin(self._connection)
+            self._sums = sums
+
+    def _connect(self, file: str) -> None:
+        if self._read_only:
+            connection = apsw.Connection(file, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        else:
+            connection = apsw.Connection(file)
+        self._connection = connection
+        try:
+            if not self._read_only:
                 # Alone, SQLite needs no shared memory beside the file. What it frees is overwritten.
                 for name, value in (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", "normal")):
                     connection.pragma(name, value)
-                for name, number in (("secure_delete", 1), ("temp_store", 2), ("cache_size", -16_000)):
-                    connection.pragma(name, number)
-                version = connection.pragma("user_version")
-                if version == 0 and not self._ask("SELECT 1 FROM sqlite_schema"):
-                    with connection:
-                        self._ask(_SCHEMA)
-                elif version != _VERSION:  # another version of cablestore made it
-                    raise apsw.FormatError(str(version))  # noqa: TRY301 - the same becomes of it as of a damaged file
-                self._tokenizer = connection.fts5_tokenizer(TOKENIZER[0], list(TOKENIZER[1:]))
-            except BaseException:
-                connection.close(force=True)
-                raise
+                # `PageSums` makes all checkpoints.
+                connection.pragma("wal_autocheckpoint", 0)
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            for name, number in (("secure_delete", 1), ("temp_store", 2), ("cache_size", -16_000)):
+                connection.pragma(name, number)
+            version = connection.pragma("user_version")
+            if version == 0 and not self._ask("SELECT 1 FROM sqlite_schema"):
+                with connection:
+                    self._ask(_SCHEMA)
+            elif version != _VERSION:  # another version of cablestore made it
+                raise apsw.FormatError(str(version))  # noqa: TRY301 - the same becomes of it as of a damaged file
+            self._tokenizer = connection.fts5_tokenizer(TOKENIZER[0], list(TOKENIZER[1:]))
+        except BaseException:
+            connection.close(force=True)
+            raise
+
+    def require_unchanged(self) -> None:
+        """Raise DamagedIndexError if another program changed or replaced the file."""
+        if self._sums is not None:
+            with _errors():
+                self._sums.require_unchanged()
 
     def clear(self) -> None:
         """Throw everything away and begin with an empty index."""
-        self.close()
+        self._disconnect()
+        self._remove_files()
+        self._open()
+
+    def _remove_files(self) -> None:
         if self._folder is not None:
             for name in SEARCH_FILES:
                 with _errors(), suppress(FileNotFoundError):
                     (self._folder / name).unlink()
-        self._open()
 
     def _ask(self, sql: str, *values: str | int | bytes | None) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
 
     def close(self) -> None:
         """Close the file."""
+        sums, self._sums = (None if self._read_only else self._sums), None
+        with suppress(CableStoreError), _errors():  # otherwise the next opening reads the log
+            if sums is not None:
+                sums.checkpoint(self._connection)
+        self._disconnect()
+        if sums is not None:
+            with suppress(OSError):
+                sums.remove_empty_log()
+
+    def _disconnect(self) -> None:
         with suppress(AttributeError, apsw.Error):  # it may never have been opened
             self._connection.close(force=True)
+
+    def _commit_is_done(self) -> None:
+        """Make a checkpoint if one is due after a commit, or note the log that belongs to the file."""
+        if self._sums is not None and self._sums.is_due():
+            self._sums.checkpoint(self._connection)
+        elif self._sums is not None:
+            self._sums.note_log()
 
     # --- what is read of the store -------------------------------------------------------------
 
@@ -147,15 +213,17 @@ class IndexTable:
 
     def update(self, state: IndexState, docs: Iterable[Document], removed: Iterable[bytes]) -> None:
         """Add and remove texts, by their hashes, and say what is read then, in one transaction."""
-        with _errors(), self._connection:
-            is_made = state.read_to is None and self.state().read_to is not None
-            self._remove(removed)
-            self._add(sorted(docs))  # FTS5 writes a part to the disk where an id is smaller than the one before
-            self._ask("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
-            if is_made:
-                for name, (_, later) in _MERGES.items():
-                    self._ask("INSERT INTO words(words, rank) VALUES(?, ?)", name, later)
-                self._require_purge()
+        with _errors():
+            with self._connection:
+                is_made = state.read_to is None and self.state().read_to is not None
+                self._remove(removed)
+                self._add(sorted(docs))  # FTS5 writes a part to the disk where an id is smaller than the one before
+                self._ask("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
+                if is_made:
+                    for name, (_, later) in _MERGES.items():
+                        self._ask("INSERT INTO words(words, rank) VALUES(?, ?)", name, later)
+                    self._require_purge()
+            self._commit_is_done()
 
     def _add(self, docs: list[Document]) -> None:
         if not docs:
@@ -227,8 +295,10 @@ class IndexTable:
                 is_done = step != _NOT_BEGUN and connection.total_changes() - changes < 2
                 following = {_NOT_BEGUN: _BEGUN, _BEGUN: 0, _AGAIN: _NOT_BEGUN}[step] if is_done or step == 1 else step
                 self._ask("UPDATE state SET purge = ?", following)
-            if following == 0:
-                self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
+            if following == 0 and self._sums is not None:
+                self._sums.checkpoint(connection)  # no removed word is left in the log
+            else:
+                self._commit_is_done()
 
     # --- finding -------------------------------------------------------------------------------
 
@@ -270,11 +340,21 @@ def _errors() -> Iterator[None]:
     """Raise DamagedIndexError if the file is damaged, StorageError if it cannot be written or removed."""
     try:
         yield
-    except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError) as error:
+    except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, WrongSumsError) as error:
         raise DamagedIndexError(str(error)) from None
-    except (apsw.FullError, apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
+    except (
+        apsw.FullError,
+        apsw.IOError,
+        apsw.CantOpenError,
+        apsw.ReadOnlyError,
+        apsw.PermissionsError,
+        apsw.BusyError,
+    ) as error:
         raise StorageError(
             f"the search index cannot be written: {error}. Check free space and permissions of the store's folder"
         ) from None
     except OSError as error:
-        raise StorageError(f"the search index cannot be removed: {error.strerror}") from None
+        raise StorageError(
+            f"the search index cannot be read, written or removed: {error.strerror}. Check free space and permissions of "
+            "the store's folder"
+        ) from None

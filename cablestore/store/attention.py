@@ -5,11 +5,9 @@ Nothing is done in a store without a read mark in which nobody asked for mention
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import chain, islice
 
 from cablestore import limits
-from cablestore.errors import MissingViewError
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.engine import Engine
@@ -32,7 +30,7 @@ class Attention:
         self._identity = identity
         self._read()
         engine.when_reloaded(self._read)
-        with suppress(MissingViewError):  # a store may be open to be read only
+        if engine.is_writable:
             self._catch_up()
 
     def _read(self) -> None:

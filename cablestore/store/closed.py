@@ -22,7 +22,15 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport
 from cablestore.index.database import Row
-from cablestore.index.engine import Engine, read_meta, rebuild_generation, remove_replaced, weighed
+from cablestore.index.engine import (
+    Engine,
+    open_generation,
+    open_live,
+    read_meta,
+    rebuild_generation,
+    remove_replaced,
+    weighed,
+)
 from cablestore.index.evidence import Counts, Evidence, find_evidence
 from cablestore.index.folder import FORMAT, Folder, store_path
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
@@ -101,7 +109,8 @@ class ClosedStore:
     """Store that nobody has open. Every method locks its folder and raises OpenError if that fails.
 
     `identity` is used instead of the key file in the folder. `dialect` must be that of the store; without one, the
-    store says it.
+    store says it. With `read_only` nothing is written into the folder: `check`, `export` and `generations` work, other
+    methods raise StorageError.
     """
 
     def __init__(
@@ -111,8 +120,10 @@ class ClosedStore:
         identity: Identity | None = None,
         catalog: Catalog = CATALOG,
         dialect: Dialect | None = None,
+        read_only: bool = False,
     ) -> None:
         self.path = store_path(path)
+        self._read_only = read_only
         self._identity = identity
         self._catalog = catalog
         self._dialect = dialect
@@ -170,7 +181,7 @@ class ClosedStore:
         Without a number of `processes` a large store is checked in as many as there are cores.
         """
         with self._locked() as folder:
-            with closing(LevelDB(folder.database_path)) as database:
+            with closing(open_live(folder)) as database:
                 value = read_meta(database, folder)
             meta.check_meta(value, self._catalog, folder.header.dialect, str(folder.path))
             meta.require_views(value, self._catalog, str(folder.path))
@@ -190,7 +201,7 @@ class ClosedStore:
         Only posts and tombstones are read, so views may be outdated. With `filters`, which read views, those must be up
         to date. Views that the catalog lacks are ignored.
         """
-        identity = StoreIdentity(self._identity, self.path)
+        identity = StoreIdentity(self._identity, self.path, read_only=self._read_only)
         engine = Engine.open(
             self.path,
             self._catalog,
@@ -200,6 +211,7 @@ class ClosedStore:
             unseal=identity.unseal,
             any_views=filters is None,
             allow_missing_views=True,
+            read_only=self._read_only,
         )
 
         def hidden_of(reader: Reader) -> Callable[[Post], bool]:
@@ -274,24 +286,28 @@ class ClosedStore:
         return RecoverReport.of(posts, recorded, evidence)
 
     def _locked(self) -> AbstractContextManager[Folder]:
-        return locked_folder(self.path, dialect=self._dialect)
+        return locked_folder(self.path, dialect=self._dialect, read_only=self._read_only)
 
     def _origin(self, folder: Folder) -> Origin:
-        return Origin(folder.database_path, folder.header.dialect, unseal_of(self._identity, self.path))
+        unseal = unseal_of(self._identity, self.path, read_only=self._read_only)
+        return Origin(folder.database_path, folder.header.dialect, unseal, self._read_only)
 
 
 def locked_folder(
-    path: Path, *, create: bool = False, dialect: Dialect | None = None
+    path: Path, *, create: bool = False, dialect: Dialect | None = None, read_only: bool = False
 ) -> AbstractContextManager[Folder]:
     """Lock the folder of a closed store, for a `with`. `create` makes it if it is missing."""
+    if read_only:
+        return closing(Folder.open_to_read(path, dialect=dialect))
     return closing(Folder.open(path, create=create, dialect=dialect))
 
 
 @contextmanager
 def open_reader(folder: Folder, generation: str, identity: Identity | None = None) -> Iterator[tuple[LevelDB, Reader]]:
     """Open one generation of a locked store. `identity` is used instead of the key file."""
-    with closing(LevelDB(folder.path / generation)) as database, database.snapshot() as state:
-        yield database, Reader(state, folder.header.dialect, StoreIdentity(identity, folder.path).unseal)
+    unseal = StoreIdentity(identity, folder.path, read_only=folder.is_read_only).unseal
+    with closing(open_generation(folder, generation)) as database, database.snapshot() as state:
+        yield database, Reader(state, folder.header.dialect, unseal)
 
 
 def _build_whole(where: str, build: Callable[[Path, Path], RebuildReport], path: Path, scratch: Path) -> RebuildReport:

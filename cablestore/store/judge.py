@@ -11,11 +11,11 @@ followed by one of them; `sweep` does the rest. Until then reads and answers lea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from cablestore.errors import CorruptStoreError, MissingViewError, ModerationError, StorageError
+from cablestore.errors import CorruptStoreError, ModerationError, StorageError
 from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, SWEPT, UNDROP
@@ -68,20 +68,31 @@ class Judge:
         self.is_active: Final = is_active
         identity.known()
         self.judgement = self._read(engine.live_readers()[0]) if is_active else None
+        if engine.is_writable:
+            self._catch_up()
+        engine.when_reloaded(self._read_again)
+
+    def _catch_up(self) -> None:
+        """Write the drops that follow from the decisions, if they are not stored, and begin to remove dropped posts."""
         if self.judgement is not None and self.judgement.must_be_stored:
-            with suppress(MissingViewError), engine.transaction() as transaction:  # a store may be open to be read only
+            with self._engine.transaction() as transaction:
                 self._store_drops(transaction, self.judgement)
         if self.judgement is not None:
-            with suppress(MissingViewError), engine.transaction() as transaction, _failed_writes_put_off():
+            with self._engine.transaction() as transaction, _failed_writes_put_off():
                 if self.sweep_batch(transaction) == 0:
                     self._note_swept(transaction, self.judgement)
-        engine.when_reloaded(self._read_again)
 
     # --- reading -------------------------------------------------------------------------------
 
     def _read(self, reader: Reader, seed: Seed | None = None, own_key: bytes | None = None) -> Judgement:
-        """Make the decisions from what a reader finds, by default for the present identity."""
-        own_key = own_key or self._identity.known_key or _NOBODY
+        """Make the decisions from what a reader finds, by default for the present identity.
+
+        A read-only store whose key file cannot be read is judged for the user for whom it was judged last.
+        """
+        own_key = own_key or self._identity.known_key
+        if own_key is None and self._engine.is_read_only:
+            own_key = reader.local(JUDGED, b"")
+        own_key = own_key or _NOBODY
         seed = seed or seed_of(reader)
         decisions = Decisions.read(HeldHere(reader, own_key), own_key, seed)
         judgement = Judgement(
@@ -222,8 +233,9 @@ class Judge:
     def follow_identity(self) -> None:
         """Decide for an identity that the store got."""
         judgement = self.judgement
-        if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
-            with suppress(MissingViewError), self._engine.transaction() as transaction:
+        is_other = judgement is not None and self._identity.known_key not in (None, judgement.own_key)
+        if is_other and self._engine.is_writable:
+            with self._engine.transaction() as transaction:
                 self.plan(transaction)
 
     def with_seed(self, transaction: Transaction, seed: Seed, *, dry_run: bool = False) -> Judgement:

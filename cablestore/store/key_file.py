@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 from cablestore.errors import DecodeError, IdentityError
 from cablestore.files import storage_errors, sync_folder, text_of, unique_suffix
 from cablestore.index.folder import IDENTITY_FILE
+from cablestore.index.opening import refuse_to_write
 from cablestore.protocol.crypto import SEED_SIZE_BYTES, Identity
 from cablestore.protocol.keys import parse_hex
 
@@ -21,11 +22,13 @@ MODE: Final = 0o600
 class StoreIdentity:
     """Identity under which a store writes. Its key file in `folder` is made when it is first needed.
 
-    A store in memory has no folder and no key file.
+    A store in memory has no folder and no key file. A `read_only` store may be on a disk of another user, or without
+    modes: there a key file that cannot be read counts as missing, any mode is accepted, and none is made.
     """
 
-    def __init__(self, identity: Identity | None, folder: Path | None) -> None:
+    def __init__(self, identity: Identity | None, folder: Path | None, *, read_only: bool = False) -> None:
         self._identity = identity
+        self._read_only = read_only
         self._path = None if folder is None else folder / IDENTITY_FILE
         self._identifying = threading.Lock()
         """Keeps two threads from making two key files."""
@@ -35,6 +38,10 @@ class StoreIdentity:
         """The identity. It is made if there is none."""
         with self._identifying:
             identity = self.known()
+            if identity is None and self._read_only:
+                raise IdentityError(
+                    "the store has no key that can be read, and it is open for reading only, so none is made"
+                )
             if identity is None:
                 identity = Identity.generate()
                 self._keep(identity)
@@ -43,7 +50,10 @@ class StoreIdentity:
     def known(self) -> Identity | None:
         """Return the identity if there is one; make none."""
         if self._identity is None and self._path is not None and self._path.exists():
-            self._identity = load_identity(self._path)
+            if not self._read_only:
+                self._identity = load_identity(self._path)
+            elif _is_readable(self._path):
+                self._identity = load_identity(self._path, any_mode=True)
         return self._identity
 
     @property
@@ -64,6 +74,8 @@ class StoreIdentity:
                 )
 
     def _keep(self, identity: Identity) -> None:
+        if self._read_only:
+            refuse_to_write()
         if self._path is not None:
             save_identity(identity, self._path)
         self._identity = identity
@@ -74,9 +86,9 @@ class StoreIdentity:
         return _no_identity(sealed) if identity is None else identity.unseal(sealed)
 
 
-def unseal_of(identity: Identity | None, folder: Path) -> Callable[[bytes], bytes]:
+def unseal_of(identity: Identity | None, folder: Path, *, read_only: bool = False) -> Callable[[bytes], bytes]:
     """Return a function that decrypts the local-only posts of a closed store. It can be pickled."""
-    known = StoreIdentity(identity, folder).known()
+    known = StoreIdentity(identity, folder, read_only=read_only).known()
     return _no_identity if known is None else known.unseal
 
 
@@ -139,10 +151,20 @@ def _name(draft: Path, path: Path) -> None:
         draft.replace(path)
 
 
-def load_identity(path: Path) -> Identity:
+def _is_readable(path: Path) -> bool:
+    try:
+        path.open().close()
+    except PermissionError:
+        return False
+    except OSError as error:
+        raise IdentityError(f"the identity cannot be read from {path}: {error.strerror}") from None
+    return True
+
+
+def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
     """Read a key file: a seed (64 hex digits), or a libsodium secret key (128, seed and public key).
 
-    Raises IdentityError if it is missing, malformed, or readable by others.
+    Raises IdentityError if it is missing, malformed, or, unless `any_mode`, readable by others.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -156,7 +178,7 @@ def load_identity(path: Path) -> Identity:
             f"{path} is empty: it has no key. If there is a copy of the key, put it there; otherwise remove the file, and "
             "the store makes a new key"
         )
-    if mode & 0o077:
+    if mode & 0o077 and not any_mode:
         raise IdentityError(f"{path} has mode {mode:04o}: others could read the key. Run: chmod 600 {path}")
     try:
         return parse_identity(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -113,6 +113,7 @@ class CableStore(Queries, Closable):
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
         moderated: bool = True,
+        read_only: bool = False,
     ) -> Self:
         """Open the store in a folder. `create` makes it if it is missing.
 
@@ -123,7 +124,7 @@ class CableStore(Queries, Closable):
         `CATALOG.extended([...])` with views of your own. A store that has views which `catalog` lacks is refused
         (MissingViewError). With `allow_missing_views` it is opened to be read, and what would write raises. `clock`
         returns milliseconds since 1970. A store that is not `moderated` keeps and shows everything, whatever the acts
-        of moderation that it holds say.
+        of moderation that it holds say. `is_read_only` says what can be done with a `read_only` store.
 
         Raises LocationError for a path that no store can have, OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an upgrade
         that would lose a post changes nothing and raises CorruptStoreError, and MissingDatabaseError if the header or
@@ -131,7 +132,7 @@ class CableStore(Queries, Closable):
         cannot be read, is malformed, empty or readable by others, and if local-only posts need a key that is missing.
         """
         path = store_path(path)
-        store_identity = StoreIdentity(identity, path)
+        store_identity = StoreIdentity(identity, path, read_only=read_only)
         open_engine = partial(
             Engine.open,
             path,
@@ -139,16 +140,15 @@ class CableStore(Queries, Closable):
             dialect=dialect,
             tuning=tuning or Tuning(),
             unseal=store_identity.unseal,
-            allow_missing_views=allow_missing_views,
+            allow_missing_views=allow_missing_views or read_only,
+            read_only=read_only,
         )
         if rebuild_outdated:
             warnings.warn("rebuild_outdated is now upgrade; the old name goes in 1.0", DeprecationWarning, stacklevel=2)
         try:
             engine = open_engine(create=create)
-        except MissingViewError:
-            raise
-        except OutdatedViewError:
-            if not (upgrade or rebuild_outdated):
+        except OutdatedViewError as error:
+            if isinstance(error, MissingViewError) or read_only or not (upgrade or rebuild_outdated):
                 raise
             _closed(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
             engine = open_engine(create=False)
@@ -219,6 +219,16 @@ class CableStore(Queries, Closable):
     def path(self) -> Path | None:
         """The store's folder, None for a store in memory."""
         return None if self._engine.folder is None else self._engine.folder.path
+
+    @property
+    def is_read_only(self) -> bool:
+        """True if the store was opened with `read_only`: nothing is written into its folder.
+
+        So it may be on a read-only or full disk, or belong to another user; temporary files are where TMPDIR says.
+        Reads, exports, backups, `check`, and `search` if its index is complete, work; what would write raises
+        StorageError. Several processes can open a store in this way while none has it open to write.
+        """
+        return self._engine.is_read_only
 
     @property
     def identity(self) -> Identity:
@@ -495,9 +505,10 @@ class CableStore(Queries, Closable):
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
 
-        See `Queries.mentions`. All texts are searched at the first call, see `find_mentions`.
+        See `Queries.mentions`. All texts are searched at the first call, see `find_mentions`. A read-only store returns
+        the mentions that were found when it was last open to write.
         """
-        with suppress(MissingViewError):  # a store may be open to be read only
+        if self._engine.is_writable:
             self.find_mentions()
         return super().mentions(limit, cursor=cursor, channel=channel)
 

@@ -1,6 +1,7 @@
 """A process that makes the search index of a store in small steps, and says aloud when each is done.
 
-`search_child.py STORE`: prints `step` after each step, and goes on when it is told to by a line. Prints `done` at the end.
+`search_child.py STORE [checkpoints]`: prints `step` after each step, and continues after a line of input. Prints `done`
+at the end. With `checkpoints` each step ends with a checkpoint.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from cablestore import CableStore
-from cablestore.search import index
+from cablestore.search import index, page_sums
 
 
 def told(_: int) -> None:
@@ -18,6 +19,8 @@ def told(_: int) -> None:
 
 def main() -> None:
     index._POSTS_READ = 50  # type: ignore[misc] # fewer, so that it stops between them
+    if sys.argv[2:]:
+        page_sums._LARGEST_LOG_SIZE_BYTES = 1  # type: ignore[misc] # as if each step were large
     with CableStore.open(sys.argv[1]) as store:
         store.update_search_index(progress=told)
         print("done", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -88,7 +89,7 @@ class TorrentEngine:
     def seed(self, community: str, *, is_verified: bool = False) -> str:
         """Seed a community's folder and return its magnet link. An earlier seed of it ends.
 
-        The folder must be whole: a member that fetched only parts seeds them by keeping its remote open. If the torrent
+        The folder must be whole, and may be read-only: a member that fetched only parts seeds them by keeping its remote open. If the torrent
         file has the same index as the folder, the folder is checked against it. Without such a file a piece of zeros
         counts as missing, unless the caller checked the archives against their index (`is_verified`). Pieces that this
         engine hashed are not hashed again. Raises ArchiveError, after which nothing has changed, and IncompleteError
@@ -102,7 +103,8 @@ class TorrentEngine:
         with self._lock:
             seeded = self._seeds.get(community)
         if seeded is None or seeded.info_hash != metainfo.info_hash or seeded.ended:
-            _put(self._torrent_path(community), metainfo.torrent(self.config.trackers))
+            with suppress(ArchiveError):  # the folder may be read-only or full, and seeding does without the file
+                _put(self._torrent_path(community), metainfo.torrent(self.config.trackers))
             self.unseed(community)
             params = torrent_params(self.config, metainfo.torrent())
             # libtorrent checks the SHA-1 of a piece when it is first requested, and never writes to the folder.

@@ -1,0 +1,85 @@
+"""Temporary folders: where there is room for one, and the removal of those that killed processes left.
+
+A folder is locked as long as it is used. So the next process can tell which ones are left over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import StorageError
+from cablestore.files.local import try_lock
+
+_PREFIX: Final = "cablestore-reading-"
+"""Beginning of the names of these folders, and of no others."""
+_MARGIN_SIZE_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryFolder:
+    """A private folder that this process removes. A folder without a `lock` is removed with the one that it is in."""
+
+    path: Path
+    lock: int | None
+    owner: int = field(default_factory=os.getpid)
+    """Process that made it. A forked child leaves the folder to its parent."""
+
+    def remove(self) -> None:
+        """Remove the folder. What links in it point to stays."""
+        if os.getpid() != self.owner:
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.lock is not None:
+            os.close(self.lock)
+
+
+def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
+    """Make a folder in which this many bytes can be written, and which is not in `outside`.
+
+    It is where TMPDIR says. If that is full or read-only, it is on another disk, or in memory. Raises StorageError.
+    """
+    for place in _places(outside):
+        _remove_unused(place)
+        with suppress(OSError):
+            if shutil.disk_usage(place).free >= size_bytes + _MARGIN_SIZE_BYTES:
+                return _make_in(place)
+    raise StorageError(
+        f"no temporary folder has {size_bytes + _MARGIN_SIZE_BYTES:,} free bytes. Set TMPDIR to a folder on a disk with "
+        "free space"
+    )
+
+
+def _places(outside: Path) -> Iterator[Path]:
+    """Yield the folders for temporary files, the best first."""
+    places = [os.environ.get("TMPDIR"), "/tmp", os.environ.get("XDG_RUNTIME_DIR"), "/var/tmp", "/dev/shm"]  # noqa: S108 - `mkdtemp` makes private folders
+    for place in dict.fromkeys(Path(place).absolute() for place in places if place):
+        if os.access(place, os.W_OK | os.X_OK) and not place.resolve().is_relative_to(outside.resolve()):
+            yield place
+
+
+def _make_in(place: Path) -> TemporaryFolder:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        descriptor = os.open(path, os.O_RDONLY)
+        if try_lock(descriptor) and path.exists():
+            return TemporaryFolder(path, descriptor)
+        os.close(descriptor)  # another process took it for one that was left over
+
+
+def _remove_unused(place: Path) -> None:
+    """Remove the folders of this user that killed processes left."""
+    for path in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if os.fstat(descriptor).st_uid == os.geteuid() and path.is_dir() and try_lock(descriptor):
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,101 @@
+"""A LevelDB that is opened for reading only: nothing is written into its folder.
+
+LevelDB has no such mode. To open a database it takes a lock, writes a new manifest, and moves the rows of the log to a
+table. So it opens an overlay: a temporary folder with links to the tables, which never change, and with copies of the
+manifest and the log. LevelDB removes an obsolete table by removing its link.
+
+LevelDB also merges tables while it is only read. Into an overlay that would write up to the size of the database. So
+folders take the names of the next tables: the first merge fails, and LevelDB begins no other.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import MissingDatabaseError, StorageError
+from cablestore.files import TemporaryFolder, make_temporary
+from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.leveldb_files import holds_database
+from cablestore.index.opening import refuse_to_write
+
+_TABLES: Final = frozenset({".ldb", ".sst"})
+_NAMES_TAKEN: Final = 64
+"""More than LevelDB can use while they are taken."""
+
+
+class ReadOnlyLevelDB(LevelDB):
+    """An overlay of a LevelDB, open in this process. Thread-safe. It is removed when it is closed."""
+
+    def __init__(self, overlay: TemporaryFolder, tuning: Tuning | None = None) -> None:
+        """Use `open_read_only`."""
+        super().__init__(overlay.path, tuning)
+        self._overlay = overlay
+
+    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:  # noqa: ARG002 - of all databases
+        """Raise StorageError."""
+        refuse_to_write()
+
+    def compact(self) -> None:
+        """Raise StorageError."""
+        refuse_to_write()
+
+    def _flush(self) -> None:
+        """Do nothing: the log in the overlay is empty."""
+
+    def close(self) -> None:
+        """Close the database and remove the overlay."""
+        if not self._db.closed:
+            super().close()
+            self._overlay.remove()
+
+
+def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | None = None) -> ReadOnlyLevelDB:
+    """Open the database in a folder for reading only. The overlay is made in `scratch`, by default a temporary folder.
+
+    Raises MissingDatabaseError if there is no database, CorruptStoreError for damage, and StorageError if it cannot be
+    read or if there is no room for temporary files.
+    """
+    try:
+        if not holds_database(path):
+            raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
+        files = list(path.iterdir())
+        copied = [file for file in files if file.suffix not in _TABLES and file.name not in {"LOCK", "LOG", "LOG.old"}]
+        if scratch is None:
+            size_bytes = sum(file.stat().st_size for file in copied)
+            overlay = make_temporary(2 * size_bytes, outside=path.parent)  # of the log LevelDB makes a table
+        else:
+            overlay = TemporaryFolder(scratch, None)
+            scratch.mkdir()
+    except OSError as error:
+        raise StorageError(f"the database at {path} cannot be read: {error.strerror}. Check permissions") from None
+    try:
+        for file in copied:
+            shutil.copyfile(file, overlay.path / file.name)
+        for file in files:
+            if file.suffix in _TABLES:
+                (overlay.path / file.name).symlink_to(file.absolute())
+        database = ReadOnlyLevelDB(overlay, tuning)
+    except OSError as error:
+        overlay.remove()
+        raise StorageError(
+            f"the database at {path} cannot be opened over {overlay.path}: {error.strerror}. Check permissions, and the "
+            "free space in TMPDIR"
+        ) from None
+    except BaseException:
+        overlay.remove()
+        raise
+    _take_names(overlay.path)
+    return database
+
+
+def _take_names(overlay: Path) -> None:
+    """Make folders with the names of the next tables. Numbers of all files come from one sequence."""
+    numbers = (file.stem.removeprefix("MANIFEST-") for file in overlay.iterdir())
+    last = max(int(number) for number in numbers if number.isdecimal())
+    for number in range(last + 1, last + 1 + _NAMES_TAKEN):
+        with suppress(FileExistsError):
+            (overlay / f"{number:06d}.ldb").mkdir()

@@ -1,0 +1,217 @@
+"""Checksums of the pages of the index file. SQLite notices damage to its structure, but not to the words in it.
+
+    search.sqlite-sums    "CSUMS001" | size of a page u32 | salt of the log 8 | size of the log u64 | its CRC-32 u32 |
+                          CRC-32 of each page u32... | CRC-32 of all before u32                     (all big-endian)
+
+SQLite writes into its log, search.sqlite-wal, and copies pages from there to the file in a checkpoint. `checkpoint` is
+the only one:
+
+1. The sums name the log: its size and CRC-32.
+2. SQLite copies the pages of the log to the file.
+3. The sums have those of the copied pages, and name no log.
+4. SQLite empties the log.
+
+When the file is opened, each page must have its sum. If a process was killed in step 2 and the log is the one that the
+sums name, its pages are copied again. A log of another time is removed: its salt is not that of the sums. So a log that
+is lost, cut or from another copy leaves the state before it, or is found out.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import apsw
+
+from cablestore.files import whole_file
+from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX, SEARCH_SUMS
+
+_MAGIC: Final = b"CSUMS001"
+_HEADER: Final = struct.Struct(">8sI8sQI")
+_SUM: Final = struct.Struct(">I")
+_LOG_HEADER_SIZE_BYTES: Final = 32
+_FRAME_HEADER_SIZE_BYTES: Final = 24
+_SALT: Final = slice(16, 24)
+"""Place of the salt in the header of the log: SQLite's "Write-Ahead Log" format."""
+_NO_SALT: Final = bytes(8)
+_LARGEST_LOG_SIZE_BYTES: Final = 4 * 2**20
+"""Size of the log from which a checkpoint is due: SQLite's own default."""
+_READ_AT_ONCE_PAGES: Final = 256
+
+
+class WrongSumsError(Exception):
+    """The file is not what was written: a page, the sums or the log that belongs to them is damaged or missing."""
+
+
+class PageSums:
+    """Checksums of the index file in a folder. The file is open in one process, and changes in checkpoints only."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use `begin` or `verify`."""
+        self._file: Final = folder / SEARCH_INDEX
+        self._log: Final = folder / f"{SEARCH_INDEX}-wal"
+        self._path: Final = folder / SEARCH_SUMS
+        self._page_size_bytes = 4096
+        self._sums: list[int] = []
+        self._salt = _NO_SALT
+        self._seen: tuple[int, int, int] | None = None
+        """Inode, size and time of the file after the last checkpoint."""
+
+    # --- opening -------------------------------------------------------------------------------
+
+    def verify(self, *, read_only: bool = False) -> None:
+        """Compare every page with its sum, before SQLite opens the file. Removes a log that does not belong to it.
+
+        With `read_only` nothing is removed, and the log must not be needed. Raises WrongSumsError, and OSError.
+        """
+        log_size_bytes, log_sum = self._read()
+        is_named = log_size_bytes > 0 and self._log_sum(log_size_bytes) == log_sum
+        copied = set(self._pages_in_log(log_size_bytes)) if is_named and not read_only else set()
+        count = self._file.stat().st_size / self._page_size_bytes
+        if not copied and count != len(self._sums):
+            raise WrongSumsError(f"{self._file} has {count:g} pages, expected are {len(self._sums)}")
+        checked = [page for page in range(len(self._sums)) if page not in copied]
+        for page, found in zip(checked, self._sums_in_file(checked), strict=True):
+            if found != self._sums[page]:
+                raise WrongSumsError(f"page {page + 1} of {self._file} is damaged")
+        is_next = not log_size_bytes and self._salt != _NO_SALT and self._log_salt() == self._salt
+        if not (read_only or is_named or is_next):
+            for name in set(SEARCH_FILES) - {SEARCH_INDEX, SEARCH_SUMS}:
+                self._file.with_name(name).unlink(missing_ok=True)
+        self._seen = self._state()
+
+    def _read(self) -> tuple[int, int]:
+        """Read the sums. Returns size and CRC-32 of the log that they name."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            raise WrongSumsError(f"{self._path} is missing") from None
+        body = data[: -_SUM.size]
+        if len(data) < _HEADER.size + _SUM.size or _SUM.pack(crc32(body)) != data[-_SUM.size :]:
+            raise WrongSumsError(f"{self._path} is damaged")
+        magic, self._page_size_bytes, self._salt, log_size_bytes, log_sum = _HEADER.unpack_from(body)
+        if magic != _MAGIC or (len(body) - _HEADER.size) % _SUM.size:
+            raise WrongSumsError(f"{self._path} is of another version")
+        self._sums = [found for (found,) in _SUM.iter_unpack(body[_HEADER.size :])]
+        return log_size_bytes, log_sum
+
+    def require_unchanged(self) -> None:
+        """Raise WrongSumsError if the file was replaced or written by another program."""
+        if self._seen != self._state():
+            raise WrongSumsError(f"{self._file} was changed by another program")
+
+    def _state(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._file.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def begin(self, connection: apsw.Connection) -> None:
+        """Make the sums of a new file."""
+        self._page_size_bytes = connection.pragma("page_size")
+        self._copy(connection, apsw.SQLITE_CHECKPOINT_FULL)
+        self._take([])
+        self._copy(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def note_log(self) -> None:
+        """Note after a commit which log belongs to the file, so that a killed process does not lose the commit."""
+        salt = self._log_salt()
+        if salt != self._salt:
+            self._salt = salt
+            self._write(0, 0, sync=False)
+
+    def is_due(self) -> bool:
+        """Return whether the log is so large that a checkpoint is due."""
+        return self._log_size_bytes() >= _LARGEST_LOG_SIZE_BYTES
+
+    def checkpoint(self, connection: apsw.Connection) -> None:
+        """Copy the pages of the log to the file, and empty the log. Raises OSError and errors of SQLite."""
+        size_bytes = self._log_size_bytes()
+        if not size_bytes:
+            return
+        self._write(size_bytes, self._log_sum(size_bytes))
+        pages = self._pages_in_log(size_bytes)
+        self._copy(connection, apsw.SQLITE_CHECKPOINT_FULL)
+        self._take(pages)
+        self._copy(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def remove_empty_log(self) -> None:
+        """Remove the log after SQLite closed the file, if a checkpoint emptied it."""
+        if not self._log_size_bytes():
+            self._log.unlink(missing_ok=True)
+
+    @staticmethod
+    def _copy(connection: apsw.Connection, mode: int) -> None:
+        frames, copied = connection.wal_checkpoint(mode=mode)
+        if frames != copied:
+            raise apsw.BusyError(f"{copied} of {frames} pages were copied")
+
+    def _take(self, copied: list[int]) -> None:
+        """Take the sums of copied and new pages from the file, which SQLite has just written, and write them."""
+        before, count = len(self._sums), self._file.stat().st_size // self._page_size_bytes
+        self._sums = [*self._sums[:count], *([0] * (count - before))]
+        pages = sorted({*(page for page in copied if 0 <= page < count), *range(before, count)})
+        for page, found in zip(pages, self._sums_in_file(pages), strict=True):
+            self._sums[page] = found
+        self._salt = _NO_SALT
+        self._write(0, 0)
+        self._seen = self._state()
+
+    def _write(self, log_size_bytes: int, log_sum: int, *, sync: bool = True) -> None:
+        body = _HEADER.pack(_MAGIC, self._page_size_bytes, self._salt, log_size_bytes, log_sum)
+        body += struct.pack(f">{len(self._sums)}I", *self._sums)
+        with whole_file(self._path, sync=sync) as file:
+            file.write(body + _SUM.pack(crc32(body)))
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def _sums_in_file(self, pages: list[int]) -> Iterator[int]:
+        """Yield the sums of these pages, counted from 0 and in order, as they are in the file."""
+        size = self._page_size_bytes
+        with self._file.open("rb", buffering=size * _READ_AT_ONCE_PAGES) as file:
+            at = 0
+            for page in pages:
+                if page != at:
+                    file.seek(page * size)
+                yield crc32(file.read(size))
+                at = page + 1
+
+    def _log_size_bytes(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _log_sum(self, size_bytes: int) -> int:
+        """Return the CRC-32 of the beginning of the log, that of nothing if there is no log of this size."""
+        found = 0
+        with suppress(FileNotFoundError), self._log.open("rb") as log:
+            if os.fstat(log.fileno()).st_size >= size_bytes:
+                while size_bytes:
+                    part = log.read(min(size_bytes, 2**20))
+                    found = crc32(part, found)
+                    size_bytes -= len(part)
+        return found
+
+    def _log_salt(self) -> bytes:
+        with suppress(FileNotFoundError), self._log.open("rb") as log:
+            return log.read(_LOG_HEADER_SIZE_BYTES)[_SALT] or _NO_SALT
+        return _NO_SALT
+
+    def _pages_in_log(self, size_bytes: int) -> list[int]:
+        """Return the pages that the log has, counted from 0. More are no harm: frames of a transaction that failed."""
+        pages = set()
+        with self._log.open("rb") as log:
+            step = _FRAME_HEADER_SIZE_BYTES + self._page_size_bytes
+            for at in range(_LOG_HEADER_SIZE_BYTES, size_bytes - step + 1, step):
+                (page,) = _SUM.unpack(os.pread(log.fileno(), _SUM.size, at))
+                pages.add(page - 1)
+        return sorted(pages)

@@ -1,0 +1,80 @@
+"""Archives in folders that cannot be written: a disk that came by post, a full one, a folder of another user."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from archive_network import HERE, Seed, archive, command, digest, made_store, told
+from archives import some_weeks
+from disks import as_nobody, foreign_copy, full_disk, read_only_disk, snapshot
+from waiting import LIMIT_S
+
+from cablestore import CableStore
+
+WEEKS = 2
+Place = Callable[[Path, Path], AbstractContextManager[Path]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """A control node's store, the folder of its archives, and its public key."""
+    path = tmp_path_factory.mktemp("made")
+    community = made_store(path / "control", some_weeks(weeks=WEEKS, per_week=40))
+    told("create", path / "archives", store=path / "control")
+    return path / "control", path / "archives", community
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if not path.is_dir()}
+
+
+@pytest.mark.parametrize("place", [read_only_disk, full_disk])
+def test_archives_are_imported_and_seeded(made: tuple[Path, Path, str], tmp_path: Path, place: Place) -> None:
+    _, archives, community = made
+    CableStore.open(tmp_path / "member").close()
+    CableStore.open(tmp_path / "another").close()
+    with place(archives, tmp_path / "disk") as folder:
+        before = contents(folder)
+        first = archive("import", folder, "--control", community, store=tmp_path / "member")
+        assert first.returncode == 0, first.stderr
+        assert len(first.stdout.splitlines()) == WEEKS
+        assert "archives imported" in first.stderr
+        assert "the list of them was not kept" in " ".join(first.stderr.split())
+        [*again] = told("import", folder, "--control", community, store=tmp_path / "member")
+        assert [line["new"] for line in again if "new" in line] == [0] * WEEKS
+        with Seed(folder, community) as seed:
+            told(
+                *("fetch", seed.magnet, tmp_path / "got", "--control", community, "--peer", f"{HERE}:{seed.port}"),
+                store=tmp_path / "another",
+            )
+        assert contents(folder) == before
+    assert digest(tmp_path / "member") == digest(tmp_path / "another")
+
+
+def test_archives_of_another_user_are_imported(made: tuple[Path, Path, str]) -> None:
+    _, archives, community = made
+    with foreign_copy(archives) as folder:
+        mine = folder.with_name("mine")
+        mine.mkdir(mode=0o777)
+        mine.chmod(0o777)
+        run = as_nobody(*command("import", folder, "--control", community, store=mine / "store"))
+        init = as_nobody(*command(store=mine / "store")[:3], "init", "-s", str(mine / "store"))
+        subprocess.run(init, check=True, capture_output=True, timeout=LIMIT_S)
+        found = subprocess.run(run, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        assert found.returncode == 0, found.stderr
+        assert len(found.stdout.splitlines()) == WEEKS
+
+
+def test_archives_are_made_from_a_store_that_cannot_be_written(made: tuple[Path, Path, str], tmp_path: Path) -> None:
+    control, archives, community = made
+    before = snapshot(control)
+    with read_only_disk(control, tmp_path / "disk") as disk:
+        [found] = told("create", tmp_path / "archives", "--read-only", store=disk)
+    assert found["archives"] == WEEKS
+    for name in ("data", "index"):
+        assert (tmp_path / "archives" / community / name).read_bytes() == (archives / community / name).read_bytes()
+    assert snapshot(control) == before

@@ -1,0 +1,172 @@
+"""Commands with --read-only on disks that cannot be written, and what the same commands say without it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from disks import as_nobody, foreign_copy, full_disk, read_only_disk, snapshot
+from people import ANN, raws
+from waiting import LIMIT_S
+
+from cablestore import CableStore
+from cablestore.cli.remote import control
+from cablestore.index import meta
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.packing import pack, unpack
+from cablestore.sds.log import CausalLog
+
+Run = Callable[..., tuple[int, str, str]]
+
+TEXTS = 20
+READING = (
+    "log default",
+    "channels",
+    "users",
+    "search word",
+    "stats",
+    "check",
+    "dump --digest",
+    "moderation",
+    "identity",
+    "generations",
+    "sds status",
+    "export OUT/export",
+    "backup OUT/backup",
+    "archive create OUT/archives",
+)
+WRITING = (
+    "post default x",
+    "join other",
+    "prune --keep 1",
+    "compact",
+    "rebuild",
+    "hide USER",
+    "serve",
+    "init",
+    "import X",
+)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "store"
+    with CableStore.open(path) as store, CausalLog.open(path) as log:
+        store.ingest(raws(*(ANN.text("default", f"word {i}") for i in range(TEXTS))))
+        store.set_name("Own")
+        store.update_search_index()
+        log.channel("channel", "sender").send(b"a message", now_ms=1)
+    return path
+
+
+def read(run: Run, store: Path, scratch: Path) -> dict[str, str]:
+    """Run every command that reads. Returns what they print."""
+    printed = {}
+    for command in READING:
+        status, printed[command], problem = run(
+            *command.replace("OUT", str(scratch)).split(), "--read-only", "-s", store
+        )
+        assert status == 0, (command, problem)
+    return printed
+
+
+def assert_right(printed: dict[str, str]) -> None:
+    assert len(printed["log default"].splitlines()) == TEXTS
+    assert len(printed["search word"].splitlines()) == TEXTS
+    assert "all is well" in printed["check"]
+    assert "channel" in printed["sds status"]
+    assert f"exported {TEXTS + 1} posts" in printed["export OUT/export"]
+
+
+def test_a_read_only_disk(template: Path, tmp_path: Path, run: Run) -> None:
+    before = snapshot(template)
+    with read_only_disk(template, tmp_path / "disk") as disk:
+        for command in ("stats", "export OUT", "backup OUT", "post default x"):
+            status, _, problem = run(*command.replace("OUT", str(tmp_path / "refused")).split(), "-s", disk)
+            assert status == 3
+            assert problem.count("\n") == 1
+            assert "Read-only file system. To read, export or back it up as it is, use --read-only" in problem
+        assert_right(read(run, disk, tmp_path))
+        again = run("backup", tmp_path / "backup", "--json", "--read-only", "-s", disk)[1]
+        assert json.loads(again)["full"] is False
+    assert snapshot(template) == before
+
+
+def test_a_full_disk(template: Path, tmp_path: Path, run: Run) -> None:
+    with full_disk(template, tmp_path / "disk") as store:
+        status, _, problem = run("stats", "-s", store)
+        assert status == 3
+        assert "use --read-only" in problem
+        before = snapshot(store)
+        assert_right(read(run, store, tmp_path))
+        assert snapshot(store) == before
+
+
+def test_a_store_of_another_user(template: Path) -> None:
+    with foreign_copy(template) as store:
+        scratch = store.with_name("out")
+        scratch.mkdir()
+        scratch.chmod(0o777)
+        command = [sys.executable, "-m", "cablestore", "stats", "-s", str(store)]
+        refused = subprocess.run(as_nobody(*command), capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        assert refused.returncode == 3
+        assert "Permission denied. To read, export or back it up as it is, use --read-only" in refused.stderr
+        before = snapshot(store)
+        for arguments in ("search word", f"backup {scratch}/backup"):
+            run = [sys.executable, "-m", "cablestore", *arguments.split(), "--read-only", "-s", str(store)]
+            found = subprocess.run(as_nobody(*run), capture_output=True, text=True, check=False, timeout=LIMIT_S)
+            assert found.returncode == 0, found.stderr
+        assert snapshot(store) == before
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_a_command_that_writes_has_no_such_option(template: Path, command: str, run: Run) -> None:
+    status, _, problem = run(*command.split(), "--read-only", "-s", template)
+    assert status == 2
+    assert "No such option" in problem
+
+
+def test_generations_are_listed_only(template: Path, run: Run) -> None:
+    before = snapshot(template)
+    for option in ("--remove kept", "--back-to generation-000001", "--recover generation-000001"):
+        assert run("generations", *option.split(), "--read-only", "-s", template)[:2] == (2, "")
+    assert snapshot(template) == before
+
+
+def test_an_index_that_is_missing_is_reported(template: Path, tmp_path: Path, run: Run) -> None:
+    store = shutil.copytree(template, tmp_path / "store", ignore=shutil.ignore_patterns("search.sqlite*"))
+    status, out, problem = run("search", "word", "--read-only", "-s", store)
+    assert (status, out) == (3, "")
+    assert "the search index cannot be used" in problem
+    assert not [*store.glob("search.sqlite*")]
+
+
+def test_views_of_another_version_do_not_keep_posts_from_an_export(template: Path, tmp_path: Path, run: Run) -> None:
+    store = shutil.copytree(template, tmp_path / "store")
+    (generation,) = store.glob("generation-*")
+    database = LevelDB(generation)
+    with database.snapshot() as state:
+        value = unpack(state.get(meta.META_KEY) or b"")
+    value["views"] = dict.fromkeys(value["views"], 99)
+    database.write({meta.META_KEY: pack(value)}, sync=True)
+    database.close()
+    status, out, problem = run("log", "default", "--read-only", "-s", store)
+    assert (status, out) == (2, "")
+    assert "copied to another one first" in problem
+    assert run("export", tmp_path / "export", "--read-only", "-s", store)[0] == 0
+
+
+def test_it_reads_beside_a_server(template: Path, tmp_path: Path, run: Run) -> None:
+    """The process that has the store open reads for the command."""
+    store = shutil.copytree(template, tmp_path / "store")
+    with CableStore.open(store) as opened, control(opened, store):
+        status, out, _ = run("log", "default", "--read-only", "-s", store)
+        assert (status, len(out.splitlines())) == (0, TEXTS)
+        status, _, problem = run("check", "--read-only", "-s", store)
+        assert status == 2
+        assert "is open in" in problem
