@@ -63,7 +63,7 @@ class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
         if isinstance(value, tuple):
             return value  # it was converted already
         store, _, invitation = str(value).partition("=")
-        path: Path = PathValue(is_store=True).convert(store, param, ctx)
+        path: Path = PathValue().convert(store, param, ctx)
         return path, Path(invitation) if invitation else None
 
 
@@ -123,6 +123,8 @@ def chat(
     for further, invitation in others:
         more = chosen | {"cabal_key": None, "invitation": invitation}
         choices.append(_chosen_cabal(further, (), (), more))
+    if not sys.stderr.isatty():  # Textual draws there, but errors may go to a file or nowhere
+        setattr(sys, "__stderr__", sys.stdout)  # noqa: B010 - typed as final
     if not sys.stdin.isatty():  # the invitation was read from it
         _take_keys_from_the_screen()
     logging.getLogger("cablestore").addHandler(logging.NullHandler())  # a line of a log would break the screen

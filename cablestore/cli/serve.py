@@ -203,7 +203,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 @click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=values.PathValue(),
     envvar="CABLESTORE_CONFIG",
     is_eager=True,
     expose_value=False,

@@ -13,8 +13,9 @@ import click
 
 from cablestore.cli.options import all_of
 from cablestore.cli.output import safe
-from cablestore.cli.values import cabal_key, channel_name, duration, duration_text, prologue
+from cablestore.cli.values import PathValue, cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
+from cablestore.files import text_of
 from cablestore.peers import Address, Invitation, NodeSettings
 
 PREFIX: Final = "CABLESTORE_SERVE"
@@ -33,7 +34,7 @@ def read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pa
 
 def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(text_of(path.read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise click.UsageError(f"{path} cannot be read: {reason}") from None
@@ -113,7 +114,7 @@ class AddressType(click.ParamType[Address]):
 joining_options = all_of(
     click.option(
         "--invitation",
-        type=click.Path(path_type=Path, allow_dash=True),
+        type=PathValue(allow_dash=True),
         metavar="FILE",
         help="File with an invitation, or - for standard input: the cabal key, peers and the moderation seed in it are "
         "used. `cablestore invite` prints one.",

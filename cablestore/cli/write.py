@@ -14,6 +14,7 @@ from cablestore.cli.options import common_options, full_hash, json_option, with_
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered_command
 from cablestore.cli.stores import open_store
+from cablestore.cli.values import PathValue
 from cablestore.errors import CorruptStoreError
 from cablestore.protocol.body import Text, Topic
 from cablestore.protocol.crypto import Identity
@@ -36,10 +37,13 @@ def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, 
     if sys.stdin is None:
         raise click.UsageError("no text is given, and standard input is closed")
     try:
-        return (sys.stdin.read().rstrip("\n"),)
+        found = sys.stdin.read()
+    except OSError as error:
+        raise click.UsageError(f"the text on standard input cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         encoding = error.encoding.upper()
         raise click.UsageError(f"the text on standard input is not {encoding}: convert it first") from None
+    return (found.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n"),)
 
 
 def _tell(out: Output, post: Post, text: str) -> None:
@@ -72,7 +76,7 @@ def _own_info(store: CableStore) -> Post:
 @click.option(
     "--dialect", type=click.Choice(list(DIALECTS)), default="legacy", show_default=True, help="Dialect of the posts."
 )
-@click.option("--import-key", type=click.Path(path_type=Path), help="Use the identity in this key file.")
+@click.option("--import-key", type=PathValue(), help="Use the identity in this key file.")
 @common_options
 def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None:
     """Create a new store, or show an existing one."""
@@ -90,7 +94,7 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
 @click.option(
     "--export",
     "target",
-    type=click.Path(path_type=Path),
+    type=PathValue(),
     callback=_absolute,
     help="Write the secret key to this new file with mode 0600.",
 )
@@ -106,7 +110,7 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("target", metavar="FILE", type=PathValue(allow_dash=True))
 @json_option
 def keygen(target: Path, as_json: bool) -> None:
     """Write a new secret key to a file.

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, quote
 
 from cablestore import limits
 from cablestore.errors import InvitationError, ModerationError, NodeError
+from cablestore.files import text_of
 from cablestore.moderation import Seed
 from cablestore.peers.address import Address
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
@@ -68,7 +69,7 @@ class Invitation:
             raise InvitationError(
                 f"the text has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters: it is no invitation"
             )
-        scheme, colon, rest = text.strip().partition(":")
+        scheme, colon, rest = text.removeprefix("\ufeff").strip().partition(":")
         if not colon or scheme.lower() != _SCHEME:
             raise InvitationError(
                 f"an invitation begins with {_SCHEME}: and is a text as `cablestore invite` prints it"
@@ -170,7 +171,7 @@ def _require_reachable(peer: Address) -> None:
 def _text_of(file: BinaryIO, where: str) -> str:
     """Return the text of an open file, as far as an invitation may reach."""
     try:
-        return file.read(4 * limits.MAX_INVITATION_SIZE_CHARACTERS + 1).decode()
+        return text_of(file.read(4 * limits.MAX_INVITATION_SIZE_CHARACTERS + 1))
     except UnicodeDecodeError:
         raise InvitationError(f"{where} has no invitation: it is not text") from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from cablestore.errors import DecodeError, IdentityError
-from cablestore.files import storage_errors, sync_folder, unique_suffix
+from cablestore.files import storage_errors, sync_folder, text_of, unique_suffix
 from cablestore.index.folder import IDENTITY_FILE
 from cablestore.protocol.crypto import SEED_SIZE_BYTES, Identity
 from cablestore.protocol.keys import parse_hex
@@ -111,6 +111,8 @@ def save_identity(identity: Identity, path: Path) -> None:
 
 def draft_identity(identity: Identity, path: Path) -> Path:
     """Write a key file beside `path`, under a name for an unfinished one, and return that. It is on the disk then."""
+    if path.is_dir():
+        raise IdentityError(f"the identity cannot be written to {path}: it is a folder. Name a new file in it")
     draft = path.with_name(path.name + unique_suffix())
     with storage_errors(f"the identity cannot be written to {path}"):
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
@@ -144,9 +146,11 @@ def load_identity(path: Path) -> Identity:
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        text = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IdentityError(f"the identity cannot be read from {path}: {error}") from None
+        text = text_of(path.read_bytes()).strip()
+    except UnicodeDecodeError:
+        raise IdentityError(f"the identity cannot be read from {path}: it is not text") from None
+    except OSError as error:
+        raise IdentityError(f"the identity cannot be read from {path}: {error.strerror}") from None
     if not text:
         raise IdentityError(
             f"{path} is empty: it has no key. If there is a copy of the key, put it there; otherwise remove the file, and "

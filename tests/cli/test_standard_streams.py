@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 import pytest
+from terminals import CTRL_Q, Screen, Terminal
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
@@ -277,6 +278,17 @@ def test_serve_runs_with_closed_streams(sample: Path, tmp_path: Path, closed: st
     with CableStore.open(folder / "store") as store:
         assert store.check().problem_count == 0
         assert [message.text for message in store.messages("default").messages] == ["three", "world", "hello"]
+
+
+def test_the_client_draws_on_its_screen_without_standard_error(sample: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(sample, tmp_path / "copy")
+    line = f"exec {CABLESTORE} chat -s store 2>&-"
+    terminal = Terminal(["bash", "-c", line], folder)
+    try:
+        Screen(terminal).shows("hello")
+        assert terminal.end(CTRL_Q) == 0
+    finally:
+        terminal.kill()
 
 
 def test_a_file_never_gets_the_number_of_a_standard_stream(tmp_path: Path) -> None:

@@ -1,0 +1,297 @@
+"""Users, folders, locales and text files as machines have them: a command works, or prints one line, status 2."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cablestore import CableStore
+from cablestore.peers.invitation import Invitation
+from cablestore.store.key_file import load_identity
+
+KEY: Final = "ab" * 32
+ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith(("CABLESTORE_", "XDG_"))}
+ENCODINGS: Final = {
+    "UTF-8": lambda text: text.encode(),
+    "a mark": lambda text: codecs.BOM_UTF8 + text.encode(),
+    "UTF-16": lambda text: text.encode("utf-16"),
+    "big-endian UTF-16": lambda text: codecs.BOM_UTF16_BE + text.encode("utf-16-be"),
+    "CRLF and a mark": lambda text: codecs.BOM_UTF8 + text.replace("\n", "\r\n").encode(),
+}
+"""How editors and shells of other systems write text."""
+
+written = pytest.mark.parametrize("encoding", ENCODINGS)
+
+
+def ended(folder: Path, *arguments: str | bytes, **more: str) -> tuple[int, str, str]:
+    """Run a command. Returns its status, output and errors."""
+    found = subprocess.run(
+        [sys.executable, "-m", "cablestore", *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=ENVIRONMENT | more,
+        check=False,
+    )
+    return found.returncode, found.stdout.decode(), found.stderr.decode()
+
+
+def require_one_line(found: tuple[int, str, str], words: str) -> None:
+    status, out, errors = found
+    assert (status, out, len(errors.splitlines())) == (2, "", 1), errors
+    assert words in errors
+
+
+# --- text files that people edit ------------------------------------------------------------------
+
+
+@written
+def test_a_settings_file(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "serve.toml").write_bytes(ENCODINGS[encoding]('[serve]\nlisten = ["nonsense"]\n'))
+    _, _, errors = ended(tmp_path, "serve", "--config", "serve.toml", "-s", "store")
+    assert "nonsense" in errors or "there is no store" in errors
+
+
+@written
+def test_an_invitation(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "invitation"
+    path.write_bytes(ENCODINGS[encoding](f"cable:{KEY}?peer=a.example:1\n"))
+    path.chmod(0o600)
+    assert Invitation.read(path).cabal_key == bytes.fromhex(KEY)
+
+
+@written
+@pytest.mark.parametrize("where", ["file", "folder of the store"])
+def test_an_identity(tmp_path: Path, encoding: str, where: str) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(ENCODINGS[encoding](f"{KEY}\n"))
+    path.chmod(0o600)
+    identity = load_identity(path)
+    assert identity.seed.hex() == KEY
+    CableStore.open(tmp_path / "store").close()
+    path.rename(tmp_path / "store" / "identity")
+    if where != "file":
+        with CableStore.open(tmp_path / "store") as store:
+            assert store.identity == identity
+
+
+@written
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["invite", "--peer", "a.example:1", "--cabal-key", "@key", "-s", "store"],
+        ["sync", "127.0.0.1:1", "--cabal-key", "@key", "-s", "store"],
+    ],
+    ids=["invite", "sync"],
+)
+def test_a_cabal_key(tmp_path: Path, encoding: str, command: list[str]) -> None:
+    CableStore.open(tmp_path / "store").close()
+    (tmp_path / "key").write_bytes(ENCODINGS[encoding](f"{KEY}\n"))
+    _, out, errors = ended(tmp_path, *command)
+    assert KEY in out or "cannot connect" in errors or "refused" in errors
+
+
+@written
+def test_a_moderation_seed(tmp_path: Path, encoding: str) -> None:
+    with CableStore.open(tmp_path / "store") as store:
+        seed = store.identity.public_key
+    _, out, errors = ended(tmp_path, "invite", "--new-key", "--admin", seed.hex(), "-s", "store", "--json")
+    digits = out.partition("seed=")[2].partition('"')[0]
+    assert digits, errors
+    (tmp_path / "seed").write_bytes(ENCODINGS[encoding](f"{digits}\n"))
+    assert ended(tmp_path, "moderation", "--seed", "@seed", "-s", "store")[0] == 0
+
+
+@written
+def test_a_text_on_standard_input(tmp_path: Path, encoding: str) -> None:
+    if "UTF-16" in encoding:
+        pytest.skip("Python decodes standard input, with the encoding of the locale")
+    CableStore.open(tmp_path / "store").close()
+    command = [sys.executable, "-m", "cablestore", "post", "default", "-s", "store"]
+    subprocess.run(command, cwd=tmp_path, input=ENCODINGS[encoding]("one\ntwo\n"), env=ENVIRONMENT, check=True)
+    with CableStore.open(tmp_path / "store") as store:
+        assert [message.text for message in store.messages("default").messages] == ["one\ntwo"]
+
+
+# --- users and folders ----------------------------------------------------------------------------
+
+NOBODY: Final = "54321"
+
+
+def test_a_user_without_name_and_home(tmp_path: Path) -> None:
+    """As in a container. Only what needs the default store says that there is none."""
+    program = (
+        f"import os; os.environ.pop('HOME', 0); os.setuid({NOBODY}) if os.geteuid() == 0 else 0\n"
+        "from cablestore.__main__ import main; main()\n"
+    )
+    prepared = "import cablestore.cli, cablestore.cli.commands as c; c.load_all(); 'x'.encode('idna')\n"
+    for name in ("store", "home"):
+        (tmp_path / name).mkdir()
+
+    def run(*arguments: str, **more: str) -> tuple[int, str, str]:
+        found = subprocess.run(
+            [sys.executable, "-c", prepared + program, *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={"PATH": os.environ["PATH"]} | more,
+            check=False,
+        )
+        return found.returncode, found.stdout, found.stderr
+
+    if os.geteuid() == 0:
+        for path in (tmp_path / "store", tmp_path / "home"):
+            os.chown(path, int(NOBODY), int(NOBODY))
+        for above in (tmp_path, *tmp_path.parents[:2]):
+            above.chmod(0o755)
+    assert run("--version")[0] == 0
+    for command in (
+        ["invite", "--new-key", "--peer", "127.0.0.1:1"],
+        ["log", "default"],
+        ["init"],
+        ["serve", "--listen", "127.0.0.1:0"],
+    ):
+        require_one_line(run(*command), "set HOME")
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_current_folder_that_is_not_utf_8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    require_one_line(ended(folder, "init", "-s", "store"), "UTF-8")
+    assert not list(folder.iterdir())
+    assert ended(folder, "init", "-s", f"{tmp_path}/store")[0] == 0
+    assert ended(folder, "export", "-s", f"{tmp_path}/store", "exported")[0] == 0
+    assert ended(folder, "verify-export", "exported")[0] == 0
+    assert ended(folder, "keygen", "key")[0] == 0
+
+
+def test_a_current_folder_that_was_removed(tmp_path: Path) -> None:
+    """Nothing can be in it, but an absolute path leads elsewhere."""
+    CableStore.open(tmp_path / "store").close()
+    line = 'mkdir gone; cd gone; rmdir ../gone; exec "$0" -m cablestore "$@"'
+    for arguments, status in (
+        (["init", "-s", "new"], 2),
+        (["keygen", "key"], 2),
+        (["export", "out", "-s", f"{tmp_path}/store"], 2),
+        (["archive", "list", "archives", "--control", KEY], 2),
+        (["log", "default", "-s", f"{tmp_path}/store"], 0),
+    ):
+        found = subprocess.run(
+            ["sh", "-c", line, sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert found.returncode == status, found.stderr
+        assert "Traceback" not in found.stderr
+        assert status == 0 or "current folder" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("", "empty"),
+        (".", "it is a folder"),
+        ("/", "it is a folder"),
+        ("..", "it is a folder"),
+        ("folder", "it is a folder"),
+        ("folder/", "it is a folder"),
+        ("file", "exists already"),
+        ("file/key", "a file, not a folder"),
+        ("dangling", "a link to missing"),
+        ("missing/key", "No such file or directory"),
+        ("k" * 256, "too long"),
+        ("s3://bucket/key", "not on this machine"),
+        ("s3:/bucket/key", "neither a path nor a URI"),
+        ("~/key", "only a shell"),
+    ],
+)
+@pytest.mark.parametrize("command", [["keygen"], ["identity", "-s", "store", "--export"]], ids=["keygen", "identity"])
+def test_a_target_of_a_key_that_cannot_be(tmp_path: Path, command: list[str], target: str, words: str) -> None:
+    CableStore.open(tmp_path / "store").close()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("missing")
+    status, _, errors = ended(tmp_path, *command, target)
+    assert status in {2, 3}
+    assert words in errors
+    assert len(errors.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file", "folder", "store"]
+    assert not list((tmp_path / "folder").iterdir())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", "PLACE", "-s", "store"],
+        ["verify-export", "PLACE"],
+        ["import", "PLACE", "-s", "store"],
+        ["backup", "PLACE", "-s", "store"],
+        ["restore", "PLACE", "-s", "new"],
+        ["restore", "made", "-s", "PLACE"],
+        ["init", "-s", "PLACE"],
+        ["import-irc", "PLACE", "-s", "store"],
+        ["tables", "PLACE", "--out", "new"],
+        ["tables", "made", "--out", "PLACE"],
+        ["reindex", "PLACE", "--out", "new"],
+        ["reindex", "made", "--out", "PLACE"],
+        ["reindex", "made", "--out", "new", "--work", "PLACE"],
+        ["archive", "create", "PLACE", "-s", "store"],
+        ["archive", "publish", "PLACE", "-s", "store"],
+        ["archive", "content", "PLACE"],
+        ["archive", "make", "new", "PLACE"],
+        ["serve", "-s", "store", "--config", "PLACE"],
+        ["sync", "127.0.0.1:1", "-s", "store", "--invitation", "PLACE"],
+        ["demo", "--logs", "PLACE"],
+        ["demo", "--keep", "PLACE"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("place", ["s3:/bucket/export", "s3://bucket//export", "dangling", ""])
+def test_every_place_is_parsed_by_one_parser(tmp_path: Path, command: list[str], place: str) -> None:
+    (tmp_path / "dangling").symlink_to("missing")
+    require_one_line(ended(tmp_path, *(place if word == "PLACE" else word for word in command)), "cablestore: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["dangling"]
+
+
+# --- arguments and locales ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variables", [{"LANG": "C"}, {"LC_ALL": "xx_YY.UTF-8"}])
+def test_a_locale_that_is_missing(tmp_path: Path, variables: dict[str, str]) -> None:
+    assert ended(tmp_path, "init", "-s", "store", **variables)[0] == 0
+    assert ended(tmp_path, "post", "default", "ü \N{BALLOT X}", "-s", "store", **variables)[0] == 0
+    status, out, errors = ended(tmp_path, "log", "default", "-s", "store", "--json", **variables)
+    assert (status, errors) == (0, "")
+    assert "2717" in out or "\N{BALLOT X}" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [b"\xff"],
+        [b"--\xff"],
+        [b"post", b"\xff", b"x"],
+        [b"post", b"default", b"\xff"],
+        [b"name", b"\xff"],
+        [b"search", b"\xff"],
+        [b"log", b"default", b"--since", b"\xff"],
+        [b"log", b"default", b"-n", b"\xff"],
+        [b"hide", b"\xff"],
+        [b"sync", b"\xff:1"],
+        [b"sync", b"127.0.0.1:1", b"--cabal-key", b"\xff"],
+        [b"sync", b"127.0.0.1:1", b"--cabal-key", b"@\xff"],
+        [b"export", b"s3://bucket/\xff"],
+        [b"check", b"--\xff=1"],
+        [b"completion", b"\xff"],
+    ],
+)
+def test_an_argument_that_is_not_utf_8(tmp_path: Path, arguments: list[str | bytes]) -> None:
+    CableStore.open(tmp_path / "store").close()
+    status, _, errors = ended(tmp_path, *arguments, CABLESTORE_STORE=f"{tmp_path}/store")
+    assert status == 2, errors
+    assert "Traceback" not in errors
