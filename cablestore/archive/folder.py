@@ -20,6 +20,7 @@ from cablestore.archive.format.index import Index
 from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
 from cablestore.files import ObjectFolder, folder_of, open_folder, storage_errors, try_lock, write_whole
+from cablestore.forks import released_in_child
 from cablestore.limits import MAX_INDEX_SIZE_BYTES
 
 DATA: Final = "data"
@@ -116,7 +117,7 @@ class ArchiveFolder(ArchiveReader):
         """Write archives to `data` from byte `at_bytes` on, over what is there, and sync them to the disk."""
         with storage_errors(self.data_path):
             self.data_path.touch()
-            with self.data_path.open("r+b") as file:
+            with self.data_path.open("r+b") as file, released_in_child(file.fileno()):
                 file.truncate(at_bytes)
                 file.seek(at_bytes)
                 file.writelines(stored)

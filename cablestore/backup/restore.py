@@ -19,7 +19,7 @@ from typing import Final
 from cablestore.backup.causal_logs import make_causal_logs
 from cablestore.backup.manifest import KEY_FILE, BackupManifest, claimed, read_backup, read_posts, read_rows
 from cablestore.errors import BackupError, CorruptBackupError, IdentityError, StoreLockedError
-from cablestore.files import Location, ObjectFolder, folder_of, lock, sign_lock, storage_errors, sync_folder
+from cablestore.files import Location, ObjectFolder, folder_of, lock, sign_lock, storage_errors, sync_folder, unlock
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.database import Row
@@ -218,7 +218,7 @@ def _target(path: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(work, ignore_errors=True)
         finally:
-            os.close(descriptor)
+            unlock(descriptor)
 
 
 def _clear(path: Path) -> None:

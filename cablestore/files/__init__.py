@@ -9,6 +9,7 @@ from cablestore.files.local import (
     sync_folder,
     try_lock,
     unique_suffix,
+    unlock,
     whole_file,
     write_whole,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "sync_folder",
     "try_lock",
     "unique_suffix",
+    "unlock",
     "whole_file",
     "write_whole",
 ]

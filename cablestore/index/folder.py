@@ -34,9 +34,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from cablestore import files
+from cablestore import files, forks
 from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError, StoreLockedError
 from cablestore.files import storage_errors, sync_folder, write_whole
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.leveldb_files import holds_database
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
@@ -90,7 +91,7 @@ class Header:
     """Generations besides the live one that stay until they are removed by name, oldest first."""
 
 
-class Folder:
+class Folder(ProcessBound):
     """Folder of a store, locked by this object until `close`."""
 
     def __init__(self, path: Path, lock: int, header: Header, *, is_new: bool) -> None:
@@ -99,6 +100,7 @@ class Folder:
         self.header = header
         self.is_new = is_new
         """Whether the store has no header yet. The first `activate` writes it."""
+        bind(self)
 
     @classmethod
     def open(cls, path: Path, *, create: bool, dialect: Dialect | None) -> Self:
@@ -119,7 +121,7 @@ class Folder:
                 folder = cls(path, lock, header, is_new=found is None)
                 folder._settle()
             except BaseException:
-                os.close(lock)
+                files.unlock(lock)
                 raise
         return folder
 
@@ -202,11 +204,12 @@ class Folder:
         It is removed afterwards, at the latest when the store is next opened.
         """
         with storage_errors(f"{self.path} cannot be written"):
-            path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
+            path, made_at = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path)), forks.ancestors
         try:
             yield path
         finally:
-            shutil.rmtree(path, ignore_errors=True)
+            if forks.ancestors == made_at:  # a forked child leaves it to its parent
+                shutil.rmtree(path, ignore_errors=True)
 
     def activate(self, generation: str, *, keep: bool = False) -> None:
         """Make another generation, complete and not written to since, the live one.
@@ -282,7 +285,7 @@ class Folder:
     def close(self) -> None:
         """Release the lock."""
         if self._lock is not None:
-            os.close(self._lock)
+            files.unlock(self._lock)
             self._lock = None
 
 

@@ -7,7 +7,6 @@ none is lost, and only those come again that were handled and not confirmed.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +18,8 @@ from weakref import WeakValueDictionary
 
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
-from cablestore.files import lock
+from cablestore.files import lock, unlock
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row, SnapshotSource
 from cablestore.index.folder import CAUSAL_LOGS
@@ -47,7 +47,7 @@ _open_here: Final[WeakValueDictionary[Path, CausalLog]] = WeakValueDictionary()
 """Logs that this process has open, for commands that find the folder locked by it."""
 
 
-class CausalLog(Closable):
+class CausalLog(Closable, ProcessBound):
     """Causal logs in one database. Threads may share them; one process at a time can open them."""
 
     def __init__(self, database: Database, lock: int | None = None) -> None:
@@ -58,6 +58,7 @@ class CausalLog(Closable):
         self._batch: _Batch | None = None
         self._filters: dict[str, RollingFilter] = {}
         self._channels: dict[str, LogChannel] = {}
+        bind(self)
 
     @classmethod
     def open(cls, store_folder: Path | str, *, create: bool = True, tuning: Tuning | None = None) -> Self:
@@ -84,7 +85,7 @@ class CausalLog(Closable):
         try:
             database = LevelDB(path, tuning, create=create)
         except BaseException:
-            os.close(locked)
+            unlock(locked)
             raise
         opened = _open_here[path] = cls(database, locked)
         return opened
@@ -221,7 +222,7 @@ class CausalLog(Closable):
         with self._writing:
             self._database.close()
             if self._lock is not None:
-                os.close(self._lock)
+                unlock(self._lock)
                 self._lock = None
 
 

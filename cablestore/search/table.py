@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, cast
 import apsw
 
 from cablestore.errors import CableStoreError, StorageError
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX
 from cablestore.search.documents import (
     HASH,
@@ -83,7 +84,7 @@ class IndexState(NamedTuple):
     read_to: str | None
 
 
-class IndexTable:
+class IndexTable(ProcessBound):
     """The open database of an index. It is for one thread at a time."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -93,6 +94,11 @@ class IndexTable:
             self._open()
         except DamagedIndexError:
             self.clear()
+        bind(self)
+
+    def _native_parts(self) -> Iterable[object]:
+        """Return the connection, whose end would remove SQLite's log, and apsw, whose end would end the connection."""
+        return self._connection, apsw
 
     def _open(self) -> None:
         path = ":memory:" if self._folder is None else str(self._folder / SEARCH_INDEX)

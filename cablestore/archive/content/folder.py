@@ -11,12 +11,11 @@ incoming/               datasets and manifests that are being written
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Final
 
 from cablestore.errors import ArchiveError, StoreLockedError
-from cablestore.files import lock, sign_lock, sync_folder, write_whole
+from cablestore.files import lock, sign_lock, sync_folder, unlock, write_whole
 
 FORMAT: Final = 1
 """Version of the folder."""
@@ -55,7 +54,7 @@ def lock_folder(folder: Path) -> int:
             (folder / name).mkdir(exist_ok=True)
         sync_folder(folder)
     except BaseException:
-        os.close(descriptor)
+        unlock(descriptor)
         raise
     return descriptor
 

@@ -25,6 +25,7 @@ from cablestore.archive.torrent.remote import TorrentRemote, private_params, tor
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError, IncompleteError, StorageError
 from cablestore.files import whole_file
+from cablestore.forks import ProcessBound, bind
 
 __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
 
@@ -42,7 +43,7 @@ class TorrentStatus:
     """The number of pieces that came with a wrong SHA-1."""
 
 
-class TorrentEngine:
+class TorrentEngine(ProcessBound):
     """An engine with the torrents of this node, one for each community. Use it in a `with`.
 
         with TorrentEngine(TorrentConfig(enabled=True, data_folder=data, torrent_folder=torrents)) as engine:
@@ -59,6 +60,7 @@ class TorrentEngine:
         self._remotes: dict[str, TorrentRemote] = {}
         self._hashes: dict[str, Metainfo] = {}
         """Metainfo of seeded folders, whose pieces this engine read from the disk."""
+        bind(self)
 
     def __enter__(self) -> Self:
         """Listen. Raises ArchiveError if torrents are not enabled, or if listening fails."""
