@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from cablestore.errors import ReindexError
+from cablestore.files import make_folder
 from cablestore.interruptible import awaited, in_thread
 from cablestore.reindex.java import find_java
 from cablestore.reindex.queries import reason, spark_errors
@@ -100,6 +101,7 @@ def _end(gateway: Any) -> None:
 
 def _settings(scratch: Path, master: str, driver_memory: str) -> dict[str, str]:
     temporary = scratch / "tmp"
+    make_folder(scratch)
     temporary.mkdir(parents=True, exist_ok=True)
     return {
         "spark.master": master,

@@ -23,7 +23,7 @@ from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
 from cablestore.errors import ArchiveError
-from cablestore.files import storage_errors, write_whole
+from cablestore.files import make_folder, storage_errors, write_whole
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.store.store import CableStore, system_clock_ms
@@ -139,7 +139,7 @@ class ImportLog:
         """Add an archive and write the log to the disk."""
         self._roots[commitment.merkle_root.hex()] = None
         with storage_errors(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
         noted = {"format": _FORMAT, "store": self._store, "roots": [*self._roots]}
         write_whole(self._path, json.dumps(noted).encode())
 

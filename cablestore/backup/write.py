@@ -22,6 +22,7 @@ from cablestore.backup.manifest import (
     BackupManifest,
     Piece,
     claimed,
+    is_own,
     own_names,
     read_backup,
     read_posts,
@@ -172,7 +173,7 @@ def _finished(place: ObjectFolder, manifest: BackupManifest, writer: PieceWriter
         has_key=manifest.key is not None,
         written=writer.written,
         written_size_bytes=writer.written_size_bytes,
-        size_bytes=sum(place.sizes().values()),
+        size_bytes=sum(size for name, size in place.sizes().items() if is_own(name)),
     )
 
 

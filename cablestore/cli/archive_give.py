@@ -20,7 +20,7 @@ from cablestore.cli.archive_options import (
     left_out_note,
     writable,
 )
-from cablestore.cli.options import json_option, with_store
+from cablestore.cli.options import json_option, on_mount, with_store
 from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered_command
 from cablestore.cli.service import StopSignal, run_on_loop
@@ -71,6 +71,7 @@ def publish(
     out.note(f"{published.sent:,} of {published.archives:,} archives were new there, {size(published.sent_bytes)} sent")
 
 
+@on_mount("folder")
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
 @click.option(

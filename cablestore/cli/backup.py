@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from cablestore.backup import BackupReport, RestoreReport, backup, restore, verify_backup
-from cablestore.cli.options import common_options
+from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import offered
 from cablestore.cli.values import FolderValue, PathValue
@@ -34,6 +34,7 @@ def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key
     return 0
 
 
+@on_mount("folder")
 @offered(_serve_backup)
 @click.command("backup")
 @click.argument("folder", metavar="DIR", type=FolderValue())
@@ -89,6 +90,7 @@ def _check(folder: ObjectFolder, out: Output) -> int:
     return 1 if problems else 0
 
 
+@on_mount("path")
 @click.command("restore")
 @click.argument("folder", metavar="DIR", type=FolderValue())
 @click.option("--key", "key_file", type=PathValue(), metavar="FILE", help="The store's key file, if DIR lacks it.")

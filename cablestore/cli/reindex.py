@@ -16,7 +16,7 @@ from cablestore.cli.archive_options import (
     tell_created,
     writable,
 )
-from cablestore.cli.options import all_of, common_options, json_option
+from cablestore.cli.options import all_of, common_options, json_option, on_mount
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import FolderValue, Moment, PathValue, java_memory, public_key, spark_master, spark_remote
@@ -85,6 +85,7 @@ spark_options = all_of(
 )
 
 
+@on_mount("store")
 @click.command()
 @click.argument("exports", metavar="EXPORT...", nargs=-1, type=FolderValue())
 @click.option("--out", "store", type=PathValue(), help="Store to rebuild or to create.")
@@ -315,6 +316,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     return 1 if posts is None else 0
 
 
+@on_mount("folder")
 @click.command()
 @folder_argument
 @click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=FolderValue())

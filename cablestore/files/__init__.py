@@ -1,6 +1,8 @@
 """Files: whole ones on this disk, locks, and folders of whole files wherever a path or URI leads."""
 
+from cablestore.files.access import create, file_mode, make_folder, make_part, restrict, set_access, set_files
 from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of
+from cablestore.files.foreign import is_foreign
 from cablestore.files.local import (
     lock,
     open_folder,
@@ -15,6 +17,7 @@ from cablestore.files.local import (
 )
 from cablestore.files.location import Location, folder_of, is_uri
 from cablestore.files.many import for_each, remove
+from cablestore.files.mounts import require_mount
 from cablestore.files.remote import is_request_under_way
 
 __all__ = [
@@ -22,14 +25,23 @@ __all__ = [
     "Location",
     "ObjectFile",
     "ObjectFolder",
+    "create",
+    "file_mode",
     "file_of",
     "folder_of",
     "for_each",
+    "is_foreign",
     "is_request_under_way",
     "is_uri",
     "lock",
+    "make_folder",
+    "make_part",
     "open_folder",
     "remove",
+    "require_mount",
+    "restrict",
+    "set_access",
+    "set_files",
     "sign_lock",
     "storage_errors",
     "sync_folder",

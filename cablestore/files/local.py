@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from cablestore import forks
 from cablestore.errors import CableStoreError, StorageError
+from cablestore.files.access import create
 from cablestore.forks import close_released, open_released, released_in_child
 
 
@@ -37,7 +38,7 @@ def whole_file(path: Path, suffix: str = ".tmp", *, sync: bool = True) -> Iterat
     """
     unfinished, opened_at = path.with_name(f"{path.name}{suffix}"), forks.ancestors
     try:
-        with unfinished.open("wb") as file, released_in_child(file.fileno()):
+        with open(unfinished, "wb", opener=create) as file, released_in_child(file.fileno()):
             yield file
             if sync:
                 file.flush()

@@ -113,11 +113,12 @@ class Folder(ProcessBound):
         with storage_errors(f"the store at {path} cannot be opened"):
             if not (path / LOCK_FILE).exists():
                 _find(path, dialect, create=create)  # so that no lock is made if this raises
-                path.mkdir(parents=True, exist_ok=True)
+                files.make_folder(path)
             lock = _acquire(path)
             try:
                 found = _find(path, dialect, create=create)
                 header = found or Header(dialect or LEGACY, _next_name(path, ()), secrets.token_hex(16))
+                files.restrict(path, is_own, notify=found is not None)
                 folder = cls(path, lock, header, is_new=found is None)
                 folder._settle()
             except BaseException:
@@ -192,7 +193,7 @@ class Folder(ProcessBound):
         name = name or _next_name(self.path, self.generations)
         draft = self.path / f"{_SCRATCH}{name}"
         with storage_errors(f"{self.path / name} cannot be made"):
-            draft.mkdir()
+            files.make_part(draft)
             _put_mark(draft, _UNFINISHED)
             draft.replace(self.path / name)
         return name
@@ -320,7 +321,9 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
         _refuse_half_restored(path)
         _refuse_lost_header(path)
         # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
-        foreign = sorted(entry.name for entry in path.iterdir() if not _is_own(entry.name))
+        foreign = sorted(
+            entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))
+        )
         if foreign:
             raise NotAStoreError(
                 f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
@@ -330,7 +333,8 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
     return None
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
+    """Return True if a store gives this name to an entry of its folder."""
     return name in _OWN_NAMES or name.startswith(_SCRATCH) or _NUMBERED.fullmatch(name) is not None
 
 

@@ -27,6 +27,7 @@ import plyvel
 from cablestore import forks
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, ForkedError, MissingDatabaseError, StorageError, StoreClosedError
+from cablestore.files import is_foreign, make_folder, set_files
 from cablestore.index.database import Row
 from cablestore.index.leveldb_files import holds_data, holds_database
 from cablestore.interruptible import in_thread
@@ -160,6 +161,8 @@ class LevelDB(forks.ProcessBound):
         try:
             if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
                 raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
+            if create:
+                make_folder(path)
             self._rest_size_bytes = tuning.write_buffer_size_bytes // 2 if _background.is_missing() else None
             """How much LevelDB can store without its thread, None if it has the thread."""
             self._db = plyvel.DB(
@@ -182,6 +185,8 @@ class LevelDB(forks.ProcessBound):
             raise _write_error(error) from None
         except OSError as error:
             raise StorageError(f"the database at {path} cannot be read: {error.strerror}") from None
+        set_files(path)
+        self._path = path
         self._lock = threading.Lock()
         self._compacting = threading.Lock()
         """Lock of a compaction, which may take minutes: only `close` waits for it. It is taken before the other."""
@@ -301,6 +306,7 @@ class LevelDB(forks.ProcessBound):
             if self._failure is None:
                 self._flush()  # so that the next open has no log to read again
             self._db.close()
+            set_files(self._path)
 
 
 class BulkWriter:
@@ -470,7 +476,7 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
     The damaged database does not change.
     """
     try:
-        shutil.copytree(path, scratch)
+        shutil.copytree(path, scratch, ignore=lambda _, names: filter(is_foreign, names))
     except OSError as error:
         raise StorageError(
             f"the damaged database cannot be copied: {_first_of(error)}. Check free space and permissions"

@@ -18,11 +18,11 @@ from weakref import WeakValueDictionary
 
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
-from cablestore.files import lock, unlock
+from cablestore.files import lock, make_folder, make_part, restrict, unlock
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row, SnapshotSource
-from cablestore.index.folder import CAUSAL_LOGS
+from cablestore.index.folder import CAUSAL_LOGS, is_own
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
@@ -71,7 +71,9 @@ class CausalLog(Closable, ProcessBound):
         if not create and not path.is_dir():
             raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
+            make_part(path)
+            restrict(path.parent, is_own)
             # Before LevelDB opens the folder: if LevelDB refuses a second open, it drops the lock of the first.
             locked = lock(
                 path / _OWNER,

@@ -15,6 +15,7 @@ searches of one part are faster.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from typing import Any, Final, NamedTuple, cast
 import apsw
 
 from cablestore.errors import CableStoreError, StorageError
+from cablestore.files import create
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX
 from cablestore.search.documents import (
@@ -108,6 +110,8 @@ class IndexTable(ProcessBound):
                     "the installed apsw has an SQLite without `carray`: pip install --force-reinstall apsw installs one "
                     "that has it"
                 )
+            if self._folder is not None:  # else SQLite makes it, and its log, readable by others
+                os.close(create(path, os.O_RDWR | os.O_CREAT))
             connection = self._connection = apsw.Connection(path)
             try:
                 # Alone, SQLite needs no shared memory beside the file. What it frees is overwritten.

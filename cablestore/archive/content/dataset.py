@@ -25,6 +25,7 @@ from cablestore.archive.format.cid import (
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, StorageError
+from cablestore.files import file_mode
 from cablestore.forks import close_released, open_released
 
 PART_SIZE_BYTES: Final = 16 * BLOCK_SIZE_BYTES
@@ -74,7 +75,9 @@ class DatasetWriter:
 
 
 def _create(path: Path) -> BinaryIO:
-    return os.fdopen(open_released(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb", closefd=False)
+    return os.fdopen(
+        open_released(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file_mode(path.parent)), "wb", closefd=False
+    )
 
 
 def _close(file: BinaryIO) -> None:

@@ -33,7 +33,7 @@ from cablestore.archive.format.cid import (
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
-from cablestore.files import storage_errors, sync_folder, unlock, whole_file
+from cablestore.files import is_foreign, storage_errors, sync_folder, unlock, whole_file
 from cablestore.forks import ProcessBound, bind
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
@@ -92,14 +92,16 @@ class ContentStore(Closable, ProcessBound):
 
     def _load(self) -> None:
         for path in (self.folder / INCOMING).iterdir():
-            path.unlink()
+            if path.is_file() and not is_foreign(path.name):
+                path.unlink()
         for path in (self.folder / MANIFESTS).iterdir():
             self._load_manifest(path)
         if self.damaged:
             return  # a damaged manifest may be that of a tree without another one
         for name in (DATA, LEAVES):
             for path in (self.folder / name).iterdir():
-                if _cid_named(path) not in self._users:
+                cid = _cid_named(path)
+                if cid is not None and cid not in self._users:
                     path.unlink()
 
     def _load_manifest(self, path: Path) -> None:

@@ -24,7 +24,7 @@ from cablestore.archive.torrent.metainfo import (
 from cablestore.archive.torrent.remote import TorrentRemote, private_params, torrent_params
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError, IncompleteError, StorageError
-from cablestore.files import whole_file
+from cablestore.files import make_folder, whole_file
 from cablestore.forks import ProcessBound, bind
 
 __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
@@ -68,7 +68,7 @@ class TorrentEngine(ProcessBound):
             raise ArchiveError("torrents are not enabled: set `enabled` in their configuration")
         try:
             for folder in (self.config.data_folder, self.config.torrent_folder):
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
         except OSError as error:
             raise ArchiveError(
                 f"{error.filename} cannot be made: {error.strerror}. Check its parent folder and permissions"
