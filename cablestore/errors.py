@@ -116,6 +116,10 @@ class StoreClosedError(CableStoreError):
     """The store, or the snapshot, was closed before this call."""
 
 
+class ForkedError(CableStoreError):
+    """The store, log or node was open when this process was forked, so only the parent process can use it."""
+
+
 class LogFormatError(CableStoreError):
     """A chat log is of no known format, or cannot be unpacked."""
 

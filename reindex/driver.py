@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from cablestore.files import make_folder
 from cablestore.interruptible import awaited, in_thread
 from cablestore.reindex.causes import cause_of_query
 from cablestore.reindex.environment import (
@@ -101,6 +102,7 @@ def _name_user(gateway: Any) -> None:
 
 def _settings(scratch: Path, master: str, driver_memory: str) -> dict[str, str]:
     temporary = scratch / "tmp"
+    make_folder(scratch)
     temporary.mkdir(exist_ok=True)
     java_options = [
         f"-Djava.io.tmpdir={temporary}",  # native libraries are unpacked there

@@ -20,7 +20,7 @@ from typing import Final
 
 import blake3
 
-from cablestore.files import ObjectFolder, folder_of
+from cablestore.files import ObjectFolder, folder_of, make_folder
 from cablestore.index.cores import usable_cores
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
@@ -47,7 +47,7 @@ def load(
     `progress` is called with the number of rows loaded since the last call. Raises StorageError if writing fails,
     CorruptExportError for a damaged segment.
     """
-    scratch.mkdir(parents=True, exist_ok=True)
+    make_folder(scratch)
     parts = share_out(segments)
     paths = _paths(scratch, len(parts))
     work = [(path, folder, tuple(part)) for path, part in zip(paths, parts, strict=True)]

@@ -18,6 +18,7 @@ from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads
 from cablestore.errors import StoreClosedError
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.place import LogPlace
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.crypto import Identity
@@ -59,7 +60,7 @@ def _close_unused(opened: Future[CableStore]) -> None:
         opened.result().close()
 
 
-class AsyncCableStore(AsyncQueries):
+class AsyncCableStore(AsyncQueries, ProcessBound):
     """Open store for programs of asyncio: the methods of `CableStore`, awaitable, with the same parameters and results.
 
     What a method of `CableStore` yields is an async iterator here. Properties are the same, but `identity`,
@@ -80,6 +81,7 @@ class AsyncCableStore(AsyncQueries):
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local: Final = AsyncLocalValues(store.local, self._threads)
         """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
+        bind(self)
 
     open = staticmethod(_opening(CableStore.open))
     in_memory = staticmethod(_opening(CableStore.in_memory))

@@ -13,12 +13,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from cablestore import limits
 from cablestore.errors import StoreClosedError
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import Progress, no_progress
 
 T = TypeVar("T")
 
 
-class Threads:
+class Threads(ProcessBound):
     """Threads in which blocking calls run: some that read, one that writes, one for long work. Each starts when needed.
 
     A caller that is cancelled gets its CancelledError at once. A call that has not begun is dropped then; one that has
@@ -31,6 +32,7 @@ class Threads:
         self._worker: Final = ThreadPoolExecutor(1, "cablestore-aio-work")
         self._works: set[Work[Any]] = set()
         self._closing: Future[None] | None = None
+        bind(self)
 
     async def read(self, call: Callable[[], T]) -> T:
         """Return what a short call that reads returns."""

@@ -19,7 +19,18 @@ from typing import Final
 from cablestore.archive.format.index import Index
 from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
-from cablestore.files import ObjectFolder, folder_of, open_folder, storage_errors, try_lock, write_whole
+from cablestore.files import (
+    ObjectFolder,
+    create,
+    folder_of,
+    make_folder,
+    open_folder,
+    restrict,
+    storage_errors,
+    try_lock,
+    write_whole,
+)
+from cablestore.forks import released_in_child
 from cablestore.limits import MAX_INDEX_SIZE_BYTES
 
 DATA: Final = "data"
@@ -84,11 +95,12 @@ class ArchiveFolder(ArchiveReader):
         Raises ArchiveError if there is another writer.
         """
         with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         with open_folder(self.path) as descriptor:
             if not try_lock(descriptor):
                 raise ArchiveError(f"archives are being written to {self.path} by another process: wait for it")
             with storage_errors(self.path):
+                restrict(self.path, {DATA, INDEX}.__contains__, notify=self.index_path.exists())
                 for left in self.path.glob(f"{SCRATCH_PREFIX}*"):  # of a writer that was killed: it has posts in it
                     shutil.rmtree(left)
             yield
@@ -115,8 +127,8 @@ class ArchiveFolder(ArchiveReader):
     def append(self, stored: Sequence[bytes], at_bytes: int) -> None:
         """Write archives to `data` from byte `at_bytes` on, over what is there, and sync them to the disk."""
         with storage_errors(self.data_path):
-            self.data_path.touch()
-            with self.data_path.open("r+b") as file:
+            os.close(create(str(self.data_path), os.O_WRONLY | os.O_CREAT))
+            with self.data_path.open("r+b") as file, released_in_child(file.fileno()):
                 file.truncate(at_bytes)
                 file.seek(at_bytes)
                 file.writelines(stored)

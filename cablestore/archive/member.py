@@ -26,7 +26,7 @@ from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
 from cablestore.errors import ArchiveError, StorageError
-from cablestore.files import storage_errors, write_whole
+from cablestore.files import make_folder, storage_errors, write_whole
 from cablestore.index.place import LogPlace
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
@@ -174,7 +174,7 @@ class ImportLog:
             noted["place"] = self._place.fields()
         try:
             with storage_errors(self._path):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._path.parent)
             write_whole(self._path, json.dumps(noted).encode())
         except StorageError as error:
             self.problem = str(error)

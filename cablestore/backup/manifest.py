@@ -30,7 +30,7 @@ import blake3
 from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError
 from cablestore.export.manifest import with_checksum
 from cablestore.export.segment import read_segment
-from cablestore.files import LocalFolder, ObjectFolder, cache_folder, open_folder, try_lock
+from cablestore.files import LocalFolder, ObjectFolder, cache_folder, open_folder, restrict, try_lock
 from cablestore.index import arrival_log
 from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
@@ -325,20 +325,29 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
             raise BackupError(f"the backup in {folder} is in use by another process: wait for it")
         if to_write:
             refuse_other(folder)
+        if folder.is_local:
+            restrict(place, is_own, notify=(place / MANIFEST).exists())
         yield
 
 
 def refuse_other(folder: ObjectFolder) -> None:
     """Raise BackupError if a folder holds anything that is not of a backup, or nothing but somebody's key file."""
     names = sorted({*folder.names(), *folder.folders()})
+    if MANIFEST in names:
+        return  # it is a backup: what others put beside its files stays there, and does no harm
     foreign = names if names == [KEY_FILE] else [name for name in names if not _OWN.fullmatch(name)]
     if foreign:
         raise BackupError(f"{folder} is not a backup: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
 
 
+def is_own(name: str) -> bool:
+    """Return True if a backup gives this name to a file."""
+    return _OWN.fullmatch(name) is not None
+
+
 def own_sizes(folder: ObjectFolder) -> dict[str, int]:
     """Return the sizes in bytes of the files in the folder that are of a backup, also those of interrupted runs."""
-    return {name: size_bytes for name, size_bytes in folder.sizes().items() if _OWN.fullmatch(name)}
+    return {name: size_bytes for name, size_bytes in folder.sizes().items() if is_own(name)}
 
 
 def _lock_of(uri: str) -> Any:

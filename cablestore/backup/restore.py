@@ -21,7 +21,18 @@ from cablestore.backup.causal_logs import make_causal_logs
 from cablestore.backup.manifest import KEY_FILE, BackupManifest, BackupProblem, claimed, damaged_files, read_backup
 from cablestore.backup.reading import BackupReading
 from cablestore.errors import BackupError, CorruptBackupError, IdentityError, StoreLockedError
-from cablestore.files import Location, ObjectFolder, folder_of, lock, sign_lock, storage_errors, sync_folder
+from cablestore.files import (
+    Location,
+    ObjectFolder,
+    folder_of,
+    is_foreign,
+    lock,
+    make_folder,
+    sign_lock,
+    storage_errors,
+    sync_folder,
+    unlock,
+)
 from cablestore.index import meta
 from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.engine import build_generation
@@ -236,7 +247,7 @@ def _target(path: Path) -> Iterator[Path]:
     """Lock a target, refuse one that is not empty, and yield its folder RESTORING, which is removed afterwards."""
     _refuse_full(path)
     with storage_errors(f"{path} cannot be restored to"):
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         descriptor = lock(
             path / LOCK_FILE,
             lambda owner: StoreLockedError(
@@ -248,13 +259,13 @@ def _target(path: Path) -> Iterator[Path]:
             sign_lock(descriptor)
             _refuse_full(path)
             _clear(path)
-            work.mkdir()
+            make_folder(work)
             try:
                 yield work
             finally:
                 shutil.rmtree(work, ignore_errors=True)
         finally:
-            os.close(descriptor)
+            unlock(descriptor)
 
 
 def _clear(path: Path) -> None:
@@ -275,7 +286,8 @@ def _refuse_full(path: Path) -> None:
     with storage_errors(f"{path} cannot be restored to"):
         if path.exists() and not path.is_dir():
             raise BackupError(f"{path} is a file: choose a new or empty folder to restore into")
-        names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+        entries = path.iterdir() if path.exists() else ()
+        names = {entry.name for entry in entries if not is_foreign(entry.name)}
     is_half = RESTORING in names and all(map(_MADE.fullmatch, names))
     if not is_half and names - {LOCK_FILE}:
         what = "is a store already" if HEADER_FILE in names else f"holds {', '.join(sorted(names)[:3])}"
@@ -284,7 +296,7 @@ def _refuse_full(path: Path) -> None:
 
 def _move_out(work: Path, target: Path) -> None:
     """Move a store out of RESTORING, its header last. After an error, what was moved is removed."""
-    names = {entry.name for entry in work.iterdir()} - {LOCK_FILE}
+    names = {entry.name for entry in work.iterdir() if not is_foreign(entry.name)} - {LOCK_FILE}
     taken = sorted(name for name in names if os.path.lexists(target / name))
     if taken:
         raise BackupError(

@@ -214,7 +214,7 @@ def _finished(
         has_key=manifest.key is not None,
         written=writer.written,
         written_size_bytes=writer.written_size_bytes,
-        size_bytes=sum(place.sizes().values()),
+        size_bytes=sum(own_sizes(place).values()),
         mended=mended,
         has_lost_key=has_lost_key,
         is_signed=manifest.signature is not None,

@@ -28,7 +28,7 @@ from cablestore.cli.archive_options import (
     key_of,
     writable,
 )
-from cablestore.cli.options import with_store
+from cablestore.cli.options import on_mount, with_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered_command
 from cablestore.cli.service import INTERRUPTED
@@ -49,6 +49,7 @@ _Imports = Iterator[tuple[Entry, ArchiveImportReport]]
 _TELL_EVERY_S: Final = 1.0
 
 
+@on_mount("folder")
 @offered_command
 @click.argument("link")
 @folder_argument

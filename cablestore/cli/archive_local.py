@@ -31,7 +31,7 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.archive_run import seeding_now
-from cablestore.cli.options import json_option, with_store, with_store_to_read
+from cablestore.cli.options import json_option, on_mount, with_store, with_store_to_read
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered, offered_command
 from cablestore.errors import ArchiveError
@@ -40,6 +40,7 @@ from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.store.store import CableStore, system_clock_ms
 
 
+@on_mount("folder")
 @offered_command
 @creating_options("Only weeks that ended at least this long ago: 30m.")
 @with_store_to_read

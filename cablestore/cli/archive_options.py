@@ -15,6 +15,7 @@ import click
 from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
 from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
+from cablestore.files import make_folder
 
 if TYPE_CHECKING:
     from cablestore.archive.writer import CreateReport
@@ -141,7 +142,7 @@ choice_options = all_of(
 def writable(folder: Path) -> Path:
     """Return the folder; make it if it does not exist. Raises UsageError if nothing can be written in it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise click.UsageError(f"{folder} cannot be created: {error.strerror}. Choose another folder") from None
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -27,7 +27,7 @@ from cablestore.cli.archive_options import (
 )
 from cablestore.cli.control_client import ask, connect
 from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer
-from cablestore.cli.options import common_options, json_option
+from cablestore.cli.options import common_options, json_option, on_mount
 from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
 from cablestore.cli.service import StopSignals, tell_ready
@@ -79,6 +79,7 @@ def seed(
     return signals.status
 
 
+@on_mount("folder")
 @click.command()
 @creating_options(
     "How long after the end of a week its archive is created. Later posts get an archive of their own.",

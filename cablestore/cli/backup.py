@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from cablestore.backup import BackupProblem, BackupReport, RestoreReport, backup, restore, verify_backup
-from cablestore.cli.options import common_options, reading_options
+from cablestore.cli.options import common_options, on_mount, reading_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import offered
 from cablestore.cli.values import FolderValue, PathValue
@@ -35,6 +35,7 @@ def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key
     return 0
 
 
+@on_mount("folder")
 @offered(_serve_backup)
 @click.command("backup")
 @click.argument("folder", metavar="DIR", type=FolderValue())
@@ -110,6 +111,7 @@ def _tell_problems(problems: Iterable[BackupProblem], out: Output) -> None:
         out.say(f"✗ {safe(problem.what)}", problem=problem.what, file=problem.file)
 
 
+@on_mount("path")
 @click.command("restore")
 @click.argument("folder", metavar="DIR", type=FolderValue())
 @click.option("--key", "key_file", type=PathValue(), metavar="FILE", help="The store's key file, if DIR lacks it.")

@@ -59,6 +59,7 @@ _SECTIONS: Final = {
         "prune": ("maintain", "Discard posts from this store only, to save space."),
         "compact": ("maintain", "Rewrite the database to take the least space."),
         "dump": ("maintain", "Print every row, to compare stores."),
+        "share": ("share", "Let the group of a store, export, backup or archive read it."),
     },
     "Move": {
         "export": ("export", "Export the posts to a new folder, for other stores."),

@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -38,6 +38,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from cablestore import limits
 from cablestore.closable import Closable
 from cablestore.errors import StorageError, StoreClosedError
+from cablestore.forks import ProcessBound, bind
 
 NAME: Final = "control.sock"
 """Name of the socket in the store's folder."""
@@ -191,7 +192,7 @@ Run = Callable[[ControlRequest, ControlReply], int]
 """Function that runs a command, sends its output and returns its exit status. Called in a thread per client."""
 
 
-class ControlServer(Closable):
+class ControlServer(Closable, ProcessBound):
     """Server that runs commands for other processes of this user.
 
     Create it after opening the store, close it before the store.
@@ -210,6 +211,11 @@ class ControlServer(Closable):
         """Guards `_clients`, and keeps sockets in it from being closed."""
         self._accepting = threading.Thread(target=self._accept_all, name="control", daemon=True)
         self._accepting.start()
+        bind(self)
+
+    def _sockets(self) -> Iterable[int]:
+        """Return the descriptors of the socket and its connections."""
+        return [each.fileno() for each in (self._listener, self._wake, *self._clients) if each.fileno() >= 0]
 
     def close(self) -> None:
         """Remove the socket and end all connections. Running commands get some seconds to end."""

@@ -22,6 +22,7 @@ from cablestore.cli.stores import open_store
 from cablestore.cli.terminal import Text
 from cablestore.cli.values import PathValue
 from cablestore.errors import CableStoreError, LogFormatError
+from cablestore.files import LocalFolder
 from cablestore.irc.importer import find_logs
 from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import Identity
@@ -255,7 +256,7 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"
-        if folder.exists() and any(folder.iterdir()):
+        if not LocalFolder(folder).is_empty():
             raise click.UsageError(f"{folder} is not empty: name a new folder")
         with open_store(folder) as store:
             stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or sample())

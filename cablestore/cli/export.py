@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from cablestore.cli.options import common_options, json_option, reading_options
+from cablestore.cli.options import common_options, json_option, on_mount, reading_options
 from cablestore.cli.output import Output, all_is_well, safe
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
@@ -20,6 +20,7 @@ from cablestore.store.closed import ClosedStore
 from cablestore.views.installed import installed_catalog
 
 
+@on_mount("folder")
 @click.command()
 @click.argument("folder", metavar="OUT", type=FolderValue())
 @click.option(

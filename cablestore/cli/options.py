@@ -10,6 +10,7 @@ from typing import Any
 import click
 from platformdirs import user_data_path
 
+from cablestore import files
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import PathValue, PlainText, WholeNumber
@@ -48,6 +49,32 @@ def store_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., A
         default=default_store,
         help=f"{meaning} [default: $CABLESTORE_STORE, or a folder in your user data].",
     )
+
+
+def on_mount(target: str) -> Callable[[click.Command], click.Command]:
+    """Add --require-mount to a command that writes into its parameter `target`. Use it above all other decorators."""
+
+    def add(command: click.Command) -> click.Command:
+        run = command.callback
+        assert run is not None  # noqa: S101 - a command has a function
+
+        @wraps(run)
+        def run_on_mount(*args: Any, require_mount: bool, **params: Any) -> Any:
+            if require_mount and params[target] is not None:
+                files.require_mount(params[target])
+            return run(*args, **params)
+
+        command.callback = run_on_mount
+        command.params.append(
+            click.Option(
+                ["--require-mount"],
+                is_flag=True,
+                help="Refuse a folder that is on no disk mounted below /, such as a removable or network disk.",
+            )
+        )
+        return command
+
+    return add
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")

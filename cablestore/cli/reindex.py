@@ -17,7 +17,7 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.maintain import unknown_loss
-from cablestore.cli.options import all_of, common_options, json_option, reading_options
+from cablestore.cli.options import all_of, common_options, json_option, on_mount, reading_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import FolderValue, Moment, PathValue, java_memory, public_key, spark_master, spark_remote
@@ -86,6 +86,7 @@ spark_options = all_of(
 )
 
 
+@on_mount("store")
 @click.command()
 @click.argument("exports", metavar="EXPORT...", nargs=-1, type=FolderValue())
 @click.option("--out", "store", type=PathValue(), help="Store to rebuild or to create.")
@@ -333,6 +334,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     return 0 if report.has_all_posts else 1
 
 
+@on_mount("folder")
 @click.command()
 @folder_argument
 @click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=FolderValue())

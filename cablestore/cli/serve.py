@@ -19,7 +19,7 @@ from cablestore import __version__
 from cablestore.chat.hosting import WatchedNode
 from cablestore.cli import values
 from cablestore.cli.invite import inviting
-from cablestore.cli.options import common_options
+from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import control
 from cablestore.cli.sections import SectionedCommand
@@ -39,6 +39,7 @@ from cablestore.cli.service import StopSignal, allow_files, fast_loop, run_on_lo
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.extras import naming_extras
+from cablestore.index.folder import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport
 from cablestore.store.store import CableStore
@@ -174,6 +175,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 # --- commands -------------------------------------------------------------------------------------
 
 
+@on_mount("path")
 @click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
 @click.option(
     "--config",
@@ -242,10 +244,21 @@ def serve(
     unknown = unknown_variables(ctx.command)
     if unknown:
         _LOG.warning("unknown variables in the environment", extra={"names": unknown})
+    is_new = create and peek(path) is None
     with open_store(path, create=create) as store:
+        if is_new:
+            _tell_new(store, path)
         if plan.moderation_seed is not None:
             join_with_seed(store, plan.moderation_seed)
         return run(store, path, out, SettingsReloader(ctx, plan))
+
+
+def _tell_new(store: CableStore, path: Path) -> None:
+    """Log that a store is new: if its disk is not mounted, this is another store with another key."""
+    _LOG.warning(
+        "made a new store with a new key, because there was none",
+        extra={"store": str(path), "public_key": store.identity.public_key.hex()},
+    )
 
 
 def join_with_seed(store: CableStore, text: str) -> bool:
@@ -294,7 +307,10 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
             "Missing argument 'HOST:PORT'." if invitation is None else "the invitation names no peer: add HOST:PORT"
         )
     settings = settings_of(chosen)
+    is_new = create and peek(path) is None
     with open_store(path, create=create) as store:
+        if is_new:
+            out.note(f"made a new store at {path} with the new key {store.identity.public_key.hex()}")
         join_as_invited(store, invitation, out)
         with out.progress("syncing", None) as progress:
             report = run_on_loop(lambda: _sync_once(store, settings, addresses, progress, out), fast_loop)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cablestore.cli.options import json_option
+from cablestore.cli.options import json_option, on_mount
 from cablestore.cli.output import Output, safe
 from cablestore.cli.reindex import archives_of, drops_of, source_options, spark_of, spark_options
 from cablestore.cli.service import ending_on_sigterm
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cablestore.reindex.table_files import TablesReport
 
 
+@on_mount("out")
 @click.command()
 @ending_on_sigterm()
 @click.argument("exports", metavar="EXPORT...", nargs=-1, type=FolderValue())

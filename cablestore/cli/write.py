@@ -10,7 +10,7 @@ import click
 
 from cablestore import limits
 from cablestore.cli.channel_argument import channel_argument
-from cablestore.cli.options import common_options, full_hash, json_option, with_store, with_store_to_read
+from cablestore.cli.options import common_options, full_hash, json_option, on_mount, with_store, with_store_to_read
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered_command
 from cablestore.cli.stores import open_store
@@ -72,6 +72,7 @@ def _own_info(store: CableStore) -> Post:
     return post
 
 
+@on_mount("path")
 @click.command()
 @click.option(
     "--dialect", type=click.Choice(list(DIALECTS)), default="legacy", show_default=True, help="Dialect of the posts."

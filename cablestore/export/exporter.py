@@ -42,6 +42,7 @@ from cablestore.files import (
     cache_folder,
     folder_of,
     open_folder,
+    restrict,
     storage_errors,
     try_lock,
 )
@@ -253,11 +254,16 @@ def _claimed(out: ObjectFolder) -> Iterator[Path]:
         if not try_lock(descriptor):
             raise ExportError(f"another export into {out} is under way: wait for it")
         _refuse_other(out, {*out.names(), *out.folders()})
+        restrict(runs.path, _is_own, notify=False)
         yield runs.path
 
 
 def _digest(text: str) -> str:
     return blake3.blake3(text.encode()).hexdigest()[:32]
+
+
+def _is_own(name: str) -> bool:
+    return name == MANIFEST or _OWN.fullmatch(name) is not None
 
 
 def _refuse_other(out: ObjectFolder, names: set[str]) -> None:
@@ -274,7 +280,7 @@ def _begun(new: _Work) -> _Work:
     continued = new.continued()
     for folder in {new.out, LocalFolder(new.runs_folder)}:
         for name in folder.names():
-            if name.endswith(".tmp") or (continued is None and name != UNFINISHED):
+            if _is_own(name) and (name.endswith(".tmp") or (continued is None and name != UNFINISHED)):
                 folder.remove(name)
     if continued is None:
         new.save()

@@ -24,7 +24,7 @@ import blake3
 from cablestore import limits
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.segment import read_segment
-from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of
+from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of, restrict
 from cablestore.index.place import is_shared
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
@@ -38,6 +38,14 @@ FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 ARRIVALS: Final = "arrivals.json"
 UNFINISHED: Final = "unfinished.json"
+_OWN: Final = re.compile(rf"(posts|tombstones)-\d{{6,}}\.seg|{re.escape(MANIFEST)}|{re.escape(ARRIVALS)}")
+"""Names of files of a finished export."""
+
+
+def is_own(name: str) -> bool:
+    """Return True if a finished export gives this name to a file."""
+    return _OWN.fullmatch(name) is not None
+
 
 SegmentKind = Literal["posts", "tombstones"]
 Place = tuple[int, bytes]
@@ -201,6 +209,8 @@ def read_manifest(folder: Location) -> Manifest:
     source = folder_of(folder)
     path = source.file(MANIFEST)
     fields, found = _fields(source)
+    if source.is_local:
+        restrict(source.path, is_own)
     if fields.get("format") != FORMAT:
         raise ExportError(
             f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT}: install "

@@ -1,6 +1,8 @@
 """Files: whole ones on this disk, locks, and folders of whole files wherever a path or URI leads."""
 
+from cablestore.files.access import create, file_mode, make_folder, make_part, restrict, set_access, set_files
 from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of
+from cablestore.files.foreign import is_foreign
 from cablestore.files.local import (
     cache_folder,
     lock,
@@ -13,12 +15,14 @@ from cablestore.files.local import (
     text_of,
     try_lock,
     unique_suffix,
+    unlock,
     usable_path,
     whole_file,
     write_whole,
 )
 from cablestore.files.location import Location, folder_of
 from cablestore.files.many import for_each, remove
+from cablestore.files.mounts import require_mount
 from cablestore.files.remote import is_request_in_progress
 from cablestore.files.temporary import TemporaryFolder, make_temporary
 
@@ -29,14 +33,23 @@ __all__ = [
     "ObjectFolder",
     "TemporaryFolder",
     "cache_folder",
+    "create",
+    "file_mode",
     "file_of",
     "folder_of",
     "for_each",
+    "is_foreign",
     "is_request_in_progress",
     "lock",
+    "make_folder",
+    "make_part",
     "make_temporary",
     "open_folder",
     "remove",
+    "require_mount",
+    "restrict",
+    "set_access",
+    "set_files",
     "share_lock",
     "sign_lock",
     "storage_errors",
@@ -45,6 +58,7 @@ __all__ = [
     "text_of",
     "try_lock",
     "unique_suffix",
+    "unlock",
     "usable_path",
     "whole_file",
     "write_whole",

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cablestore.errors import MissingFileError, StorageError
+from cablestore.files.access import make_folder
+from cablestore.files.foreign import is_foreign
 from cablestore.files.local import storage_errors, sync_folder, unique_suffix, whole_file
 
 
 class ObjectFolder(ABC):
     """A folder of whole files. `str` of it is what messages show.
 
+    Entries that a system made (`is_foreign`) are not listed.
     Methods raise StorageError if the disk or the object store fails, and MissingFileError, which is a FileNotFoundError
     too, if a file is not there. A folder is made by writing into it; one without files is an empty folder.
     """
@@ -171,7 +174,7 @@ class LocalFolder(ObjectFolder):
         """Tell whether there is nothing in this folder, or no such folder. A file is not empty."""
         with storage_errors(self.folder):
             try:
-                return not any(self.folder.iterdir())
+                return all(is_foreign(entry.name) for entry in self.folder.iterdir())
             except FileNotFoundError:
                 return True
             except NotADirectoryError:
@@ -194,7 +197,7 @@ class LocalFolder(ObjectFolder):
 
     def _entries(self) -> list[Path]:
         try:
-            return list(self.folder.iterdir())
+            return [entry for entry in self.folder.iterdir() if not is_foreign(entry.name)]
         except FileNotFoundError:
             return []
 
@@ -246,7 +249,7 @@ class LocalFolder(ObjectFolder):
     def make(self) -> None:
         """Make it."""
         with storage_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
 
     def _made(self) -> Path:
         self.make()

@@ -8,14 +8,17 @@ import fcntl
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from platformdirs import user_cache_path
 
+from cablestore import forks
 from cablestore.errors import CableStoreError, LocationError, StorageError
+from cablestore.files.access import create
 from cablestore.files.uri import local_path, shown
+from cablestore.forks import close_released, open_released, released_in_child
 
 _IMPOSSIBLE: Final = {
     errno.ENOTDIR: "is not possible: a part of it is a file, not a folder",
@@ -95,16 +98,18 @@ def whole_file(path: Path, suffix: str = ".tmp", *, sync: bool = True) -> Iterat
     With `sync` the file is on the disk before it is renamed. After an exception the unfinished file is removed. Raises
     OSError.
     """
-    unfinished = path.with_name(f"{path.name}{suffix}")
+    unfinished, opened_at = path.with_name(f"{path.name}{suffix}"), forks.ancestors
     try:
-        with unfinished.open("wb") as file:
+        with open(unfinished, "wb", opener=create) as file, released_in_child(file.fileno()):
             yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        unfinished.replace(path)
+        if forks.ancestors == opened_at:  # a forked child leaves the file to its parent
+            unfinished.replace(path)
     except BaseException:
-        unfinished.unlink(missing_ok=True)
+        if forks.ancestors == opened_at:
+            unfinished.unlink(missing_ok=True)
         raise
 
 
@@ -140,17 +145,28 @@ def sync_folder(path: Path) -> None:
 
 
 def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
-    """Lock a file, made if missing, and return its descriptor. Closing it, or the end of the process, unlocks.
+    """Lock a file, made if missing, and return its descriptor. `unlock`, or the end of the process, unlocks it.
 
     Raises `refused(owner)` if another process has the lock: `owner` is the process id that `sign_lock` wrote,
     "unknown", or "" if others share the lock (`share_lock`).
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    if try_lock(descriptor):
-        return descriptor
-    owner = "" if try_lock(descriptor, shared=True) else _owner(descriptor)
-    os.close(descriptor)
+    descriptor = open_released(path, os.O_RDWR | os.O_CREAT)
+    try:
+        if try_lock(descriptor):
+            return descriptor
+        owner = "" if try_lock(descriptor, shared=True) else _owner(descriptor)
+    except BaseException:
+        close_released(descriptor)
+        raise
+    close_released(descriptor)
     raise refused(owner)
+
+
+def unlock(descriptor: int) -> None:
+    """Unlock a file or folder and close it. A process that was started without Python's fork may share the lock."""
+    with suppress(OSError):  # some network file systems cannot
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    close_released(descriptor)
 
 
 def share_lock(path: Path, refused: Callable[[str], CableStoreError]) -> int | None:
@@ -160,7 +176,7 @@ def share_lock(path: Path, refused: Callable[[str], CableStoreError]) -> int | N
     `refused(owner)` as `lock` does.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_released(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
@@ -168,11 +184,11 @@ def share_lock(path: Path, refused: Callable[[str], CableStoreError]) -> int | N
             return descriptor
         owner = _owner(descriptor)
     except OSError:
-        os.close(descriptor)
+        close_released(descriptor)
         if os.statvfs(path).f_flag & os.ST_RDONLY:  # no process of this machine can write to it
             return None
         raise
-    os.close(descriptor)
+    close_released(descriptor)
     raise refused(owner)
 
 
@@ -199,8 +215,8 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 def open_folder(path: Path) -> Iterator[int]:
     """Open a folder so that it can be locked in the `with`. Raises StorageError."""
     with storage_errors(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = open_released(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        unlock(descriptor)

@@ -24,6 +24,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 from cablestore.errors import LocationError, MissingFileError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.files.folder import ObjectFolder
+from cablestore.files.foreign import is_foreign
 from cablestore.files.local import storage_errors, unique_suffix
 from cablestore.files.uri import escaped
 from cablestore.interruptible import awaited, in_thread
@@ -110,7 +111,8 @@ class RemoteFolder(ObjectFolder):
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - an extra; opening has imported it
 
         selector = FileSelector(root, allow_not_found=True, recursive=True)
-        return not any(entry.is_file for entry in _retried(self.uri, lambda: system.get_file_info(selector)))
+        found = _retried(self.uri, lambda: system.get_file_info(selector))
+        return not any(entry.is_file and not is_foreign(entry.base_name) for entry in found)
 
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the sizes of the objects."""
@@ -125,7 +127,8 @@ class RemoteFolder(ObjectFolder):
         system, root = self._open()
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - an extra; opening has imported it
 
-        return _retried(self.uri, lambda: list(system.get_file_info(FileSelector(root, allow_not_found=True))))
+        found = _retried(self.uri, lambda: list(system.get_file_info(FileSelector(root, allow_not_found=True))))
+        return [entry for entry in found if not is_foreign(entry.base_name)]
 
     def size(self, name: str) -> int:
         """Return the size of an object."""

@@ -18,6 +18,7 @@ from cablestore.errors import (
     OutdatedViewError,
     StorageError,
 )
+from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
 from cablestore.index.database import Database, Row, SnapshotSource, Source
@@ -50,12 +51,13 @@ class Transaction:
     def __enter__(self) -> Self:
         engine = self._engine
         engine.require_writable()
-        engine.writing.acquire()
+        self._writing = engine.writing
+        self._writing.acquire()
         try:
             engine.settle()
             self.reader, self._known = engine.live_readers()
         except BaseException:
-            engine.writing.release()
+            self._writing.release()
             raise
         return self
 
@@ -63,7 +65,7 @@ class Transaction:
         try:
             self._engine.end_transaction(is_whole=kind is None)
         finally:
-            self._engine.writing.release()
+            self._writing.release()
 
     def holding(self, group: bytes) -> Reader:
         """Return a reader of the state that has a group of a fold's rows in memory, unless the group is large.
@@ -83,7 +85,7 @@ class Transaction:
         self._engine.write(changes, sync=sync)
 
 
-class Engine:
+class Engine(ProcessBound):
     """Open database of one store, in a folder or in memory. Thread-safe: one writer at a time, many readers."""
 
     def __init__(
@@ -126,6 +128,7 @@ class Engine:
         self._readers: tuple[Reader, Reader]
         """Two readers of `_live`, without and with the recent rows from memory."""
         self._load()
+        bind(self)
 
     @classmethod
     def in_memory(cls, dialect: Dialect, catalog: Catalog, unseal: Unseal) -> Self:

@@ -37,9 +37,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from cablestore import files
+from cablestore import files, forks
 from cablestore.errors import FormatError, LocationError, MissingDatabaseError, NotAStoreError
 from cablestore.files import storage_errors, sync_folder, write_whole
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.evidence import COUNTS_DRAFT, COUNTS_FILE
 from cablestore.index.leveldb_files import holds_database
 from cablestore.index.opening import locked_by, opening, refuse_to_write
@@ -98,7 +99,7 @@ class Header:
     """Generations besides the live one that stay until they are removed by name, oldest first."""
 
 
-class Folder:
+class Folder(ProcessBound):
     """Folder of a store, locked by this object until `close`."""
 
     def __init__(
@@ -111,6 +112,7 @@ class Folder:
         self.header = header
         self.is_new = is_new
         """Whether the store has no header yet. The first `activate` writes it."""
+        bind(self)
 
     @classmethod
     def open(cls, path: Path, *, create: bool, dialect: Dialect | None) -> Self:
@@ -123,15 +125,16 @@ class Folder:
         with opening(path, path / HEADER_FILE):
             if not (path / LOCK_FILE).exists():
                 _find(path, dialect, create=create)  # so that no lock is made if this raises
-                path.mkdir(parents=True, exist_ok=True)
+                files.make_folder(path)
             lock = _acquire(path)
             try:
                 found = _find(path, dialect, create=create)
                 header = found or Header(dialect or LEGACY, _next_name(path, ()), secrets.token_hex(16))
+                files.restrict(path, is_own, notify=found is not None)
                 folder = cls(path, lock, header, is_new=found is None)
                 folder._settle()
             except BaseException:
-                os.close(lock)
+                files.unlock(lock)
                 raise
         return folder
 
@@ -221,7 +224,7 @@ class Folder:
         name = name or _next_name(self.path, self.generations)
         draft = self.path / f"{_SCRATCH}{name}"
         with storage_errors(f"{self.path / name} cannot be made"):
-            draft.mkdir()
+            files.make_part(draft)
             _put_mark(draft, _UNFINISHED)
             draft.replace(self.path / name)
         return name
@@ -240,11 +243,12 @@ class Folder:
                 temporary.remove()
             return
         with storage_errors(f"{self.path} cannot be written"):
-            path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
+            path, made_at = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path)), forks.ancestors
         try:
             yield path
         finally:
-            shutil.rmtree(path, ignore_errors=True)
+            if forks.ancestors == made_at:  # a forked child leaves it to its parent
+                shutil.rmtree(path, ignore_errors=True)
 
     def activate(self, generation: str, *, keep: bool = False) -> None:
         """Make another generation, complete and not written to since, the live one.
@@ -327,7 +331,7 @@ class Folder:
     def close(self) -> None:
         """Release the lock."""
         if self._lock is not None:
-            os.close(self._lock)
+            files.unlock(self._lock)
             self._lock = None
 
 
@@ -378,7 +382,9 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
         _refuse_half_restored(path)
         _refuse_lost_header(path)
         # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
-        foreign = sorted(entry.name for entry in path.iterdir() if not _is_own(entry.name))
+        foreign = sorted(
+            entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))
+        )
         if foreign:
             raise NotAStoreError(
                 f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
@@ -388,7 +394,8 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
     return None
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
+    """Return True if a store gives this name to an entry of its folder."""
     return name in _OWN_NAMES or name.startswith(_SCRATCH) or _NUMBERED.fullmatch(name) is not None
 
 

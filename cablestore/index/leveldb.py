@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import shutil
+import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -21,13 +24,15 @@ from typing import Final
 
 import plyvel
 
+from cablestore import forks
 from cablestore.closable import Closable
-from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
-from cablestore.files import storage_errors, sync_file, sync_folder
+from cablestore.errors import CorruptStoreError, ForkedError, MissingDatabaseError, StorageError, StoreClosedError
+from cablestore.files import is_foreign, make_folder, set_files, storage_errors, sync_file, sync_folder
 from cablestore.index.bulk_writer import BulkWriter
 from cablestore.index.database import Database, Row
 from cablestore.index.leveldb_files import holds_data, holds_database, require_room
 from cablestore.index.leveldb_manifest import is_outdated
+from cablestore.interruptible import in_thread
 
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
@@ -58,6 +63,53 @@ class Tuning:
     """A look-up of a missing key costs 3 us with a filter, 10 to 20 us without. Most look-ups are of missing keys."""
     max_open_files: int = 1000
     """Enough for all tables of a million posts. Opening a table again costs 100 us."""
+
+
+_TRIAL_TIMEOUT_S: Final = 2.0
+"""How long a forked child waits for LevelDB's thread to write an empty table, which takes milliseconds."""
+
+
+class _Background:
+    """Knowledge of LevelDB's thread, which all databases of a process share.
+
+    If it was started before a fork, the child lacks it and cannot start it. LevelDB does not say if it was started.
+    """
+
+    used_at: int | None = None
+    """The number of forks before this process when a database was first opened."""
+    runs_at: int | None = None
+    """The same when the thread first ran."""
+
+    def ran(self) -> None:
+        """Note that the thread runs in this process."""
+        if self.runs_at is None:
+            self.runs_at = forks.ancestors
+
+    def is_missing(self) -> bool:
+        """Return True in a child in which nothing is written in the background."""
+        if self.used_at is None:
+            self.used_at = forks.ancestors
+        if self.runs_at is None and self.used_at != forks.ancestors:
+            trial = in_thread(_write_trial)
+            self.runs_at = forks.ancestors if trial in wait([trial], _TRIAL_TIMEOUT_S).done else self.used_at
+        return self.runs_at not in {None, forks.ancestors}
+
+
+_background: Final = _Background()
+
+
+def _write_trial() -> None:
+    with tempfile.TemporaryDirectory(prefix="cablestore-") as folder:
+        database = plyvel.DB(folder + "/trial", create_if_missing=True)
+        database.compact_range(start=b"\x00", stop=b"\x00")
+        database.close()
+
+
+def _no_thread() -> ForkedError:
+    return ForkedError(
+        "LevelDB lacks its thread in this process, because it was used before the process was forked: large writes are "
+        "not possible. Start processes with `spawn` or `forkserver`, or fork before the first store is opened"
+    )
 
 
 @contextlib.contextmanager
@@ -102,7 +154,7 @@ def _text(error: plyvel.Error) -> str:
     return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
 
 
-class LevelDB:
+class LevelDB(forks.ProcessBound):
     """One LevelDB folder, open in this process. Thread-safe."""
 
     def __init__(
@@ -117,6 +169,8 @@ class LevelDB:
         self._path = path
         self._tuning = tuning or Tuning()
         self._paranoid = paranoid
+        self._rest_size_bytes = self._tuning.write_buffer_size_bytes // 2 if _background.is_missing() else None
+        """How much LevelDB can store without its thread, None if it has the thread."""
         self._db = self._connect(create=create)
         self._lock = threading.Lock()
         self._compacting = threading.Lock()
@@ -130,6 +184,7 @@ class LevelDB:
         """Rows of the last write that succeeded."""
         self._failed: Mapping[bytes, bytes | None] = {}
         """Rows of the write that failed. They may be in the log all the same."""
+        forks.bind(self)
 
     def _connect(self, *, create: bool = False) -> plyvel.DB:
         path, tuning = self._path, self._tuning
@@ -138,8 +193,10 @@ class LevelDB:
                 raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
             if is_outdated(path):
                 raise _damaged_for("the end of its list of tables is lost")
-            return plyvel.DB(
-                str(path),
+            if create:
+                make_folder(path)
+            database = plyvel.DB(
+                str(path) + "/." * forks.ancestors,  # a child inherits LevelDB's list of the paths that are open
                 # If the CURRENT file is lost, LevelDB would make a new database in place of the old one and remove its
                 # files.
                 create_if_missing=create and not holds_data(path),
@@ -158,6 +215,18 @@ class LevelDB:
             raise _write_error(error) from None
         except OSError as error:
             raise StorageError(f"the database at {path} cannot be read: {error.strerror}") from None
+        set_files(path)
+        return database
+
+    def _bound_parts(self) -> Iterable[forks.ProcessBound]:
+        """Return the open snapshots."""
+        return self._live, *self._snapshots
+
+    def _native_parts(self) -> Iterable[object]:
+        """Return the database and its open cursors. Their destructors write files and wait for LevelDB's locks."""
+        # plyvel lists the cursors in a dict of weak references, which has no public name.
+        listed = (each for each in gc.get_referents(self._db) if isinstance(each, dict))
+        return self._db, *(cursor() for cursors in listed for cursor in list(cursors.values()))
 
     def snapshot(self) -> LevelSnapshot:
         """Return the current state."""
@@ -189,6 +258,10 @@ class LevelDB:
             self._require_open()
             if self._failure is not None:
                 raise self._refusal("the store accepts no more until it is opened again")
+            if self._rest_size_bytes is not None:
+                self._rest_size_bytes -= sum(len(key) + len(value or b"") for key, value in rows.items())
+                if self._rest_size_bytes < 0:
+                    raise _no_thread()
             batch = self._db.write_batch(sync=sync)
             put, delete = batch.put, batch.delete
             for key, value in rows.items():
@@ -255,6 +328,7 @@ class LevelDB:
 
     def bulk_writer(self) -> BulkWriter[plyvel._plyvel.WriteBatch]:
         """Return a writer for many rows, for use in a `with`. Nothing else may write at the same time."""
+        self._require_thread()
         return BulkWriter(self._db.write_batch, self._write)
 
     def _write(self, batch: plyvel._plyvel.WriteBatch) -> None:
@@ -286,15 +360,22 @@ class LevelDB:
         LevelDB later rewrites all tables between the first and the last key of a table. So call this before and after
         adding a few rows with distant keys to a large database.
         """
+        self._require_thread()
         with self._lock:
             self._flush()
+
+    def _require_thread(self) -> None:
+        if self._rest_size_bytes is not None:
+            raise _no_thread()
 
     def _flush(self) -> None:
         # Compacting an empty range still writes the log's rows to a table.
         self._db.compact_range(start=b"\x00", stop=b"\x00")
+        _background.ran()
 
     def compact(self) -> None:
         """Rewrite the database so that it takes the least space. Other threads read and write meanwhile."""
+        self._require_thread()
         with self._compacting, _reading():
             with self._lock:
                 self._require_open()
@@ -316,9 +397,13 @@ class LevelDB:
             self._is_open = False
             for snapshot in list(self._snapshots):
                 snapshot.close()
+            if self._rest_size_bytes is not None:
+                wait([in_thread(self._db.close)], _TRIAL_TIMEOUT_S)  # it may wait for the thread
+                return
             if self._failure is None:
                 self._flush()  # so that the next open has no log to read again
             self._db.close()
+            set_files(self._path)
 
 
 def mend(database: Database) -> bool:
@@ -326,7 +411,7 @@ def mend(database: Database) -> bool:
     return isinstance(database, LevelDB) and database.mend()
 
 
-class LevelSnapshot(Closable):
+class LevelSnapshot(Closable, forks.ProcessBound):
     """A state of a LevelDB, or the database itself for its writer.
 
     Every call holds the snapshot's lock, so `close` waits for it.
@@ -336,6 +421,10 @@ class LevelSnapshot(Closable):
         self._snapshot = snapshot
         self._lock = threading.Lock()
         self._is_open = True
+
+    def _native_parts(self) -> Iterable[object]:
+        """Return LevelDB's snapshot."""
+        return (self._snapshot,)
 
     def close(self) -> None:
         """Release the state."""
@@ -449,7 +538,7 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
     The damaged database does not change.
     """
     try:
-        shutil.copytree(path, scratch)
+        shutil.copytree(path, scratch, ignore=lambda _, names: filter(is_foreign, names))
     except OSError as error:
         raise StorageError(
             f"the damaged database cannot be copied: {_first_of(error)}. Check free space and permissions"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.errors import StorageError
+from cablestore.files import is_foreign, make_folder
 
 _CURRENT: Final = "CURRENT"
 _PROBE_SIZE_BYTES: Final = 2**20
@@ -23,7 +24,7 @@ def holds_database(path: Path) -> bool:
 
 def holds_data(path: Path) -> bool:
     """Tell whether a folder has rows of a LevelDB, in tables or a log."""
-    return any(path.glob("*.ldb")) or any(log.stat().st_size for log in path.glob("*.log"))
+    return any(path.glob("[0-9]*.ldb")) or any(log.stat().st_size for log in path.glob("[0-9]*.log"))
 
 
 def require_room(path: Path, size_bytes: int) -> None:
@@ -55,8 +56,10 @@ def link_table(table: Path, link: Path) -> None:
 def link_database(path: Path, copy: Path) -> None:
     """Copy a closed LevelDB. Its tables are linked, because a table never changes."""
     try:
-        copy.mkdir(parents=True)
+        make_folder(copy)
         for file in path.iterdir():
+            if is_foreign(file.name):
+                continue
             if file.suffix == ".ldb":
                 link_table(file, copy / file.name)
             elif file.name != "LOCK":

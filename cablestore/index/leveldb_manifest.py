@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError, DecodeError, StorageError
+from cablestore.files import make_folder
 from cablestore.index.leveldb_files import link_table
 from cablestore.index.leveldb_log import read_records, recorded
 from cablestore.protocol.varint import encode_varint, read_varint
@@ -60,12 +61,12 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
     does not report. Also if ranges overlap or a table is cut off or gone, and CorruptStoreError for a damaged list.
     """
     for part in parts:
-        if any(log.stat().st_size for log in part.glob("*.log")):
+        if any(log.stat().st_size for log in part.glob("[0-9]*.log")):
             raise StorageError(
                 f"writing to {part} failed: some rows are not in its tables. Check free space, then run again"
             )
     try:
-        path.mkdir(exist_ok=True)
+        make_folder(path)
         write_database([read_tables(part) for part in parts], path)
     except OSError as error:
         raise StorageError(f"{path} cannot be made of {len(parts)} parts: {error.strerror}") from None

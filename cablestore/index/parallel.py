@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from cablestore.files import folder_of
+from cablestore.files import folder_of, make_folder
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import Checker, CheckReport, check, check_rest
 from cablestore.index.database import Row
@@ -198,7 +198,7 @@ def check_in_parts(
     removed at the end. `progress` is called with the number of posts checked.
     """
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    make_folder(scratch)
     with process_pool(processes, ProcessCopy.open, (origin, scratch)) as pool:
         for is_exact in (False, True):
             work = _CheckWork(origin, catalog, scratch, tuple(boundaries), signatures, is_exact)

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.cores import usable_cores
 from cablestore.protocol.crypto import EXTENSION, are_signed, is_signed
 
@@ -22,7 +23,7 @@ Results = Callable[[], Sequence[bool]]
 """Function that waits for the verification of posts and tells for each whether its signature is valid, in order."""
 
 
-class SignatureVerifier:
+class SignatureVerifier(ProcessBound):
     """Threads that verify. They start with the first batch that needs them. Thread-safe."""
 
     def __init__(self, threads: int | None = None) -> None:
@@ -31,6 +32,7 @@ class SignatureVerifier:
         self._starting = threading.Lock()
         self.is_concurrent: Final = EXTENSION is not None and self._helpers > 0
         """Whether a batch is verified at full speed while the thread that started it runs Python."""
+        bind(self)
 
     def start(self, raws: list[bytes], *, ahead: bool = False) -> Results:
         """Start to verify posts. The thread that asks for the results helps.

@@ -23,7 +23,7 @@ from typing import IO, Any, Final, cast
 
 from cablestore import limits
 from cablestore.errors import LogFormatError
-from cablestore.files import storage_errors
+from cablestore.files import is_foreign, storage_errors
 from cablestore.irc.formats import shortened
 
 _CHUNK_SIZE_BYTES: Final = 65_536
@@ -46,8 +46,8 @@ class LogStream:
 
 
 def _is_hidden(path: PurePath) -> bool:
-    """Tell whether a file, or a folder on its relative path, is hidden."""
-    return any(part.startswith(".") for part in path.parts)
+    """Tell whether a file, or a folder on its relative path, is hidden or was made by a system."""
+    return any(part.startswith(".") or is_foreign(part) for part in path.parts)
 
 
 def files_below(path: Path) -> list[Path]:

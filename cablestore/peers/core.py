@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from cablestore import limits
 from cablestore.errors import NodeError, StoreClosedError
+from cablestore.forks import ProcessBound, bind
 from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer
 from cablestore.peers.connection import Connection
@@ -50,7 +51,7 @@ _ROWS_PER_FORWARD: Final = 20
 """What it costs to ask another peer, in rows."""
 
 
-class NodeCore:
+class NodeCore(ProcessBound):
     """The parts of a node, and the `ConnectionOwner` of its connections. `Node` is what programs see of it."""
 
     context: PeerContext
@@ -81,6 +82,11 @@ class NodeCore:
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._is_stopping = False
         self._next_save_s = 0.0
+        bind(self)
+
+    def _sockets(self) -> Iterable[int]:
+        """Return the descriptors of all ports and connections: a peer must notice when this process ends."""
+        return (*self.listener.sockets(), *self.reconcile_port.sockets()) if self.has_started else ()
 
     # --- life ----------------------------------------------------------------------------------
 

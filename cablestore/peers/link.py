@@ -87,6 +87,12 @@ class PeerLink(asyncio.Protocol, ABC):
     def faulted(self, what: str, detail: str) -> None:
         """Log a fault of the peer. Too many end the connection."""
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the connection, -1 if it is over."""
+        socket = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if socket is None else int(socket.fileno())
+
     # --- the transport calls these -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 from cablestore import limits
@@ -116,6 +116,11 @@ class PeerListener(Generic[L]):
             # A connection that lasted was no failure. The randomness keeps a crowd from coming back at the same moment.
             pause_s = _FIRST_RETRY_S if loop.time() - began_s > pause_s else min(2 * pause_s, _LONGEST_RETRY_S)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+
+    def sockets(self) -> Iterator[int]:
+        """Yield the descriptors of the port and its connections."""
+        yield from (each.fileno() for server in self._servers for each in server.sockets)
+        yield from (link.descriptor for link in self.links if link.descriptor >= 0)
 
     # --- limits --------------------------------------------------------------------------------
 

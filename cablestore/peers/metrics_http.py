@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_w
 from prometheus_client.registry import Collector
 
 from cablestore.errors import CableStoreError, NodeError
+from cablestore.forks import released_in_child
 from cablestore.peers.address import Address
 from cablestore.peers.core import NodeCore
 from cablestore.peers.node import Node
@@ -61,7 +62,8 @@ def exporter(node: Node, address: Address) -> Iterator[Address]:
     )
     thread.start()
     try:
-        yield Address(*server.socket.getsockname()[:2])
+        with released_in_child(server.socket.fileno()):
+            yield Address(*server.socket.getsockname()[:2])
     finally:
         server.shutdown()
         thread.join()

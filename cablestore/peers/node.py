@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from cablestore import limits
+from cablestore.forks import ProcessBound, bind
 from cablestore.peers.address import Address
 from cablestore.peers.connection import Connection
 from cablestore.peers.core import NodeCore
@@ -18,7 +19,7 @@ from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
 
 
-class Node:
+class Node(ProcessBound):
     """A store among peers. Use it in an `async with` on its loop.
 
     >>> async with Node(store, NodeSettings()) as node:
@@ -29,6 +30,7 @@ class Node:
     def __init__(self, store: CableStore, settings: NodeSettings | None = None) -> None:
         self.store: Final = store
         self._core: Final = NodeCore(store, settings or NodeSettings())
+        bind(self)
 
     async def __aenter__(self) -> Self:
         await self._core.start()

@@ -7,7 +7,6 @@ none is lost, and only those come again that were handled and not confirmed.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,10 +18,11 @@ from weakref import WeakValueDictionary
 
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
-from cablestore.files import lock, share_lock
+from cablestore.files import lock, make_folder, make_part, restrict, share_lock, unlock
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row, SnapshotSource
-from cablestore.index.folder import CAUSAL_LOGS, store_path
+from cablestore.index.folder import CAUSAL_LOGS, is_own, store_path
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
 from cablestore.index.read_only import open_read_only
@@ -48,7 +48,7 @@ _open_here: Final[WeakValueDictionary[Path, CausalLog]] = WeakValueDictionary()
 """Logs that this process has open, for commands that find the folder locked by it."""
 
 
-class CausalLog(Closable):
+class CausalLog(Closable, ProcessBound):
     """Causal logs in one database. Threads may share them; one process at a time can open them."""
 
     def __init__(self, database: Database, lock: int | None = None) -> None:
@@ -59,6 +59,7 @@ class CausalLog(Closable):
         self._batch: _Batch | None = None
         self._filters: dict[str, RollingFilter] = {}
         self._channels: dict[str, LogChannel] = {}
+        bind(self)
 
     @classmethod
     def open(
@@ -80,7 +81,9 @@ class CausalLog(Closable):
             raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
         try:
             if not read_only:
-                path.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent)
+                make_part(path)
+                restrict(path.parent, is_own)
             # Before LevelDB opens the folder: if LevelDB refuses a second open, it drops the lock of the first.
             locked = (share_lock if read_only else lock)(
                 path / _OWNER,
@@ -95,7 +98,7 @@ class CausalLog(Closable):
             database = open_read_only(path, tuning) if read_only else LevelDB(path, tuning, create=create)
         except BaseException:
             if locked is not None:
-                os.close(locked)
+                unlock(locked)
             raise
         opened = _open_here[path] = cls(database, locked)
         return opened
@@ -233,7 +236,7 @@ class CausalLog(Closable):
         with self._writing:
             self._database.close()
             if self._lock is not None:
-                os.close(self._lock)
+                unlock(self._lock)
                 self._lock = None
 
 

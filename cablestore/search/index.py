@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from cablestore import limits
 from cablestore.errors import StorageError, StoreClosedError
 from cablestore.extras import naming_extras
+from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
@@ -92,7 +93,7 @@ class Question:
         )
 
 
-class SearchIndex:
+class SearchIndex(ProcessBound):
     """Index of one store. Its file is opened when it is first used."""
 
     def __init__(
@@ -114,6 +115,7 @@ class SearchIndex:
         self._lock = threading.Lock()
         self._table: IndexTable | None = None
         self._is_open = True
+        bind(self)
 
     @contextmanager
     def _locked(self) -> Iterator[IndexTable]:

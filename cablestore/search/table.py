@@ -18,6 +18,7 @@ searches of one part are faster.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ from urllib.parse import quote
 import apsw
 
 from cablestore.errors import CableStoreError, StorageError
+from cablestore.files import create
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX
 from cablestore.search.documents import (
     HASH,
@@ -90,7 +93,7 @@ class IndexState(NamedTuple):
     read_to: str | None
 
 
-class IndexTable:
+class IndexTable(ProcessBound):
     """The open database of an index. It is for one thread at a time."""
 
     def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
@@ -108,6 +111,11 @@ class IndexTable:
                 raise
             _LOG.warning("the search index is made again: %s", error)
             self.clear()
+        bind(self)
+
+    def _native_parts(self) -> Iterable[object]:
+        """Return the connection, whose end would remove SQLite's log, and apsw, whose end would end the connection."""
+        return self._connection, apsw
 
     def _open(self) -> None:
         self._sums = None
@@ -130,6 +138,7 @@ class IndexTable:
                 sums.checkpoint(self._connection)
             else:
                 self._remove_files()  # of an index whose file was lost
+                os.close(create(str(path), os.O_RDWR | os.O_CREAT))  # else SQLite makes it, and its log, readable by others
                 self._connect(str(path))
                 sums.begin(self._connection)
             self._sums = sums

@@ -16,6 +16,7 @@ from cablestore import limits
 from cablestore.closable import Closable
 from cablestore.errors import MissingViewError, OutdatedViewError
 from cablestore.files import Location
+from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine
@@ -60,7 +61,7 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Queries, Closable):
+class CableStore(Queries, Closable, ProcessBound):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
@@ -93,6 +94,7 @@ class CableStore(Queries, Closable):
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local: Final = LocalValues(engine)
         """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
+        bind(self)
 
     # --- opening and closing -------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def test_a_file_is_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_a_file_has_the_usual_permissions_and_is_synced_before_it_has_its_name(
+def test_a_file_is_private_and_is_synced_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -79,8 +79,6 @@ def test_a_file_has_the_usual_permissions_and_is_synced_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", seen_fsync)
     monkeypatch.setattr(Path, "replace", seen_replace)
     folder = folder_of(tmp_path)
-    umask = os.umask(0)
-    os.umask(umask)
     for write in ("write", "writing", "without sync"):
         done.clear()
         if write == "write":
@@ -89,7 +87,7 @@ def test_a_file_has_the_usual_permissions_and_is_synced_before_it_has_its_name(
             with folder.writing(write, sync=write == "writing") as file:
                 file.write(b"x")
         assert done == (["name"] if write == "without sync" else ["file", "name", "folder"])
-        assert stat.S_IMODE((tmp_path / write).stat().st_mode) == 0o666 & ~umask
+        assert stat.S_IMODE((tmp_path / write).stat().st_mode) == 0o600
 
 
 def test_errors_name_the_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
-from cablestore.files import ObjectFolder, folder_of, storage_errors, write_whole
+from cablestore.files import ObjectFolder, folder_of, make_folder, storage_errors, write_whole
 from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
 
 _NAME: Final = "content"
@@ -79,7 +79,7 @@ class CidFolder(CidReader):
     def make(self) -> None:
         """Make the folder if necessary."""
         with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
 
     def path_of(self, cid: Cid) -> Path:
         """Return the path of a dataset, which may be missing."""

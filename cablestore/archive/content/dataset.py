@@ -25,6 +25,8 @@ from cablestore.archive.format.cid import (
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, StorageError
+from cablestore.files import file_mode
+from cablestore.forks import close_released, open_released
 
 PART_SIZE_BYTES: Final = 16 * BLOCK_SIZE_BYTES
 """Bytes that are read, hashed or written at a time."""
@@ -36,11 +38,11 @@ class DatasetWriter:
 
     def __init__(self, data: Path, leaves: Path) -> None:
         self._hasher = DatasetHasher()
-        self._data = data.open("wb")
+        self._data = _create(data)
         try:
-            self._leaves = leaves.open("wb")
+            self._leaves = _create(leaves)
         except BaseException:
-            self._data.close()
+            _close(self._data)
             data.unlink()
             raise
 
@@ -67,9 +69,24 @@ class DatasetWriter:
     def close(self) -> None:
         """Close the files without finishing them."""
         try:
-            self._data.close()
+            _close(self._data)
         finally:
-            self._leaves.close()
+            _close(self._leaves)
+
+
+def _create(path: Path) -> BinaryIO:
+    return os.fdopen(
+        open_released(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file_mode(path.parent)), "wb", closefd=False
+    )
+
+
+def _close(file: BinaryIO) -> None:
+    if not file.closed:
+        descriptor = file.fileno()
+        try:
+            file.close()
+        finally:
+            close_released(descriptor)
 
 
 class DatasetReader(Closable):

@@ -11,12 +11,21 @@ incoming/               datasets and manifests that are being written
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Final
 
 from cablestore.errors import ArchiveError, StoreLockedError
-from cablestore.files import lock, sign_lock, sync_folder, write_whole
+from cablestore.files import (
+    is_foreign,
+    lock,
+    make_folder,
+    make_part,
+    restrict,
+    sign_lock,
+    sync_folder,
+    unlock,
+    write_whole,
+)
 
 FORMAT: Final = 1
 """Version of the folder."""
@@ -31,6 +40,12 @@ INCOMING: Final = "incoming"
 
 _HEADER: Final = "CONTENT"
 _LOCK: Final = "lock"
+_OWN: Final = frozenset({_HEADER, f"{_HEADER}.new", _LOCK, DATA, LEAVES, MANIFESTS, INCOMING})
+
+
+def is_own(name: str) -> bool:
+    """Return True if a content store gives this name to an entry of its folder."""
+    return name in _OWN
 
 
 def lock_folder(folder: Path) -> int:
@@ -48,24 +63,26 @@ def lock_folder(folder: Path) -> int:
         ),
     )
     try:
+        restrict(folder, is_own, notify=(folder / _HEADER).exists())
         sign_lock(descriptor)
         if not (folder / _HEADER).exists():
             write_whole(folder / _HEADER, json.dumps({"format": FORMAT}).encode(), ".new")
         for name in (DATA, LEAVES, MANIFESTS, INCOMING):
-            (folder / name).mkdir(exist_ok=True)
+            make_part(folder / name)
         sync_folder(folder)
     except BaseException:
-        os.close(descriptor)
+        unlock(descriptor)
         raise
     return descriptor
 
 
 def _inspect(folder: Path) -> None:
     """Raise ArchiveError unless the folder is a content store, or new or empty."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     header = folder / _HEADER
     if not header.exists():
-        foreign = sorted({path.name for path in folder.iterdir()} - {_LOCK, f"{_HEADER}.new"})
+        names = {path.name for path in folder.iterdir() if not is_foreign(path.name)}
+        foreign = sorted(names - {_LOCK, f"{_HEADER}.new"})
         if foreign:
             raise ArchiveError(
                 f"{folder} is not a content store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"

@@ -18,10 +18,11 @@ from typing import Self
 from cablestore.archive.content.dataset import check_disk, check_leaves
 from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, LEAF_SIZE_BYTES, DatasetHasher, DatasetManifest
 from cablestore.errors import ArchiveError
-from cablestore.files import storage_errors, sync_folder, try_lock
+from cablestore.files import storage_errors, sync_folder, try_lock, unlock
+from cablestore.forks import ProcessBound, bind, close_released, open_released
 
 
-class PartialDownload:
+class PartialDownload(ProcessBound):
     """An unfinished download to `target`. It is locked while this object is open.
 
     Raises ArchiveError if another download of the same bytes to the same folder runs, StorageError if writing fails.
@@ -36,12 +37,13 @@ class PartialDownload:
         with storage_errors(target):
             self._data = _locked(self._data_path)
             try:
-                self._leaves = os.open(self._leaves_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._leaves = open_released(self._leaves_path, os.O_RDWR | os.O_CREAT)
             except BaseException:
-                os.close(self._data)
+                unlock(self._data)
                 raise
         self.has_leaves = self._has_good_leaves()
         """Whether each block can be verified as it comes."""
+        bind(self)
 
     def __enter__(self) -> Self:
         return self
@@ -51,8 +53,8 @@ class PartialDownload:
             self._leaves_path.unlink(missing_ok=True)
         if not os.fstat(self._data).st_size:
             self._data_path.unlink(missing_ok=True)
-        os.close(self._leaves)
-        os.close(self._data)
+        close_released(self._leaves)
+        unlock(self._data)
 
     # --- leaves ----------------------------------------------------------------------------------
 
@@ -167,10 +169,10 @@ class PartialDownload:
 
 def _locked(path: Path) -> int:
     """Open and lock a file. Raises ArchiveError if another download has it."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = open_released(path, os.O_RDWR | os.O_CREAT)
     # The download that had the lock may have renamed the file to its target: then it must not be written any more.
     with suppress(FileNotFoundError):
         if try_lock(file) and os.fstat(file).st_ino == path.stat().st_ino:
             return file
-    os.close(file)
+    close_released(file)
     raise ArchiveError(f"another download to {path} runs: wait for it")

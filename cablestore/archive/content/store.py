@@ -7,7 +7,6 @@ the store is opened. Equal bytes under two filenames have two manifests and one 
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from collections import Counter
@@ -35,7 +34,8 @@ from cablestore.archive.format.cid import (
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
-from cablestore.files import storage_errors, sync_folder, usable_path, whole_file
+from cablestore.files import is_foreign, storage_errors, sync_folder, unlock, usable_path, whole_file
+from cablestore.forks import ProcessBound, bind
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 """20 GiB, as nim-codex has it."""
@@ -51,7 +51,7 @@ class Space(NamedTuple):
     """Taken by datasets that are being written."""
 
 
-class ContentStore(Closable):
+class ContentStore(Closable, ProcessBound):
     """A store of datasets in a folder, opened by one process at a time. Any thread may call any method.
 
     >>> with ContentStore.open(Path("content")) as store:
@@ -71,6 +71,7 @@ class ContentStore(Closable):
         """The number of manifests of each tree."""
         self._used_size_bytes = 0
         self._reserved_size_bytes = 0
+        bind(self)
 
     @classmethod
     def open(cls, folder: Path, *, quota_size_bytes: int = DEFAULT_QUOTA_SIZE_BYTES) -> Self:
@@ -86,20 +87,22 @@ class ContentStore(Closable):
                 store = cls(folder, lock, quota_size_bytes)
                 store._load()
             except BaseException:
-                os.close(lock)
+                unlock(lock)
                 raise
         return store
 
     def _load(self) -> None:
         for path in (self.folder / INCOMING).iterdir():
-            path.unlink()
+            if path.is_file() and not is_foreign(path.name):
+                path.unlink()
         for path in (self.folder / MANIFESTS).iterdir():
             self._load_manifest(path)
         if self.damaged:
             return  # a damaged manifest may be that of a tree without another one
         for name in (DATA, LEAVES):
             for path in (self.folder / name).iterdir():
-                if _cid_named(path) not in self._users:
+                cid = _cid_named(path)
+                if cid is not None and cid not in self._users:
                     path.unlink()
 
     def _load_manifest(self, path: Path) -> None:
@@ -123,7 +126,7 @@ class ContentStore(Closable):
         """
         with self._guard:
             if self._lock is not None:
-                os.close(self._lock)
+                unlock(self._lock)
                 self._lock = None
 
     # --- putting ---------------------------------------------------------------------------------
@@ -362,7 +365,7 @@ class ContentStore(Closable):
             raise ArchiveError(f"the content store at {self.folder} is closed")
 
 
-class IncomingDataset:
+class IncomingDataset(ProcessBound):
     """A dataset that is being written to a store. Made by `ContentStore.incoming`."""
 
     def __init__(self, store: ContentStore, name: Path) -> None:
@@ -373,6 +376,7 @@ class IncomingDataset:
         self._reserved_size_bytes = 0
         self._is_finished = False
         self._is_over = False
+        bind(self)
 
     @property
     def size_bytes(self) -> int:

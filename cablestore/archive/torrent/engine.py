@@ -25,7 +25,8 @@ from cablestore.archive.torrent.metainfo import (
 from cablestore.archive.torrent.remote import TorrentRemote, private_params, torrent_params
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError, IncompleteError, StorageError
-from cablestore.files import whole_file
+from cablestore.files import make_folder, whole_file
+from cablestore.forks import ProcessBound, bind
 
 __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
 
@@ -43,7 +44,7 @@ class TorrentStatus:
     """The number of pieces that came with a wrong SHA-1."""
 
 
-class TorrentEngine:
+class TorrentEngine(ProcessBound):
     """An engine with the torrents of this node, one for each community. Use it in a `with`.
 
         with TorrentEngine(TorrentConfig(enabled=True, data_folder=data, torrent_folder=torrents)) as engine:
@@ -60,6 +61,7 @@ class TorrentEngine:
         self._remotes: dict[str, TorrentRemote] = {}
         self._hashes: dict[str, Metainfo] = {}
         """Metainfo of seeded folders, whose pieces this engine read from the disk."""
+        bind(self)
 
     def __enter__(self) -> Self:
         """Listen. Raises ArchiveError if torrents are not enabled, or if listening fails."""
@@ -67,7 +69,7 @@ class TorrentEngine:
             raise ArchiveError("torrents are not enabled: set `enabled` in their configuration")
         try:
             for folder in (self.config.data_folder, self.config.torrent_folder):
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
         except OSError as error:
             raise ArchiveError(
                 f"{error.filename} cannot be made: {error.strerror}. Check its parent folder and permissions"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import libtorrent as lt
 from cablestore import limits
 from cablestore.archive.torrent.config import TorrentConfig
 from cablestore.errors import ArchiveError
+from cablestore.forks import ProcessBound, bind
 
 _LISTEN_TIMEOUT_S: Final = 10.0
 _REMOVE_TIMEOUT_S: Final = 30.0
@@ -47,7 +48,7 @@ class Swarm:
         """The number of changes of this state."""
 
 
-class TorrentSession:
+class TorrentSession(ProcessBound):
     """A session that listens at the configured address until `close`. Raises ArchiveError if it cannot listen."""
 
     def __init__(self, config: TorrentConfig) -> None:
@@ -60,11 +61,16 @@ class TorrentSession:
         _hold_all_peers_to_the_rates(self._session)
         self._thread = threading.Thread(target=self._listen, name="torrent alerts", daemon=True)
         self._thread.start()
+        bind(self)
         try:
             self._await_listening(config)
         except BaseException:
             self.close()
             raise
+
+    def _native_parts(self) -> Iterable[object]:
+        """Return the session of libtorrent, whose end waits for its threads."""
+        return (self._session,)
 
     @property
     def port(self) -> int:

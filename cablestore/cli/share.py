@@ -1,0 +1,45 @@
+"""The command that lets the group of a folder read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cablestore.archive.content.folder import is_own as is_of_content
+from cablestore.archive.folder import DATA, INDEX
+from cablestore.backup.manifest import is_own as is_of_backup
+from cablestore.cli.options import json_option
+from cablestore.cli.output import Output
+from cablestore.cli.values import PathValue
+from cablestore.export.manifest import is_own as is_of_export
+from cablestore.files import set_access, storage_errors
+from cablestore.index.folder import is_own as is_of_store
+
+
+def _is_own(name: str) -> bool:
+    return is_of_store(name) or is_of_backup(name) or is_of_export(name) or is_of_content(name) or name in {DATA, INDEX}
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PathValue())
+@click.option("--private", "is_private", is_flag=True, help="Let nobody but you read it again.")
+@json_option
+def share(folder: Path, as_json: bool, is_private: bool) -> None:
+    """Let the group of a store, export, backup or archive read it.
+
+    The mode of the folder becomes 0750, and that of files 0640, also of files that are written later. Keys and the
+    control socket stay private. `chgrp -R GROUP DIR` chooses the group.
+    """
+    with storage_errors(folder):
+        if not folder.is_dir() or not any(_is_own(entry.name) for entry in folder.iterdir()):
+            raise click.UsageError(
+                f"{folder} is not a store, an export, a backup or an archive: name the folder of one"
+            )
+        set_access(folder, _is_own, shared=not is_private)
+    readers = "its user alone" if is_private else f"its user and the group {folder.group()}"
+    Output(as_json=as_json).say(f"{folder} can be read by {readers}", folder=str(folder), shared=not is_private)
+
+
+COMMANDS: Final = (share,)

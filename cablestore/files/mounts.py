@@ -1,0 +1,42 @@
+"""Mount points: a folder on a disk that is not mounted is an empty folder of the root file system."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import LocationError
+from cablestore.files.folder import ObjectFolder
+
+_TABLE: Final = Path("/proc/self/mountinfo")
+_ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
+
+
+def require_mount(target: Path | ObjectFolder) -> None:
+    """Raise LocationError unless a folder, which may be missing, is a mount point other than /, or lies below one.
+
+    Nothing is required of an object store.
+    """
+    if isinstance(target, ObjectFolder):
+        if not target.is_local:
+            return
+        target = target.path
+    try:
+        path = target.resolve()
+        mounted = _mount_points()
+    except (OSError, RuntimeError) as error:  # a disk that was pulled out, a loop of links
+        raise LocationError(f"{target} cannot be reached: {error}. Mount its disk first") from None
+    if not any(each in mounted or (not mounted and os.path.ismount(each)) for each in (path, *path.parents[:-1])):
+        raise LocationError(f"{target} is not on a mounted disk: only / is mounted above it. Mount the disk first")
+
+
+def _mount_points() -> frozenset[Path]:
+    """Return all mount points, also of folders that are mounted elsewhere on their own disk. Empty if unknown."""
+    try:
+        lines = _TABLE.read_bytes().splitlines()
+    except FileNotFoundError:  # not on Linux
+        return frozenset()
+    fields = (_ESCAPE.sub(lambda code: bytes((int(code[1], 8),)), line.split(b" ")[4]) for line in lines)
+    return frozenset(Path(os.fsdecode(field)) for field in fields)
