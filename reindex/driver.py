@@ -46,7 +46,7 @@ def driver(
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     paths = list(sys.path)
-    scratch.mkdir(parents=True, exist_ok=True)
+    make_folder(scratch)
     try:
         with ExitStack() as stack:
             stack.enter_context(_python_side_to(said))
@@ -102,7 +102,6 @@ def _name_user(gateway: Any) -> None:
 
 def _settings(scratch: Path, master: str, driver_memory: str) -> dict[str, str]:
     temporary = scratch / "tmp"
-    make_folder(scratch)
     temporary.mkdir(exist_ok=True)
     java_options = [
         f"-Djava.io.tmpdir={temporary}",  # native libraries are unpacked there

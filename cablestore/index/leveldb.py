@@ -11,11 +11,9 @@ import contextlib
 import errno
 import gc
 import os
-import shutil
-import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -26,12 +24,13 @@ import plyvel
 
 from cablestore import forks
 from cablestore.closable import Closable
-from cablestore.errors import CorruptStoreError, ForkedError, MissingDatabaseError, StorageError, StoreClosedError
-from cablestore.files import is_foreign, make_folder, set_files, storage_errors, sync_file, sync_folder
+from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
+from cablestore.files import make_folder, set_files, storage_errors, sync_file, sync_folder
 from cablestore.index.bulk_writer import BulkWriter
 from cablestore.index.database import Database, Row
 from cablestore.index.leveldb_files import holds_data, holds_database, require_room
 from cablestore.index.leveldb_manifest import is_outdated
+from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread
 from cablestore.interruptible import in_thread
 
 _FIRST_CHUNK_ROWS: Final = 1
@@ -65,53 +64,6 @@ class Tuning:
     """Enough for all tables of a million posts. Opening a table again costs 100 us."""
 
 
-_TRIAL_TIMEOUT_S: Final = 2.0
-"""How long a forked child waits for LevelDB's thread to write an empty table, which takes milliseconds."""
-
-
-class _Background:
-    """Knowledge of LevelDB's thread, which all databases of a process share.
-
-    If it was started before a fork, the child lacks it and cannot start it. LevelDB does not say if it was started.
-    """
-
-    used_at: int | None = None
-    """The number of forks before this process when a database was first opened."""
-    runs_at: int | None = None
-    """The same when the thread first ran."""
-
-    def ran(self) -> None:
-        """Note that the thread runs in this process."""
-        if self.runs_at is None:
-            self.runs_at = forks.ancestors
-
-    def is_missing(self) -> bool:
-        """Return True in a child in which nothing is written in the background."""
-        if self.used_at is None:
-            self.used_at = forks.ancestors
-        if self.runs_at is None and self.used_at != forks.ancestors:
-            trial = in_thread(_write_trial)
-            self.runs_at = forks.ancestors if trial in wait([trial], _TRIAL_TIMEOUT_S).done else self.used_at
-        return self.runs_at not in {None, forks.ancestors}
-
-
-_background: Final = _Background()
-
-
-def _write_trial() -> None:
-    with tempfile.TemporaryDirectory(prefix="cablestore-") as folder:
-        database = plyvel.DB(folder + "/trial", create_if_missing=True)
-        database.compact_range(start=b"\x00", stop=b"\x00")
-        database.close()
-
-
-def _no_thread() -> ForkedError:
-    return ForkedError(
-        "LevelDB lacks its thread in this process, because it was used before the process was forked: large writes are "
-        "not possible. Start processes with `spawn` or `forkserver`, or fork before the first store is opened"
-    )
-
-
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
     try:
@@ -127,10 +79,11 @@ def _unreadable(error: plyvel.Error) -> StorageError:
         return StorageError(
             f"the database cannot be read: {text}. Check permissions and limits, then open the store again"
         )
-    return _damaged(error)
+    return damaged(error)
 
 
-def _damaged(error: plyvel.Error) -> CorruptStoreError:
+def damaged(error: plyvel.Error) -> CorruptStoreError:
+    """Return the error for damage that LevelDB found."""
     return _damaged_for(_text(error))
 
 
@@ -146,7 +99,7 @@ def _write_error(error: plyvel.Error) -> StorageError:
         return StorageError(
             f"writing failed: {_text(error)}. Check free space and permissions, then open the store again"
         )
-    return _damaged(error)
+    return damaged(error)
 
 
 def _text(error: plyvel.Error) -> str:
@@ -169,7 +122,7 @@ class LevelDB(forks.ProcessBound):
         self._path = path
         self._tuning = tuning or Tuning()
         self._paranoid = paranoid
-        self._rest_size_bytes = self._tuning.write_buffer_size_bytes // 2 if _background.is_missing() else None
+        self._rest_size_bytes = self._tuning.write_buffer_size_bytes // 2 if THREAD.is_missing() else None
         """How much LevelDB can store without its thread, None if it has the thread."""
         self._db = self._connect(create=create)
         self._lock = threading.Lock()
@@ -261,7 +214,7 @@ class LevelDB(forks.ProcessBound):
             if self._rest_size_bytes is not None:
                 self._rest_size_bytes -= sum(len(key) + len(value or b"") for key, value in rows.items())
                 if self._rest_size_bytes < 0:
-                    raise _no_thread()
+                    raise no_thread()
             batch = self._db.write_batch(sync=sync)
             put, delete = batch.put, batch.delete
             for key, value in rows.items():
@@ -366,12 +319,12 @@ class LevelDB(forks.ProcessBound):
 
     def _require_thread(self) -> None:
         if self._rest_size_bytes is not None:
-            raise _no_thread()
+            raise no_thread()
 
     def _flush(self) -> None:
         # Compacting an empty range still writes the log's rows to a table.
         self._db.compact_range(start=b"\x00", stop=b"\x00")
-        _background.ran()
+        THREAD.ran()
 
     def compact(self) -> None:
         """Rewrite the database so that it takes the least space. Other threads read and write meanwhile."""
@@ -398,7 +351,7 @@ class LevelDB(forks.ProcessBound):
             for snapshot in list(self._snapshots):
                 snapshot.close()
             if self._rest_size_bytes is not None:
-                wait([in_thread(self._db.close)], _TRIAL_TIMEOUT_S)  # it may wait for the thread
+                wait([in_thread(self._db.close)], TRIAL_TIMEOUT_S)  # it may wait for the thread
                 return
             if self._failure is None:
                 self._flush()  # so that the next open has no log to read again
@@ -529,78 +482,3 @@ class LevelSnapshot(Closable, forks.ProcessBound):
                 rows.append((key, value_of()))
                 step()
         return rows
-
-
-@contextlib.contextmanager
-def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
-    """Copy a damaged database to `scratch`, open the copy, and yield a source of what can be read.
-
-    The damaged database does not change.
-    """
-    try:
-        shutil.copytree(path, scratch, ignore=lambda _, names: filter(is_foreign, names))
-    except OSError as error:
-        raise StorageError(
-            f"the damaged database cannot be copied: {_first_of(error)}. Check free space and permissions"
-        ) from None
-    try:
-        try:
-            database = LevelDB(scratch, paranoid=False)
-        except StorageError:
-            try:
-                plyvel.repair_db(str(scratch))
-            except plyvel.Error as error:
-                raise _damaged(error) from None
-            database = LevelDB(scratch, paranoid=False)
-        try:
-            with database.snapshot() as snapshot:
-                yield ReadableSource(snapshot)
-        finally:
-            database.close()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _first_of(error: OSError) -> str:
-    """Return the reason of the first failure.
-
-    `copytree` continues after each failure and raises all of them together.
-    """
-    return str(error.args[0][0][2]) if isinstance(error, shutil.Error) else str(error)
-
-
-class ReadableSource:
-    """Source that reads what can be read and skips the rest."""
-
-    def __init__(self, snapshot: LevelSnapshot) -> None:
-        self._snapshot = snapshot
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None if there is none or it is unreadable."""
-        try:
-            return self._snapshot.get(key)
-        except CorruptStoreError:
-            return None
-
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - of all sources
-        """Yield the readable rows of a range. LevelDB's cursor skips an unreadable block by itself."""
-        cursor = self._snapshot.raw_cursor()
-        _ignoring_damage(lambda: cursor.seek(stop if reverse else start))
-        if reverse:
-            _ignoring_damage(cursor.prev if cursor.valid() else cursor.seek_to_last)
-        while cursor.valid():
-            key = cursor.key()
-            if not start <= key < stop:
-                return
-            yield key, cursor.value()
-            _ignoring_damage(cursor.prev if reverse else cursor.next)
-
-    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the readable rows of a range, all at once."""
-        yield list(self.scan(start, stop))
-
-
-def _ignoring_damage(move: Callable[[], None]) -> None:
-    """Move a cursor. After an unreadable block every step raises an error, but the cursor moves."""
-    with contextlib.suppress(plyvel.Error):
-        move()

@@ -138,7 +138,9 @@ class IndexTable(ProcessBound):
                 sums.checkpoint(self._connection)
             else:
                 self._remove_files()  # of an index whose file was lost
-                os.close(create(str(path), os.O_RDWR | os.O_CREAT))  # else SQLite makes it, and its log, readable by others
+                os.close(
+                    create(str(path), os.O_RDWR | os.O_CREAT)
+                )  # else SQLite makes it, and its log, readable by others
                 self._connect(str(path))
                 sums.begin(self._connection)
             self._sums = sums

@@ -33,7 +33,8 @@ from cablestore.index.engine import (
 )
 from cablestore.index.evidence import Counts, Evidence, find_evidence
 from cablestore.index.folder import FORMAT, Folder, store_path
-from cablestore.index.leveldb import LevelDB, Tuning, salvaged
+from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.leveldb_salvage import salvaged
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.place import is_shared, mark_at
 from cablestore.index.reader import Reader

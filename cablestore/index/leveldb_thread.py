@@ -1,0 +1,60 @@
+"""The thread in which LevelDB writes tables: a child that was forked after it started lacks it."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import wait
+from typing import Final
+
+import plyvel
+
+from cablestore import forks
+from cablestore.errors import ForkedError
+from cablestore.interruptible import in_thread
+
+TRIAL_TIMEOUT_S: Final = 2.0
+"""How long a forked child waits for LevelDB's thread to write an empty table, which takes milliseconds."""
+
+
+class _BackgroundThread:
+    """Knowledge of LevelDB's thread, which all databases of a process share.
+
+    If it was started before a fork, the child lacks it and cannot start it. LevelDB does not say if it was started.
+    """
+
+    used_at: int | None = None
+    """The number of forks before this process when a database was first opened."""
+    runs_at: int | None = None
+    """The same when the thread first ran."""
+
+    def ran(self) -> None:
+        """Note that the thread runs in this process."""
+        if self.runs_at is None:
+            self.runs_at = forks.ancestors
+
+    def is_missing(self) -> bool:
+        """Return True in a child in which nothing is written in the background."""
+        if self.used_at is None:
+            self.used_at = forks.ancestors
+        if self.runs_at is None and self.used_at != forks.ancestors:
+            trial = in_thread(_write_trial)
+            self.runs_at = forks.ancestors if trial in wait([trial], TRIAL_TIMEOUT_S).done else self.used_at
+        return self.runs_at not in {None, forks.ancestors}
+
+
+THREAD: Final = _BackgroundThread()
+
+
+def _write_trial() -> None:
+    with tempfile.TemporaryDirectory(prefix="cablestore-") as folder:
+        database = plyvel.DB(folder + "/trial", create_if_missing=True)
+        database.compact_range(start=b"\x00", stop=b"\x00")
+        database.close()
+
+
+def no_thread() -> ForkedError:
+    """Return the error for what needs the thread in a process that lacks it."""
+    return ForkedError(
+        "LevelDB lacks its thread in this process, because it was used before the process was forked: large writes are "
+        "not possible. Start processes with `spawn` or `forkserver`, or fork before the first store is opened"
+    )
