@@ -19,13 +19,14 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final, NamedTuple
 
 from cablestore.archive.content.community import CidReader
-from cablestore.archive.folder import DATA, INDEX, ArchiveReader
+from cablestore.archive.folder import ArchiveReader
 from cablestore.archive.format.archive import verified_content
 from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.commitment import Commitment, open_statement
 from cablestore.archive.format.index import Index, VerifiedIndex, decode_index, verify_index
 from cablestore.archive.format.profile import PROFILES, Entry, Topic
 from cablestore.archive.format.seal import is_sealed
+from cablestore.archive.names import DATA, INDEX
 from cablestore.errors import ArchiveError, CableStoreError, StorageError
 from cablestore.files import ObjectFolder
 from cablestore.index.tombstone import Tombstone, tombstones

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -175,14 +176,18 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Yield a function that runs a command in this process. A log that it began ends with the test."""
+
     def command(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exit_:
             main([str(argument) for argument in arguments])
         found = capsys.readouterr()
         return int(str(exit_.value.code or 0)), found.out, found.err
 
-    return command
+    yield command
+    for handler in [each for each in logging.root.handlers if type(each) is logging.StreamHandler]:
+        logging.root.removeHandler(handler)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Final
 
 from cablestore.archive.format.index import Index
 from cablestore.archive.format.profile import Entry
+from cablestore.archive.names import DATA, INDEX
 from cablestore.errors import ArchiveError
 from cablestore.files import (
     ObjectFolder,
@@ -33,8 +34,6 @@ from cablestore.files import (
 from cablestore.forks import released_in_child
 from cablestore.limits import MAX_INDEX_SIZE_BYTES
 
-DATA: Final = "data"
-INDEX: Final = "index"
 SCRATCH_PREFIX: Final = "scratch-"
 """The prefix of folders for work in progress while the folder is claimed."""
 

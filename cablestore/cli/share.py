@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cablestore.archive.content.folder import is_own as is_of_content
-from cablestore.archive.folder import DATA, INDEX
+from cablestore.archive.names import DATA, INDEX
 from cablestore.backup.manifest import is_own as is_of_backup
 from cablestore.cli.options import json_option
 from cablestore.cli.output import Output

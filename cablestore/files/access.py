@@ -1,7 +1,8 @@
 """Who may read what is written: the user alone, or also the group of a folder that the user shares with it.
 
-A folder has mode 0700 and a file 0600, whatever the umask is. A folder with exactly mode 0750 is shared: files in it
-have 0640. `share` sets that mode. LevelDB chooses the modes of its files itself, so they are set when it is opened and
+A new folder has mode 0700 and a new file 0600, whatever the umask is. A folder with exactly mode 0750 is shared: files
+in it have 0640. `share` sets that mode. What exists only loses permissions: a folder that its user must not write stays
+so. LevelDB chooses the modes of its files itself, so they are set when it is opened and
 closed; meanwhile its folder keeps others out.
 """
 
@@ -72,13 +73,14 @@ def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = Tr
 
 def set_access(folder: Path, is_own: Callable[[str], object], *, shared: bool) -> None:
     """Set the modes of a folder, and of all below it whose names in the folder are our own. Raises OSError."""
-    folder.chmod(SHARED_FOLDER if shared else PRIVATE_FOLDER)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    folder.chmod(SHARED_FOLDER if shared else mode & PRIVATE_FOLDER)
     for entry in os.scandir(folder):
         if is_own(entry.name) and entry.name not in SECRETS and not entry.is_symlink():
             if entry.is_dir():
                 set_access(Path(entry), lambda _: True, shared=shared)
             else:
-                _set_mode(Path(entry), SHARED_FILE if shared else PRIVATE_FILE)
+                _narrow(entry, SHARED_FILE if shared else PRIVATE_FILE)
 
 
 def set_files(folder: Path) -> None:
@@ -86,9 +88,7 @@ def set_files(folder: Path) -> None:
     wanted = file_mode(folder)
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) != wanted:
-                _set_mode(Path(entry), wanted)
+            _narrow(entry, wanted)
 
 
 def create(path: str, flags: int) -> int:
@@ -97,6 +97,17 @@ def create(path: str, flags: int) -> int:
     with suppress(OSError):  # some file systems have no modes
         os.fchmod(descriptor, file_mode(Path(path).parent))
     return descriptor
+
+
+def _narrow(entry: os.DirEntry[str], most: int) -> None:
+    """Take the permissions from a file that are not in `most`. With `most` 0640 the group may read what its user may."""
+    with suppress(OSError):
+        status = entry.stat(follow_symlinks=False)
+        mode = stat.S_IMODE(status.st_mode)
+        wanted = mode & most & stat.S_IRWXU
+        wanted |= (wanted & stat.S_IRUSR) >> 3 & most
+        if stat.S_ISREG(status.st_mode) and mode != wanted:
+            _set_mode(Path(entry), wanted)
 
 
 def _set_mode(path: Path, mode: int) -> None:

@@ -274,7 +274,7 @@ class Judge:
 
 @contextmanager
 def _failed_writes_put_off() -> Iterator[None]:
-    """Ignore that the disk refuses to remove dropped posts, which the engine reports. Damage is raised."""
+    """Ignore a refusal of the disk to remove dropped posts, which the engine reports. Damage is raised."""
     try:
         yield
     except CorruptStoreError:

@@ -223,8 +223,10 @@ def test_a_node_shows_what_programs_use_and_nothing_else() -> None:
         node = Node(store, NodeSettings())
         assert node.peers() == []
         assert {name for name in dir(node) if not name.startswith("_")} == {
+            "change_settings",
             "connect",
             "connections",
+            "disconnect",
             "keep_connected",
             "listen",
             "load",

@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 import libtorrent as lt
 
 from cablestore import limits
-from cablestore.archive.folder import DATA, INDEX
 from cablestore.archive.format.magnet import Magnet, check_community
+from cablestore.archive.names import DATA, INDEX
 from cablestore.archive.torrent.config import Peer, TorrentConfig, check_peers
 from cablestore.archive.torrent.metainfo import (
     Metainfo,

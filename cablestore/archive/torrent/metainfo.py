@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, Final
 import libtorrent as lt
 
 from cablestore import limits
-from cablestore.archive.folder import DATA, INDEX
 from cablestore.archive.format.magnet import Magnet, check_community, check_tracker
+from cablestore.archive.names import DATA, INDEX
 from cablestore.errors import ArchiveError
 
 _DIGEST_SIZE_BYTES: Final = 20

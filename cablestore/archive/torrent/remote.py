@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 import libtorrent as lt
 
 from cablestore import limits
-from cablestore.archive.folder import DATA, INDEX
+from cablestore.archive.names import DATA, INDEX
 from cablestore.archive.remote import ByteProgress, Span
 from cablestore.archive.torrent.config import Peer, TorrentConfig
 from cablestore.archive.torrent.metainfo import Metainfo, piece_sha1
