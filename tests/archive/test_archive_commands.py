@@ -432,7 +432,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
         (("fetch", magnet, got, *control, "--peer", "example.org:1", *member), "not an IP address"),
         (("fetch", magnet, got, *control, "--tracker", "nonsense", *member), "not a tracker"),
         (("fetch", magnet, file, *control, *member), "is a file"),
-        (("fetch", magnet, file / "below", *control, *member), "Choose another folder"),
+        (("fetch", magnet, file / "below", *control, *member), "a part of it is a file"),
         (("fetch", magnet, "/proc/none", *control, *member), "Choose another folder"),
         (("fetch", magnet, got, *control, "--timeout", "soon", *member), "is not a duration"),
         (("create", "/proc/none", *own), "Choose another folder"),

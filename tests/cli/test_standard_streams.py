@@ -63,6 +63,7 @@ ARGUMENTS: Final = {
     "import-irc": "2013-01-07.txt",
     "archive announce": "magnet:?",
     "archive content": "archives --listen nonsense",
+    "archive content delete": "zDv --content-folder missing",
     "archive create": "weeks",
     "archive fetch": "magnet:? fetched",
     "archive import": "archives",
@@ -75,6 +76,7 @@ ARGUMENTS: Final = {
     "archive verify": "archives",
     "demo": "--logs missing",
     "completion": "bash",
+    "share": "store",
 }
 """Arguments of the commands that need some. Others get none, and a store."""
 INVALID: Final = frozenset(
@@ -102,6 +104,7 @@ INVALID: Final = frozenset(
         for part in [
             "announce",
             "content",
+            "content delete",
             "fetch",
             "import",
             "list",
