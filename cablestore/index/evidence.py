@@ -18,7 +18,7 @@ from typing import Final
 from cablestore.errors import StorageError
 from cablestore.files import storage_errors, whole_file, write_whole
 from cablestore.index.leveldb_log import find_silent_end
-from cablestore.index.leveldb_manifest import missing_log, read_readable
+from cablestore.index.leveldb_manifest import is_log_missing, read_readable
 
 COUNTS_FILE: Final = "counts"
 COUNTS_DRAFT: Final = ".new"
@@ -75,8 +75,11 @@ def find_evidence(database: Path, *, is_open: bool = False) -> Evidence:
 
 
 def note_counts(database: Path, counts: Counts) -> None:
-    """Note the counts of a database that was just closed."""
-    note = _Note(database.name, **asdict(counts), lost=_read(database).lost)
+    """Note the counts of a database that was just closed. A note that is right already is not written again."""
+    before = _read(database)
+    note = _Note(database.name, **asdict(counts), lost=before.lost)
+    if note == before:
+        return
     with suppress(OSError), whole_file(_file(database), COUNTS_DRAFT, sync=False) as file:  # the disk may be full
         file.write(_encode(note))
 
@@ -88,11 +91,11 @@ def lost_writes(database: Path) -> str:
     power failure leaves of writes that were not synced. The last log may end within a record: a killed process leaves
     that, and acknowledged nothing of it.
     """
-    if (missing := missing_log(database)) is not None:
-        return f"the log {missing:06d}.log, which is missing"
-    oldest = read_readable(database).live_log
+    listed = read_readable(database)
+    if is_log_missing(database, listed):
+        return f"the log {listed.live_log:06d}.log, which is missing"
     logs = sorted((int(log.stem), log) for log in database.glob("*.log") if log.stem.isdigit())
-    written = [log for number, log in logs if number >= oldest and log.stat().st_size]
+    written = [log for number, log in logs if number >= listed.live_log and log.stat().st_size]
     for log in written:
         data = log.read_bytes()
         end, is_lost = find_silent_end(data)

@@ -117,10 +117,9 @@ def read_readable(path: Path) -> ReadableList:
     return ReadableList(oldest, tables)
 
 
-def missing_log(path: Path) -> int | None:
-    """Return the number of the log with the latest writes if it is not there. LevelDB opens the database without it."""
-    oldest = read_readable(path).live_log
-    return oldest if oldest and not (path / f"{oldest:06d}.log").exists() else None
+def is_log_missing(path: Path, listed: ReadableList) -> bool:
+    """Return True if the log with the latest writes is not there. LevelDB opens the database without it."""
+    return bool(listed.live_log) and not (path / f"{listed.live_log:06d}.log").exists()
 
 
 def is_outdated(path: Path) -> bool:
@@ -128,10 +127,10 @@ def is_outdated(path: Path) -> bool:
 
     A killed process can leave such tables too, but not without the log with their rows.
     """
-    if missing_log(path) is None:
-        return False
-    listed = read_readable(path).tables
-    return any(table.stem.isdigit() and int(table.stem) not in listed for table in path.glob("*.ldb"))
+    listed = read_readable(path)
+    return is_log_missing(path, listed) and any(
+        table.stem.isdigit() and int(table.stem) not in listed.tables for table in path.glob("*.ldb")
+    )
 
 
 def write_database(parts: Sequence[TableList], path: Path) -> None:

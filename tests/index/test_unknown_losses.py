@@ -281,8 +281,9 @@ def test_deletions_that_are_lost_are_reported_with_status_1(run: Run, closed: Pa
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff\x00", b"[" * 100_000, b"{}", b'{"generation": 5}', b'{"next": 1e999}'])
-def test_a_damaged_second_copy_counts_as_none(run: Run, closed: Path, text: bytes) -> None:
-    (closed / "counts").write_bytes(text)
-    assert run("rebuild", "-s", closed)[0] == 0
-    (closed / "counts").unlink()
-    assert run("rebuild", "-s", closed)[0] == 0
+def test_a_damaged_second_copy_counts_as_none(run: Run, killed: Path, text: bytes) -> None:
+    CableStore.open(killed).close()
+    (killed / "counts").write_bytes(text)
+    assert run("rebuild", "-s", killed)[0] == 0
+    (killed / "counts").unlink()
+    assert run("rebuild", "-s", killed)[0] == 0

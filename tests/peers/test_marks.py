@@ -25,7 +25,7 @@ from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder
 from cablestore.store.store import system_clock_ms
 
-POSTS = 300
+POSTS = 100
 FIRST = "generation-000001"
 TEXTS = [ANN.text("default", f"{number}", at=START_MS + number) for number in range(POSTS)]
 
@@ -34,7 +34,7 @@ def damage(folder: Path) -> None:
     """Overwrite parts of the largest table."""
     table = max(folder.glob("generation-*/*.ldb"), key=lambda path: path.stat().st_size)
     data = bytearray(table.read_bytes())
-    for at in range(len(data) // 10, len(data) // 2, 3_000):
+    for at in range(len(data) // 10, len(data) // 2, 1_000):
         data[at : at + 32] = b"\xff" * 32
     table.write_bytes(data)
 
@@ -80,7 +80,7 @@ def older_database_that_grew(folder: Path, earlier: Path) -> None:
 
 def discarded(folder: Path, _: Path) -> None:
     with CableStore.open(folder) as store:
-        store.discard([post.hash for post in TEXTS[:100]])
+        store.discard([post.hash for post in TEXTS[:40]])
         store.text("other", "after that")
 
 

@@ -32,9 +32,12 @@ JAVA = """\
 #!/bin/sh
 case "$*" in
 *-version*) echo '    java.version = 17.0.1'; echo '    java.home = {home}' ;;
-*) echo 'it was out of order' >&2; exit 7 ;;
+*) {end} ;;
 esac
 """
+"""Program that can be asked for its version. Then it ends."""
+KILLED = r"printf '\0\nsh\0-c\0kill -9 $$\0'"
+"""The launcher of Spark is a Java that prints the command of the driver."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Fault:
     environ: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     master: str | None = None
     memory: str = "600m"
+    end: str = "echo 'it was out of order' >&2; exit 7"
+    """How the Java of JAVA_HOME ends."""
 
 
 FAULTS = {
@@ -80,6 +85,9 @@ FAULTS = {
     "a Java that ends when it should begin": Fault(
         ("ended with status 1", "it was out of order", "Java of JAVA_HOME"), {}, {"JAVA_HOME": "FOLDER/java"}
     ),
+    "a Java that is killed": Fault(
+        ("Java was killed (SIGKILL)", "memory", "--cores"), {}, {"JAVA_HOME": "FOLDER/java"}, end=KILLED
+    ),
 }
 
 
@@ -92,7 +100,7 @@ def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkey
         monkeypatch.setenv(name, value.replace("FOLDER", str(tmp_path)))
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(JAVA.format(home=tmp_path / "java"))
+    java.write_text(JAVA.format(home=tmp_path / "java", end=fault.end))
     java.chmod(0o755)
     log = tmp_path / "spark.log"
     log.write_text("OutOfMemoryError of an earlier run\n")

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from folders import ROOT
 from people import ANN
@@ -19,6 +20,7 @@ from waiting import LIMIT_S
 pytest.importorskip("pyspark")
 
 from cablestore.errors import SparkError
+from cablestore.reindex.columns import BY_MONTH, SETTLED
 from cablestore.reindex.environment import environment_for
 
 POSTS = [ANN.join("default"), ANN.text("default", "hello")]
@@ -60,27 +62,36 @@ def settings_of_another_spark(folder: Path) -> dict[str, str]:
     }
 
 
-def test_another_spark_and_odd_paths_change_nothing(tmp_path: Path) -> None:
-    odd = tmp_path / ODD
+def beside_another_spark(odd: Path, *arguments: object) -> None:
+    """Run a command on an export in a folder with an odd path, where another Spark is set up."""
     (odd / "tmp").mkdir(parents=True)
-    export_of(POSTS, odd / "export")
-    environ = os.environ | settings_of_another_spark(tmp_path / "other") | {"TMPDIR": str(odd / "tmp"), "LC_ALL": "C"}
-    environ.pop("SPARK_SUBMIT_OPTS", None)
-    done = command("reindex", odd / "export", "--out", odd / "store", "--cores", 1, env=environ, cwd=odd)
+    environ = os.environ | settings_of_another_spark(odd.parent / "other")
+    environ |= {"TMPDIR": str(odd / "tmp"), "LC_ALL": "C"}
+    done = command(*arguments, "--cores", 1, env=environ, cwd=odd)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert digest_of(odd / "store") == digest_of_all(POSTS)
-    assert {path.name for path in odd.iterdir()} == {"export", "store", "tmp"}
     assert list((odd / "tmp").iterdir()) == []
 
 
-def test_tables_in_an_odd_folder(tmp_path: Path) -> None:
+def test_a_store_is_made_beside_another_spark(tmp_path: Path) -> None:
     odd = tmp_path / ODD
-    odd.mkdir()
     export_of(POSTS, odd / "export")
-    done = command("tables", "export", "--out", "tables", "--cores", 1, cwd=odd)
-    assert done.returncode == 0, done.stderr
-    assert (odd / "tables" / "tables.json").exists()
+    beside_another_spark(odd, "reindex", odd / "export", "--out", odd / "store")
+    assert digest_of(odd / "store") == digest_of_all(POSTS)
+    assert {path.name for path in odd.iterdir()} == {"export", "store", "tmp"}
+
+
+def test_tables_are_made_beside_another_spark(tmp_path: Path) -> None:
+    """Of a community without texts, deletions and topics: all tables have their columns."""
+    odd = tmp_path / ODD
+    export_of(POSTS[:1], odd / "export")
+    beside_another_spark(odd, "tables", "export", "--out", "tables")
+    for name, columns in SETTLED.items():
+        found = {field.name: field.type for field in pq.read_table(odd / "tables" / name).schema}
+        assert set(found) - set(columns) == ({"month"} if name in BY_MONTH else set())
+        assert {column: found[column] for column in columns if column != "month"} == {
+            column: of.arrow for column, of in columns.items() if column != "month"
+        }
 
 
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can take another user id")

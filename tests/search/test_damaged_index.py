@@ -21,7 +21,7 @@ from cablestore.errors import StorageError
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX, SEARCH_SUMS
 from cablestore.search import page_sums
 
-TEXTS = 600
+TEXTS = 300
 LOG = f"{SEARCH_INDEX}-wal"
 WORDS = [f"word{i}" for i in range(100)]
 Counts = dict[str, int]
@@ -40,7 +40,7 @@ def texts(number: int, rng: random.Random, start: int = 0) -> list[bytes]:
 def counts(store: CableStore) -> Counts:
     """Return how many messages have each word, by the answers of searches."""
     found = {}
-    for word in WORDS[::5]:
+    for word in WORDS[::10]:
         found[word], cursor = 0, None
         while True:
             page = store.search(word, limit=1000, cursor=cursor, catch_up_s=LIMIT_S)
@@ -54,7 +54,7 @@ def counts(store: CableStore) -> Counts:
 
 def counted(posts: list[bytes]) -> Counts:
     """Return the same, without an index."""
-    return {word: sum(word.encode() in post.split() for post in spaced(posts)) for word in WORDS[::5]}
+    return {word: sum(word.encode() in post.split() for post in spaced(posts)) for word in WORDS[::10]}
 
 
 def spaced(posts: list[bytes]) -> Iterator[bytes]:
