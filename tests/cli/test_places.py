@@ -151,8 +151,11 @@ def test_a_user_without_name_and_home(tmp_path: Path) -> None:
         for above in (tmp_path, *tmp_path.parents[:2]):
             above.chmod(0o755)
     assert run("--version")[0] == 0
+    status, out, errors = run("invite", "--new-key", "--peer", "a.example:1", "--admin", KEY)
+    assert (status, Invitation.parse(out).seed) == (0, bytes.fromhex(f"02{KEY}")), errors
     for command in (
-        ["invite", "--new-key", "--peer", "127.0.0.1:1"],
+        ["invite", "--peer", "127.0.0.1:1"],
+        ["invite", "--new-key", "--peer", "127.0.0.1:1", "-s", "~/store"],
         ["log", "default"],
         ["init"],
         ["serve", "--listen", "127.0.0.1:0"],
