@@ -18,6 +18,7 @@ from cablestore import limits
 from cablestore.cli.output import safe
 from cablestore.errors import CableStoreError
 from cablestore.files import ObjectFolder, folder_of, read_small, text_of, usable_path
+from cablestore.files.uri import shown
 from cablestore.moderation import Seed
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import parse_hex
@@ -209,7 +210,7 @@ def _cabal_key(text: str) -> bytes:
             text = text_of(read_small(usable_path(where))).strip()
         except (OSError, CableStoreError, UnicodeDecodeError) as error:
             why = "it is not text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
-            raise ValueError(f"the cabal key cannot be read from {where}: {why}") from None
+            raise ValueError(f"the cabal key cannot be read from {shown(where)}: {why}") from None
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -232,7 +233,7 @@ def moderation_seed(text: str) -> str:
         try:
             data = read_small(usable_path(text[1:]))
         except (OSError, CableStoreError) as error:
-            raise ValueError(f"the moderation seed cannot be read from {text[1:]}: {reason_of(error)}") from None
+            raise ValueError(f"the moderation seed cannot be read from {shown(text[1:])}: {reason_of(error)}") from None
         text = _hex_digits(data) or data.hex()
     Seed.read_hex(text, 0)
     return "".join(text.split())

@@ -155,7 +155,7 @@ def test_a_user_without_name_and_home(tmp_path: Path) -> None:
     assert (status, Invitation.parse(out).seed) == (0, bytes.fromhex(f"02{KEY}")), errors
     for command in (
         ["invite", "--peer", "127.0.0.1:1"],
-        ["invite", "--new-key", "--peer", "127.0.0.1:1", "-s", "~/store"],
+        ["invite", "--new-key", "--peer", "127.0.0.1:1", "--store", "~/store"],
         ["log", "default"],
         ["init"],
         ["serve", "--listen", "127.0.0.1:0"],
