@@ -1,26 +1,28 @@
 """Rows of a backup that are believed, in a new database from which a store is built.
 
 Posts are verified. All else is believed if the store's key signed the backup. Otherwise a tombstone needs a post/delete
-of the backup that confirms it, and local rows and causal logs are left out: they decide what is hidden, dropped and
-sent. Local-only posts are sealed with the key, so nobody else can make them.
+of the backup that confirms it. Local rows and causal logs are left out, because they decide what is hidden, dropped and
+sent. The arrival log is left out too: a store cannot be written after an entry with the highest number. Local-only posts
+are sealed with the key, so nobody else can make them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cablestore.backup.reading import BackupReading
-from cablestore.errors import CableStoreError
+from cablestore.errors import CableStoreError, CorruptBackupError
 from cablestore.index import arrival_log
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key, decode_tombstone
+from cablestore.index.rebuild import UNOPENED
 from cablestore.index.tombstone import Tombstone
 from cablestore.store.intake import Intake
 
@@ -40,6 +42,23 @@ class BelievedRows:
     rejected: Counter[str] = field(default_factory=Counter)
     """Posts and tombstones that are not believed, by reason."""
 
+    def reject(self, damaged: Mapping[str, int]) -> None:
+        """Count rows that no store can have. Raises CorruptBackupError if the key may be wrong, or to salvage is not asked.
+
+        Rows that a stranger put into a backup must not prevent the restore of the others.
+        """
+        if not damaged:
+            return
+        unopened = damaged.get(UNOPENED, 0)
+        if not self.reading.salvage and (self.believes_all or unopened == self.sealed > 0):
+            reasons = ", ".join(f"{count:,} of: {what}" for what, count in damaged.items())
+            key = " If the key is another one than that of the store, name the right one." if unopened else ""
+            raise CorruptBackupError(
+                f"{self.reading.folder} holds what cannot be restored: {reasons}.{key} To restore the rest, use --salvage"
+            )
+        self.sealed -= unopened
+        self.rejected.update(damaged)
+
     @property
     def is_exact(self) -> bool:
         """True if the database has all posts, tombstones and local rows of the backed-up store."""
@@ -55,10 +74,11 @@ class BelievedRows:
                     self.rejected.update(f"posts: {outcome.verdict.value}" for outcome in rejected)
                     writer.put((data_key(post.hash_hex), post.raw) for post in posts)
                 for rows in self.reading.rows("arrivals"):
-                    writer.put(rows)
+                    writer.put(rows if self.believes_all else ())
                 for rows in self.reading.rows("rows"):
                     writer.put(filter(self._is_taken, rows))
-            database.write({arrival_log.NEXT_KEY: b"%d" % (manifest.through + 1)}, sync=False)
+            if self.believes_all:
+                database.write({arrival_log.NEXT_KEY: b"%d" % (manifest.through + 1)}, sync=False)
             with database.snapshot() as state:
                 reader = Reader(state, manifest.dialect, unseal)
                 if not self.believes_all:

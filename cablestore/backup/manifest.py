@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, Self
 
 import blake3
 
-from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError
+from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError, IdentityError
 from cablestore.export.manifest import with_checksum
 from cablestore.export.segment import read_segment
 from cablestore.files import LocalFolder, ObjectFolder, cache_folder, open_folder, restrict, try_lock
@@ -39,6 +39,7 @@ from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX
 from cablestore.protocol.crypto import Identity, is_signed
 from cablestore.protocol.dialect import DIALECTS, Dialect
 from cablestore.protocol.keys import SEPARATOR
+from cablestore.store.key_file import load_identity
 
 FORMAT: Final = 2
 """Version of the format of a backup: docs/reference/FORMAT.md. Format 1 (0.12) has no signature and no file sizes."""
@@ -202,6 +203,9 @@ def _manifest_of(fields: dict[str, Any]) -> BackupManifest:
     key, signed_by, signature = fields["key"], fields.get("signed_by"), fields.get("signature")
     if not all(text is None or _HEX.fullmatch(text) for text in (key, signed_by, signature)):
         raise ValueError("a public key or the signature is malformed")
+    pieces = tuple(_piece_of(entry) for entry in fields["pieces"])
+    if len({piece.file for piece in pieces}) != len(pieces):
+        raise ValueError("a piece is named twice")
     return BackupManifest(
         dialect=DIALECTS[fields["dialect"]],
         store_id=str(fields["store"]),
@@ -212,7 +216,7 @@ def _manifest_of(fields: dict[str, Any]) -> BackupManifest:
         full_size_bytes=_number(fields["full_size_bytes"]),
         sealed=_number(fields["sealed"]),
         key=key,
-        pieces=tuple(_piece_of(entry) for entry in fields["pieces"]),
+        pieces=pieces,
         signed_by=signed_by,
         signature=signature,
         format=fields["format"],
@@ -301,6 +305,13 @@ def damaged_files(folder: ObjectFolder, manifest: BackupManifest, sizes: Mapping
             what = f"{folder.file(piece.file)} is damaged: it has {size_bytes:,} bytes, expected {expected:,}. {MEND}"
             problems.append(BackupProblem(piece.file, what))
     return problems
+
+
+def load_key(folder: ObjectFolder) -> Identity:
+    """Return the key in a backup. Raises IdentityError."""
+    if not folder.is_local or not folder.exists(KEY_FILE):  # a device or pipe may never end
+        raise IdentityError(f"{folder.file(KEY_FILE)} is missing, or not a file")
+    return load_identity(folder.path / KEY_FILE)
 
 
 # --- the folder --------------------------------------------------------------------------------

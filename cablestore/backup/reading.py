@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from cablestore.backup.manifest import MANIFEST, BackupManifest, BackupProblem, Piece, PieceKind, read_posts, read_rows
+from cablestore.backup.manifest import (
+    MANIFEST,
+    BackupManifest,
+    BackupProblem,
+    Piece,
+    PieceKind,
+    damaged_files,
+    read_posts,
+    read_rows,
+)
 from cablestore.errors import CorruptBackupError, IdentityError, StorageError
 from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
@@ -32,6 +41,18 @@ class BackupReading:
     salvage: bool
     problems: dict[str, BackupProblem] = field(default_factory=dict)
     """Files that are not as the store wrote them, by name."""
+    _listed: dict[str, BackupProblem] = field(init=False)
+    """Those of them that a listing shows. They are not read: a file that grew can be larger than the memory."""
+
+    def __post_init__(self) -> None:
+        """List the folder."""
+        listed = damaged_files(self.folder, self.manifest, self.folder.sizes())
+        self._listed = {problem.file: problem for problem in listed}
+
+    def require_complete(self) -> None:
+        """Raise CorruptBackupError for the first file that a listing shows to be damaged."""
+        for problem in self._listed.values():
+            raise CorruptBackupError(problem.what)
 
     def posts(self, intake: Intake) -> Iterator[Verified]:
         """Yield the posts of each piece, verified on all cores while the caller stores those of the piece before."""
@@ -52,6 +73,9 @@ class BackupReading:
             yield from self._intact(piece, read_rows(self.folder, piece))
 
     def _intact(self, piece: Piece, blocks: Iterator[T]) -> Iterator[T]:
+        if self.salvage and piece.file in self._listed:
+            self.problems[piece.file] = self._listed[piece.file]
+            return
         try:
             yield from blocks
         except (CorruptBackupError, StorageError) as error:
@@ -63,19 +87,29 @@ class BackupReading:
         """Return how many items were in the damaged pieces of a kind."""
         return sum(piece.items for piece in self.manifest.of(kind) if piece.file in self.problems)
 
+    def require_key(self, named: str | None, identity: Identity, what: str) -> bool:
+        """Return True if the backup names this key. Raises IdentityError, or notes it to salvage the rest."""
+        if named == identity.public_key.hex():
+            return True
+        text = f"{self.folder} {what} the key {named}, and {identity.public_key.hex()} is another one"
+        if not self.salvage:
+            raise IdentityError(
+                f"{text}. Name the store's own key. If that is yours, someone changed the backup: use another copy, or "
+                "restore what is genuine with --salvage"
+            )
+        self.problems[MANIFEST] = BackupProblem(MANIFEST, f"{text}: someone changed the backup, or the key is wrong")
+        return False
+
     def is_authentic(self, identity: Identity | None) -> bool:
         """Tell whether the store's key signed the backup, and note a signature that is invalid.
 
-        Raises IdentityError if another key than `identity` signed it.
+        Raises IdentityError as `require_key` if another key than `identity` signed it.
         """
         manifest = self.manifest
-        if manifest.signature is None:
+        if manifest.signature is None or MANIFEST in self.problems:
             return False
-        if identity is not None and manifest.signed_by != identity.public_key.hex():
-            raise IdentityError(
-                f"{self.folder} is signed by the key {manifest.signed_by}, and {identity.public_key.hex()} is another "
-                "one. Name the store's own key"
-            )
+        if identity is not None and not self.require_key(manifest.signed_by, identity, "is signed by"):
+            return False
         if not manifest.is_signed:
             self.problems[MANIFEST] = BackupProblem(
                 MANIFEST,

@@ -18,12 +18,11 @@ from typing import Final
 
 from cablestore.backup.believed import BelievedRows
 from cablestore.backup.causal_logs import make_causal_logs
-from cablestore.backup.manifest import KEY_FILE, BackupManifest, BackupProblem, claimed, damaged_files, read_backup
+from cablestore.backup.manifest import KEY_FILE, BackupProblem, claimed, load_key, read_backup
 from cablestore.backup.reading import BackupReading
 from cablestore.errors import BackupError, CorruptBackupError, IdentityError, StoreLockedError
 from cablestore.files import (
     Location,
-    ObjectFolder,
     folder_of,
     is_foreign,
     lock,
@@ -56,7 +55,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.keys import after_prefix
 from cablestore.store.intake import Intake
-from cablestore.store.key_file import load_identity, save_identity, unseal_of
+from cablestore.store.key_file import save_identity, unseal_of
 from cablestore.store.store import system_clock_ms
 from cablestore.views import CATALOG
 
@@ -130,10 +129,10 @@ def restore(
     with claimed(source):
         manifest = read_backup(source)
         reading = BackupReading(source, manifest, salvage)
-        known = _key_of(source, manifest, identity, without_sealed=without_sealed)
+        known = _key_of(reading, identity, without_sealed=without_sealed)
         is_authentic = reading.is_authentic(known)
-        if not salvage and (damaged := damaged_files(source, manifest, source.sizes())):
-            raise CorruptBackupError(damaged[0].what)
+        if not salvage:
+            reading.require_complete()
         believed = BelievedRows(reading, is_authentic or unverified, without_sealed)
         with _target(target) as work:
             if known is not None:
@@ -156,9 +155,8 @@ def restore(
     )
 
 
-def _key_of(
-    source: ObjectFolder, manifest: BackupManifest, given: Identity | None, *, without_sealed: bool
-) -> Identity | None:
+def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: bool) -> Identity | None:
+    source, manifest = reading.folder, reading.manifest
     if manifest.key is None:
         if given is None and manifest.sealed and not without_sealed:
             raise IdentityError(
@@ -167,13 +165,10 @@ def _key_of(
             )
         return given
     if given is not None:
-        if given.public_key.hex() != manifest.key:
-            raise IdentityError(
-                f"the store in the backup has the key {manifest.key}, and {given.public_key.hex()} is another one"
-            )
+        reading.require_key(manifest.key, given, "has")
         return given
     try:
-        found = load_identity(source.path / KEY_FILE)
+        found = load_key(source)
     except IdentityError as error:
         if without_sealed:
             return None
@@ -213,12 +208,7 @@ def _build(
 
         def build(path: Path, scratch: Path) -> RebuildReport:
             report = rebuild_database(origin, catalog, row, progress, processes, path, scratch)
-            if report.damaged:
-                reasons = ", ".join(f"{count:,} of: {what}" for what, count in report.damaged.items())
-                raise CorruptBackupError(
-                    f"{believed.reading.folder} holds what cannot be restored: {reasons}. If these are local-only posts, "
-                    "the key is another one than that of the store"
-                )
+            believed.reject(report.damaged)
             if believed.is_exact:
                 _copy_local(origin.path, path, judged=not believed.without_sealed)
             return report

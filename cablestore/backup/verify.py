@@ -11,17 +11,16 @@ from cablestore.backup.manifest import (
     BackupProblem,
     Piece,
     claimed,
-    damaged_files,
+    load_key,
     read_backup,
 )
 from cablestore.backup.reading import BackupReading
-from cablestore.errors import IdentityError, StorageError
+from cablestore.errors import IdentityError
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.verdict import Outcome
 from cablestore.store.intake import Intake
-from cablestore.store.key_file import load_identity
 from cablestore.store.store import system_clock_ms
 
 
@@ -47,9 +46,7 @@ def verify_backup(
         for kind in ("arrivals", "rows", "causal-logs"):
             for rows in reading.rows(kind):
                 progress(len(rows))
-        problems = reading.problems | {
-            problem.file: problem for problem in damaged_files(place, manifest, place.sizes())
-        }
+        problems = dict(reading.problems)
         if manifest.key is not None and (problem := _problem_of_key(place, manifest.key)) is not None:
             problems[KEY_FILE] = problem
     return manifest, list(problems.values())
@@ -66,8 +63,8 @@ def _rejected_in(place: ObjectFolder, piece: Piece, rejected: list[Outcome]) -> 
 
 def _problem_of_key(place: ObjectFolder, public_key: str) -> BackupProblem | None:
     try:
-        if load_identity(place.path / KEY_FILE).public_key.hex() == public_key:
+        if load_key(place).public_key.hex() == public_key:
             return None
-    except (IdentityError, StorageError) as error:
+    except IdentityError as error:
         return BackupProblem(KEY_FILE, str(error))
     return BackupProblem(KEY_FILE, f"{KEY_FILE} is another key than {public_key}")

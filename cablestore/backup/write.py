@@ -24,6 +24,7 @@ from cablestore.backup.manifest import (
     Piece,
     claimed,
     damaged_files,
+    load_key,
     own_sizes,
     read_backup,
     read_posts,
@@ -43,7 +44,7 @@ from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFI
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.keys import after_prefix
 from cablestore.store.closed import locked_folder, open_reader
-from cablestore.store.key_file import StoreIdentity, draft_identity, load_identity
+from cablestore.store.key_file import StoreIdentity, draft_identity
 from cablestore.store.store import CableStore
 from cablestore.views.data import VIEW as DATA
 
@@ -325,7 +326,7 @@ def _put_key(
     `known` is the public key of the one in the backup. Returns that of the one that is there now, and whether a damaged
     one was replaced.
     """
-    is_damaged = known is not None and not _holds(place.path / KEY_FILE, known)
+    is_damaged = known is not None and not _holds(place, known)
     if not wanted and not is_damaged:
         return known, False
     identity = source.identity.known() if wanted else _signer(source)
@@ -345,8 +346,8 @@ def _put_key(
     return public_key, is_damaged
 
 
-def _holds(file: Path, public_key: str) -> bool:
+def _holds(place: ObjectFolder, public_key: str) -> bool:
     try:
-        return load_identity(file).public_key.hex() == public_key
+        return load_key(place).public_key.hex() == public_key
     except IdentityError:
         return False

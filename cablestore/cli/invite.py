@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import click
+from click.core import ParameterSource
 
-from cablestore.cli.options import full_users, with_store
+from cablestore.cli.options import common_options, full_users
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
+from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import cabal_key_hex, text_value
-from cablestore.errors import NodeError
+from cablestore.errors import LocationError, NodeError, NotAStoreError
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
 
 
@@ -51,6 +56,28 @@ def _peer(text: str) -> str:
     return str(Invitation(None, (address,)).peers[0])
 
 
+def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the common options; the command gets `store` and `out`.
+
+    `store` is None if the cabal key is given, --store is not, and there is no store at its default.
+    """
+
+    @common_options
+    @wraps(function)
+    def command(*args: Any, path: Path, **kwargs: Any) -> Any:
+        is_default = click.get_current_context().get_parameter_source("path") is ParameterSource.DEFAULT
+        with ExitStack() as stack:
+            try:
+                store = stack.enter_context(open_to_read(path))
+            except (NotAStoreError, LocationError):
+                if not is_default or not (kwargs["new_key"] or kwargs["key"]):
+                    raise
+                store = None
+            return function(*args, store=store, **kwargs)
+
+    return command
+
+
 @offered()
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_INVITE"})
 @click.option(
@@ -72,9 +99,9 @@ def _peer(text: str) -> str:
 @click.option("--new-key", is_flag=True, help="Make a new cabal key, for a new cabal.")
 @click.option("--admin", "admins", multiple=True, metavar="USER", help="Name an admin in the seed; repeatable.")
 @click.option("--mod", "mods", multiple=True, metavar="USER", help="Name a mod in the seed; repeatable.")
-@with_store
+@_with_store_if_any
 def invite(
-    store: CableStore,
+    store: CableStore | None,
     out: Output,
     peers: tuple[str, ...],
     key: str | None,
@@ -85,12 +112,12 @@ def invite(
     """Print an invitation to the cabal, for those who should join.
 
     It is a line of text with the cabal key, addresses of peers, and the moderation seed of the store with the users that
-    --admin and --mod add. `serve`, `sync` and `reconcile` take it with --invitation. Pass it on over a channel that you
+    --admin and --mod add. A new cabal needs no store: name its users by all digits of their public keys. `serve`, `sync` and `reconcile` take it with --invitation. Pass it on over a channel that you
     trust.
     """
     if new_key and key is not None:
         raise click.UsageError("--new-key and --cabal-key exclude each other")
-    served = _SERVED.get(store)
+    served = None if store is None else _SERVED.get(store)
     if new_key:
         cabal_key: bytes | None = secrets.token_bytes(KEY_SIZE_BYTES)
     elif key is not None:
@@ -107,8 +134,11 @@ def invite(
     _tell(out, Invitation(cabal_key, tuple(dict.fromkeys(addresses)), seed), roles)
 
 
-def _roles(store: CableStore, admins: tuple[str, ...], mods: tuple[str, ...]) -> dict[bytes, UserRole]:
+def _roles(store: CableStore | None, admins: tuple[str, ...], mods: tuple[str, ...]) -> dict[bytes, UserRole]:
     """Return the roles of the store's seed, if it is in force, and of further users."""
+    if store is None:
+        found = dict.fromkeys((parse_hex(text, "without a store, USER") for text in mods), UserRole.MOD)
+        return found | dict.fromkeys((parse_hex(text, "without a store, USER") for text in admins), UserRole.ADMIN)
     seed = store.moderation.seed
     known = dict(seed.roles) if seed is not None and seed.revoked_at_ms is None else {}
     known |= dict.fromkeys(full_users(store, mods), UserRole.MOD)

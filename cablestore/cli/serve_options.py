@@ -15,7 +15,7 @@ from cablestore.cli.options import all_of
 from cablestore.cli.output import safe
 from cablestore.cli.values import PathValue, cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
-from cablestore.files import text_of
+from cablestore.files import read_small, text_of
 from cablestore.peers import Address, Invitation, NodeSettings
 
 PREFIX: Final = "CABLESTORE_SERVE"
@@ -34,7 +34,7 @@ def read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pa
 
 def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(text_of(path.read_bytes()))
+        tables = tomllib.loads(text_of(read_small(path)))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise click.UsageError(f"{path} cannot be read: {reason}") from None

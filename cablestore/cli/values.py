@@ -17,7 +17,8 @@ from click.shell_completion import CompletionItem
 from cablestore import limits
 from cablestore.cli.output import safe
 from cablestore.errors import CableStoreError
-from cablestore.files import ObjectFolder, folder_of, text_of, usable_path
+from cablestore.files import ObjectFolder, folder_of, read_small, text_of, usable_path
+from cablestore.files.uri import shown
 from cablestore.moderation import Seed
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import parse_hex
@@ -206,10 +207,10 @@ def _cabal_key(text: str) -> bytes:
     if text.startswith("@"):
         where = text[1:]
         try:
-            text = text_of(usable_path(where).read_bytes()).strip()
+            text = text_of(read_small(usable_path(where))).strip()
         except (OSError, CableStoreError, UnicodeDecodeError) as error:
             why = "it is not text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
-            raise ValueError(f"the cabal key cannot be read from {where}: {why}") from None
+            raise ValueError(f"the cabal key cannot be read from {shown(where)}: {why}") from None
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -230,9 +231,9 @@ def moderation_seed(text: str) -> str:
     """Return a moderation seed in hex digits, given so, or as @ and the path of a file with its bytes or digits."""
     if text.startswith("@"):
         try:
-            data = usable_path(text[1:]).read_bytes()
+            data = read_small(usable_path(text[1:]))
         except (OSError, CableStoreError) as error:
-            raise ValueError(f"the moderation seed cannot be read from {text[1:]}: {reason_of(error)}") from None
+            raise ValueError(f"the moderation seed cannot be read from {shown(text[1:])}: {reason_of(error)}") from None
         text = _hex_digits(data) or data.hex()
     Seed.read_hex(text, 0)
     return "".join(text.split())

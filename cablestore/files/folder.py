@@ -7,6 +7,7 @@ value that can be pickled: another process opens its own connection, with the cr
 from __future__ import annotations
 
 import shutil
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -260,6 +261,10 @@ class LocalFolder(ObjectFolder):
         path = self.folder / name
         with storage_errors(path):
             try:
+                if not stat.S_ISREG(path.stat().st_mode):  # a device or pipe may never end
+                    raise MissingFileError(f"{path} is not a file, but a folder or something else")
                 yield path
-            except (FileNotFoundError, NotADirectoryError):
+            except (FileNotFoundError, NotADirectoryError) as error:
+                if isinstance(error, MissingFileError):
+                    raise
                 raise MissingFileError(f"{path} is missing") from None

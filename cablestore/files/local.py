@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from platformdirs import user_cache_path
 
-from cablestore import forks
+from cablestore import forks, limits
 from cablestore.errors import CableStoreError, LocationError, StorageError
 from cablestore.files.access import create
 from cablestore.files.uri import local_path, shown
@@ -68,6 +68,18 @@ def cache_folder() -> Path:
         return user_cache_path("cablestore")
     except RuntimeError:
         raise StorageError("this user has no home folder for temporary files: set HOME or XDG_CACHE_HOME") from None
+
+
+def read_small(path: Path) -> bytes:
+    """Return the bytes of a small file that a person names. Raises OSError, also if it is larger than any key or settings.
+
+    It may be a pipe, as a shell's <(COMMAND) is, or by mistake a device without an end.
+    """
+    with path.open("rb") as file:
+        data = file.read(limits.MAX_TEXT_FILE_SIZE_BYTES + 1)
+    if len(data) > limits.MAX_TEXT_FILE_SIZE_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return data
 
 
 def text_of(data: bytes) -> str:

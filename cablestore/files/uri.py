@@ -17,10 +17,11 @@ from cablestore.errors import LocationError
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _OBJECT_STORES: Final = "s3|s3a|s3n|gs|gcs|abfs|abfss"
 _ALMOST: Final = re.compile(
-    rf"[A-Za-z][A-Za-z0-9+.-]*:(/|$)|({_OBJECT_STORES}|az|adl|wasbs?|hdfs|viewfs|file|https?|s?ftp)(:|//)",
+    rf"[A-Za-z][A-Za-z0-9+.-]*:(/|\\|$)|\\\\|({_OBJECT_STORES}|az|adl|wasbs?|hdfs|viewfs|file|https?|s?ftp)(:|//)",
     re.IGNORECASE,
 )
-"""Beginning of a path that was meant as a URI, such as s3:/bucket, s3:bucket, s3//bucket or host:/folder."""
+"""Beginning of a path that was meant as a URI, such as s3:/bucket, s3:bucket, s3//bucket or host:/folder, or of one on
+another system: C:\\folder or \\\\server\\folder."""
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _QUOTED: Final = re.compile(r"[\x00-\x20\x7f\"%<>?#\[\\\]^`{|}]")

@@ -36,6 +36,7 @@ from cablestore.protocol.post import Post, decode_post
 _POSTS_TOLD: Final = 1_000
 _LOST_POSTS: Final = ("post ", "local-only post ")
 """Beginnings of the reasons in `RebuildReport.damaged` that mean a lost post."""
+UNOPENED: Final = "local-only post that does not decrypt"
 _MISSING_POST: Final = "post that is missing"
 _UNKNOWN_NEXT: Final = 10**16
 """Greater than every number of the arrival log."""
@@ -321,7 +322,7 @@ def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | No
         try:
             return source.unseal(value)
         except (CorruptStoreError, DecodeError):
-            report.lose("local-only post that does not decrypt")
+            report.lose(UNOPENED)
             return None
     try:
         post = decode_post(value, source.dialect)

@@ -107,6 +107,9 @@ MAX_CONSENTS_REMEMBERED: Final = 64
 SEGMENT_SIZE_BYTES: Final = 67_108_864
 """One file of an export. A task of the Spark job reads a whole file."""
 
+MAX_TEXT_FILE_SIZE_BYTES: Final = 1_048_576
+"""Largest file of settings, key or seed that is read. A device without an end would fill the memory."""
+
 SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
 """Bytes of posts or rows in one block of a segment. A reader has one block in memory."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from cablestore.errors import DecodeError, IdentityError
-from cablestore.files import storage_errors, sync_folder, text_of, unique_suffix
+from cablestore.files import read_small, storage_errors, sync_folder, text_of, unique_suffix
 from cablestore.index.folder import IDENTITY_FILE
 from cablestore.index.opening import refuse_to_write
 from cablestore.protocol.crypto import SEED_SIZE_BYTES, Identity
@@ -168,7 +168,7 @@ def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        text = text_of(path.read_bytes()).strip()
+        text = text_of(read_small(path)).strip()
     except UnicodeDecodeError:
         raise IdentityError(f"the identity cannot be read from {path}: it is not text") from None
     except OSError as error:

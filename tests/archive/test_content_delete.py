@@ -123,3 +123,13 @@ async def download_all(url: str, cids: list[Cid], target: Path) -> None:
     async with ContentClient(url) as client:
         for cid in cids:
             await client.download(cid, target)
+
+
+def test_a_manifest_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "content"
+    stored(folder)
+    (folder / "manifests" / str(CID)).unlink()
+    (folder / "manifests" / str(CID)).mkdir()
+    with ContentStore.open(folder) as store:
+        assert [manifest.dataset_size_bytes for _, manifest in store.datasets()] == [len(b"other")]
+        assert store.damaged == {CID}

@@ -246,3 +246,30 @@ def test_a_key_file_whose_name_is_no_text(tmp_path: Path) -> None:
 
 def test_a_port_of_thousands_of_digits(tmp_path: Path, run: Run) -> None:
     said(run, "archive", "seed", tmp_path, "--community", "ab" * 33, "--listen", "127.0.0.1:" + "9" * 5000)
+
+
+@pytest.mark.parametrize("option", ["--cabal-key", "--seed"])
+def test_a_credential_in_the_name_of_a_file_is_not_shown(tmp_path: Path, run: Run, option: str) -> None:
+    CableStore.open(tmp_path / "store").close()
+    command = {"--cabal-key": ["sync", "127.0.0.1:1"], "--seed": ["moderation"]}[option]
+    for uri in ("s3://user:opensesame@bucket/x", "s3://bucket/x?secret_key=opensesame"):
+        err = said(run, *command, option, f"@{uri}", "-s", tmp_path / "store")
+        assert "credentials" in err
+        assert "opensesame" not in err
+
+
+@pytest.mark.parametrize(
+    "command", ["sync 127.0.0.1:1 --cabal-key @FILE", "moderation --seed @FILE", "serve --config FILE"]
+)
+def test_a_file_without_an_end_is_not_read(tmp_path: Path, run: Run, command: str) -> None:
+    CableStore.open(tmp_path / "store").close()
+    words = command.replace("FILE", "/dev/zero").split()
+    assert "File too large" in said(run, *words, "-s", tmp_path / "store")
+
+
+@pytest.mark.parametrize("path", ["C:\\cable\\store", "\\\\server\\store"])
+def test_a_path_of_another_system(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "neither a path nor a URI" in said(run, "init", "-s", path)
+    assert not list(tmp_path.iterdir())
+    assert run("init", "-s", f"./{path}")[0] == 0

@@ -175,3 +175,20 @@ def test_an_invitation_says_what_it_is_given(run: Command, tmp_path: Path) -> No
     assert (status, out) == (0, f"cable:{KEY}\n")
     fresh = {run("invite", "--new-key", "-s", tmp_path)[1] for _ in range(3)}
     assert len(fresh) == 3
+
+
+def test_a_new_cabal_needs_no_store(tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But a store that is named must be there: its moderation seed belongs to the invitation."""
+    monkeypatch.delenv("CABLESTORE_STORE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    status, out, errors = run("invite", "--new-key", "--admin", ANN.key.hex(), "--peer", str(PEER))
+    assert (status, Invitation.parse(out).seed) == (0, SEED), errors
+    for arguments, words in (
+        (["--new-key", "-s", tmp_path / "missing"], "there is no store"),
+        ([], "there is no store"),
+        (["--new-key", "--admin", "ann"], "without a store, USER must be hex digits"),
+    ):
+        status, out, errors = run("invite", *arguments)
+        assert (status, out) == (2, "")
+        assert words in errors
+    assert list(tmp_path.iterdir()) == []

@@ -166,7 +166,9 @@ def test_a_user_without_name_and_home(tmp_path: Path) -> None:
             above.chmod(0o755)
     commands = [
         ["--version"],
-        ["invite", "--new-key", "--peer", "127.0.0.1:1"],
+        ["invite", "--new-key", "--peer", "a.example:1", "--admin", KEY],
+        ["invite", "--peer", "127.0.0.1:1"],
+        ["invite", "--new-key", "--peer", "127.0.0.1:1", "--store", "~/store"],
         ["log", "default"],
         ["init"],
         ["serve", "--listen", "127.0.0.1:0"],
@@ -179,8 +181,9 @@ def test_a_user_without_name_and_home(tmp_path: Path) -> None:
         env={"PATH": os.environ["PATH"]},
         check=True,
     )
-    version, *others = json.loads(done.stdout)
+    version, (status, out, errors), *others = json.loads(done.stdout)
     assert version[0] == 0
+    assert (status, Invitation.parse(out).seed) == (0, bytes.fromhex(f"02{KEY}")), errors
     for found in others:
         require_one_line(tuple(found), "set HOME")
     assert not (tmp_path / "~").exists()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cablestore import limits
 from cablestore.errors import MissingFileError, StorageError
-from cablestore.files import LocalFolder, folder_of
+from cablestore.files import LocalFolder, folder_of, read_small
 
 
 @pytest.mark.parametrize("shape", ["path", "text", "file URI", "folder"])
@@ -103,3 +104,12 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
                 reading("none")
             with pytest.raises(FileNotFoundError):
                 reading("none")
+
+
+def test_a_small_file_has_a_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "settings"
+    path.write_bytes(b"#" * limits.MAX_TEXT_FILE_SIZE_BYTES)
+    assert len(read_small(path)) == limits.MAX_TEXT_FILE_SIZE_BYTES
+    path.write_bytes(b"#" * (limits.MAX_TEXT_FILE_SIZE_BYTES + 1))
+    with pytest.raises(OSError, match="too large"):
+        read_small(path)

@@ -34,7 +34,7 @@ from cablestore.archive.format.cid import (
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
-from cablestore.files import is_foreign, storage_errors, sync_folder, unlock, usable_path, whole_file
+from cablestore.files import is_foreign, read_small, storage_errors, sync_folder, unlock, usable_path, whole_file
 from cablestore.forks import ProcessBound, bind
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
@@ -110,8 +110,8 @@ class ContentStore(Closable, ProcessBound):
         if cid is None:
             return
         try:
-            manifest = DatasetManifest.decode(path.read_bytes())
-        except ArchiveError:
+            manifest = DatasetManifest.decode(read_small(path))
+        except (ArchiveError, OSError):  # the other datasets are served
             self.damaged.add(cid)
             return
         if manifest_cid(manifest) == cid:
