@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from disks import snapshot
 from folders import SUPPORT
-from people import ANN, raws
+from people import ANN, BOB, raws
 
 from cablestore import CableStore
-from cablestore.errors import CorruptStoreError
+from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index.leveldb import LevelDB
 from cablestore.protocol.body import DELETE
 from cablestore.store import Tuning
@@ -264,6 +265,94 @@ def test_an_older_copy_of_the_database_is_noticed(run: Run, killed: Path, tmp_pa
     status, said, _ = run("rebuild", "-s", killed)
     assert status == 1
     assert "the number of lost posts is unknown: at least 7" in said
+
+
+@pytest.mark.parametrize("later", [0, 20], ids=["shorter", "longer than before"])
+def test_an_older_copy_that_was_used_since_is_noticed(run: Run, killed: Path, tmp_path: Path, later: int) -> None:
+    """Each clean close writes the second copy of the counts, which must not hide that the log was longer."""
+    CableStore.open(killed).close()
+    shutil.copytree(killed / LIVE, tmp_path / "older")
+    with CableStore.open(killed) as store:
+        store.ingest(raws(*(ANN.text("default", f"lost {i}") for i in range(7))))
+    shutil.rmtree(killed / LIVE)
+    shutil.copytree(tmp_path / "older", killed / LIVE)
+    for number in range(2):
+        with CableStore.open(killed) as store:
+            store.ingest(raws(*(ANN.text("default", f"{number} later {i}") for i in range(later))))
+    assert run("check", "-s", killed)[0] == 1
+    status, said, _ = run("rebuild", "-s", killed)
+    assert status == 1
+    assert "the number of lost posts is unknown" in said
+    assert run("check", "-s", killed)[0] == 0
+
+
+@pytest.mark.parametrize("lose", SILENT_LOSSES)
+@pytest.mark.parametrize("options", [(), ("--read-only",)])
+def test_a_check_reports_writes_that_a_log_lost(
+    run: Run, killed: Path, lose: Callable[[Path], None], options: tuple[str, ...]
+) -> None:
+    """Each check does, not only the first one: LevelDB removes the log."""
+    lose(killed)
+    for _ in range(2):
+        status, said, _ = run("check", *options, "-s", killed)
+        assert status == 1
+        assert "lost writes" in said
+    with CableStore.open(killed) as store:
+        assert [problem.view for problem in store.check().problems] == ["arrival log"]
+    assert run("rebuild", "-s", killed)[0] == 1
+    assert run("check", *options, "-s", killed)[0] == 0
+
+
+@pytest.mark.parametrize("lose", SILENT_LOSSES)
+def test_a_check_in_a_program_does_not_hide_the_loss(killed: Path, lose: Callable[[Path], None]) -> None:
+    lose(killed)
+    assert not ClosedStore(killed).check().is_clean
+    assert ClosedStore(killed).rebuild().lost_posts is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda store: store.rebuild(), lambda store: store.remove("kept"), lambda store: store.recover(LIVE)],
+    ids=["rebuild", "remove", "recover"],
+)
+def test_a_read_only_store_is_not_changed(killed: Path, change: Callable[[ClosedStore], object]) -> None:
+    zero_end(killed)
+    before = snapshot(killed)
+    with pytest.raises(StorageError, match="reading only"):
+        change(ClosedStore(killed, read_only=True))
+    with pytest.raises(CorruptStoreError):
+        ClosedStore(killed, read_only=True).check()
+    assert snapshot(killed) == before
+
+
+def test_posts_that_are_back_do_not_hide_lost_ones(run: Run, tmp_path: Path) -> None:
+    """A block has the end of some posts and of pruned or deleted ones. Without it the latter are back."""
+    posts = [ANN.text("default", f"{i} " + "x" * 200) for i in range(300)]
+    for name in ("deleted", "pruned"):
+        folder = tmp_path / name
+        with CableStore.open(folder) as store:
+            store.ingest(raws(*posts), verify=False)
+        with CableStore.open(folder) as store:  # LevelDB makes a table of its log
+            if name == "pruned":
+                store.prune(keep_newest=200)
+            store.ingest(raws(*(BOB.text("other", f"{i}") for i in range(30))), verify=False)
+            if name == "deleted":
+                store.ingest(raws(ANN.delete(*posts[:60])), verify=False)
+        with CableStore.open(folder) as store:
+            before = {post.hash for channel in ("default", "other") for post in store.messages(channel, 500).messages}
+        table = newest_table(folder)
+        data = table.read_bytes()
+        at = data.index(b"!data!") + 1500
+        overwrite(table, at, b"\xff" * 64)
+        status, said, _ = run("rebuild", "--json", "-s", folder)
+        found = json.loads(said.splitlines()[-1])
+        with CableStore.open(folder) as store:
+            after = {post.hash for channel in ("default", "other") for post in store.messages(channel, 500).messages}
+        lost = len(before - after)
+        assert lost
+        assert status == 1
+        assert found["lost_posts"] in {None, lost}, name
+        assert found["lost_posts_at_least"] <= lost
 
 
 def test_deletions_that_are_lost_are_reported_with_status_1(run: Run, closed: Path) -> None:
