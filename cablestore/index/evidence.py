@@ -3,8 +3,8 @@
     counts   JSON: {"generation": "generation-000002", "next": 5, "posts": 4, "deletion_rows": 2, "lost": ""}
 
 The rows that count posts are lost with the posts if the end of a log or a table is lost. So a second copy of the counts
-is beside the database. `lost` says which part of a log LevelDB dropped without an error; it stays until the database is
-rebuilt.
+is beside the database. `lost` says which part of a log LevelDB dropped without an error, or which entries the arrival
+log lacks; it stays until the database is rebuilt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Evidence:
     closed: Counts | None = None
     """Its counts at the last clean close, None if they were not noted."""
     lost: str = ""
-    """The part of a log whose writes were lost, "" if all is well."""
+    """The part of a log whose writes are lost, LevelDB's or the arrival log, "" if all is well."""
     lost_earlier: bool = False
     """True if an earlier opening found this. Then LevelDB has removed the log."""
 
