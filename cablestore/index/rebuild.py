@@ -115,11 +115,13 @@ class RebuildReport:
         self.damaged.pop(_MISSING_POST, None)
         damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
         missing = 0 if before is None else before.posts - self.posts
-        is_exact &= missing >= 0  # discarded posts that are back hide lost ones
         known_rows = 0 if before is None else before.deletion_rows
+        is_exact &= missing >= 0  # discarded posts that are back hide lost ones
+        if not is_exact:  # the counts may be older than deletions, each of which has a row at least
+            missing -= max(0, self._deletion_rows - known_rows)
         self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
         self.posts_before = before.posts if before is not None and is_exact else None
-        self.lost_posts_at_least = max(damaged, missing)
+        self.lost_posts_at_least = max(damaged, missing, 0)
         self.lost_posts = None if self.may_lack_deletions else self.lost_posts_at_least
         if missing > damaged:
             self.damaged[_MISSING_POST] = missing - damaged
