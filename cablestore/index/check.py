@@ -21,6 +21,7 @@ from cablestore.index.batches import batches
 from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, key_of, measure, side_by_side
+from cablestore.index.evidence import Evidence
 from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, WITNESSED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import Sizes
@@ -89,6 +90,8 @@ class CheckReport(ProblemReport[Problem]):
     rows: int = 0
     sizes: Sizes = field(default_factory=dict)
     """Rows and bytes of each view, as counted."""
+    following: int = 1
+    """Next number of the arrival log."""
     balance: int = 0
     """Sum of the hashes of expected rows minus those of found rows. If it is not 0, an exact check is needed."""
 
@@ -142,6 +145,16 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
     _check_arrivals(reader, report)
 
 
+def check_evidence(evidence: Evidence, report: CheckReport) -> None:
+    """Report writes that are known to be lost. `report` is that of the database, complete."""
+    closed = evidence.closed
+    if evidence.lost:
+        report.tell(f"lost writes, in {evidence.lost}", "arrival log", arrival_log.NEXT_KEY)
+    elif closed is not None and closed.next > report.following:
+        what = f"lost entries, from {report.following:,} to {closed.next - 1:,}"
+        report.tell(what, "arrival log", arrival_log.NEXT_KEY)
+
+
 def _check_arrivals(reader: Reader, report: CheckReport) -> None:
     """Check the arrival log."""
     following = 1
@@ -155,7 +168,8 @@ def _check_arrivals(reader: Reader, report: CheckReport) -> None:
             report.tell("a number that occurs twice", "arrival log", b"%d" % first)
         following = end
     try:
-        if arrival_log.next_sequence(reader) < following:
+        report.following = arrival_log.next_sequence(reader)
+        if report.following < following:
             report.tell("a next number that is taken", "arrival log", arrival_log.NEXT_KEY)
     except CorruptStoreError as error:
         report.tell(f"a damaged row ({error})", "arrival log", arrival_log.NEXT_KEY)

@@ -22,7 +22,7 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
 from cablestore.index.database import Database, Row, SnapshotSource, Source
-from cablestore.index.evidence import Evidence, find_evidence, note_counts
+from cablestore.index.evidence import Evidence, find_evidence, note_counts, note_lost_entries, note_lost_writes
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
@@ -166,8 +166,6 @@ class Engine(ProcessBound):
         try:
             if folder.is_new:
                 _make_database(folder, catalog, tuning)
-            if not folder.is_read_only:
-                find_evidence(folder.database_path)
             database = open_live(folder, tuning)
             try:
                 value = read_meta(database, folder)
@@ -176,7 +174,7 @@ class Engine(ProcessBound):
                 if not (any_views or allow_missing_views):
                     meta.require_views(value, catalog, str(folder.path))
                 missing = meta.missing_views(value, catalog)
-                return cls(database, folder, folder.header.dialect, catalog, tuning, unseal, missing)
+                engine = cls(database, folder, folder.header.dialect, catalog, tuning, unseal, missing)
             except OutdatedViewError as error:
                 database.close()
                 if not read_only or isinstance(error, MissingViewError):
@@ -185,9 +183,12 @@ class Engine(ProcessBound):
             except BaseException:
                 database.close()
                 raise
+            if not read_only:
+                note_lost_entries(folder.database_path, engine.next_sequence)
         except BaseException:
             folder.close()
             raise
+        return engine
 
     def _load(self) -> None:
         self.recent.forget()
@@ -441,10 +442,12 @@ def open_live(folder: Folder, tuning: Tuning | None = None) -> LevelDB:
 
 
 def open_generation(folder: Folder, generation: str, tuning: Tuning | None = None) -> LevelDB:
-    """Open a database of a locked folder, for reading only if the folder is."""
+    """Open a database of a locked folder, for reading only if the folder is. Lost writes of the live one are noted."""
     path = folder.path / generation
     if folder.is_read_only:
         return open_read_only(path, tuning)
+    if path == folder.database_path:
+        note_lost_writes(path)
     try:
         return LevelDB(path, tuning)
     except (CorruptStoreError, MissingDatabaseError):

@@ -3,8 +3,8 @@
     counts   JSON: {"generation": "generation-000002", "next": 5, "posts": 4, "deletion_rows": 2, "lost": ""}
 
 The rows that count posts are lost with the posts if the end of a log or a table is lost. So a second copy of the counts
-is beside the database. `lost` says which part of a log LevelDB dropped without an error; it stays until the database is
-rebuilt.
+is beside the database. `lost` says which part of a log LevelDB dropped without an error, or which entries the arrival
+log lacks; it stays until the database is rebuilt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Evidence:
     closed: Counts | None = None
     """Its counts at the last clean close, None if they were not noted."""
     lost: str = ""
-    """The part of a log whose writes were lost, "" if all is well."""
+    """The part of a log whose writes are lost, LevelDB's or the arrival log, "" if all is well."""
     lost_earlier: bool = False
     """True if an earlier opening found this. Then LevelDB has removed the log."""
 
@@ -58,27 +58,44 @@ class _Note:
 
 
 def find_evidence(database: Path, *, is_open: bool = False) -> Evidence:
-    """Return what is known of a database in the folder of a store, before LevelDB opens it.
+    """Return what is known of a database in the folder of a store, before LevelDB opens it. Writes nothing.
 
-    Lost writes are noted, because opening the database removes the log that shows them. If the database `is_open`, its
-    log is in use and is not searched.
+    If the database `is_open`, its log is in use and is not searched.
     """
     note = _read(database)
     with storage_errors(f"the logs in {database} cannot be read"):
         lost = "" if is_open else lost_writes(database)
-    if lost and not note.lost:
-        note = replace(note, lost=lost)
-        with suppress(StorageError):  # a full or read-only disk: the next opening finds it again or does not open
-            write_whole(_file(database), _encode(note), COUNTS_DRAFT)
     closed = Counts(note.next, note.posts, note.deletion_rows) if note.next else None
     return Evidence(closed, lost or note.lost, lost_earlier=not lost)
 
 
+def note_lost_writes(database: Path) -> None:
+    """Note lost writes of a live database. LevelDB removes the log that shows them when it opens the database."""
+    _note_loss(database, find_evidence(database).lost)
+
+
+def note_lost_entries(database: Path, following: int) -> None:
+    """Note lost entries if the arrival log is shorter than at the last close. `following` is its next number.
+
+    An older copy of the database was put back, or a disk lost what it had confirmed. Later entries take the numbers.
+    """
+    note = _read(database)
+    if note.next > following:
+        _note_loss(database, f"the arrival log from entry {following:,} to {note.next - 1:,}")
+
+
+def _note_loss(database: Path, lost: str) -> None:
+    note = _read(database)
+    if lost and not note.lost:
+        with suppress(StorageError):  # a full disk: the next opening finds it again, or does not open
+            write_whole(_file(database), _encode(replace(note, lost=lost)), COUNTS_DRAFT)
+
+
 def note_counts(database: Path, counts: Counts) -> None:
-    """Note the counts of a database that was just closed. A note that is right already is not written again."""
+    """Note the counts of a database that was just closed, unless that is done. Those from before a loss stay."""
     before = _read(database)
     note = _Note(database.name, **asdict(counts), lost=before.lost)
-    if note == before:
+    if note == before or before.next > counts.next:
         return
     with suppress(OSError), whole_file(_file(database), COUNTS_DRAFT, sync=False) as file:  # the disk may be full
         file.write(_encode(note))

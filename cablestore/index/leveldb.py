@@ -29,7 +29,7 @@ from cablestore.files import make_folder, set_files, storage_errors, sync_file, 
 from cablestore.index.bulk_writer import BulkWriter
 from cablestore.index.database import Database, Row
 from cablestore.index.leveldb_files import holds_data, holds_database, require_room
-from cablestore.index.leveldb_manifest import is_outdated
+from cablestore.index.leveldb_manifest import is_misnamed, is_outdated
 from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread
 from cablestore.interruptible import in_thread
 
@@ -144,6 +144,8 @@ class LevelDB(forks.ProcessBound):
         try:
             if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
                 raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
+            if is_misnamed(path):
+                raise _damaged_for("its file CURRENT names no list of tables")
             if is_outdated(path):
                 raise _damaged_for("the end of its list of tables is lost")
             if create:

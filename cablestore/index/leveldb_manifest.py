@@ -15,6 +15,7 @@ Keys of tables end with eight bytes that number the write. Source: doc/log_forma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
@@ -29,6 +30,7 @@ from cablestore.protocol.varint import encode_varint, read_varint
 _COMPARATOR, _LOG, _NEXT_FILE, _LAST_WRITE, _COMPACTED, _GONE, _TABLE, _EARLIER_LOG = 1, 2, 3, 4, 5, 6, 7, 9
 _BYTEWISE: Final = b"leveldb.BytewiseComparator"
 _WRITE_NUMBER_SIZE_BYTES: Final = 8
+_CURRENT_TEXT: Final = re.compile(rb"MANIFEST-[0-9]+\n")
 _MANIFEST: Final = "MANIFEST-000001"
 
 _FIRST_LIMIT_SIZE_BYTES: Final = 10 * 2**20
@@ -115,6 +117,14 @@ def read_readable(path: Path) -> ReadableList:
     except (DecodeError, ValueError, OSError):  # a damaged name or list, or an incomplete last edit
         pass
     return ReadableList(oldest, tables)
+
+
+def is_misnamed(path: Path) -> bool:
+    """Return True if CURRENT is there but names no manifest. LevelDB opens any file or folder that it names."""
+    try:
+        return _CURRENT_TEXT.fullmatch((path / "CURRENT").read_bytes()) is None
+    except FileNotFoundError:
+        return False
 
 
 def is_log_missing(path: Path, listed: ReadableList) -> bool:

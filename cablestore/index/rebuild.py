@@ -117,9 +117,12 @@ class RebuildReport:
         damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
         missing = 0 if before is None else before.posts - self.posts
         known_rows = 0 if before is None else before.deletion_rows
+        is_exact &= missing >= 0  # discarded posts that are back hide lost ones
+        if not is_exact:  # the counts may be older than deletions, each of which has a row at least
+            missing -= max(0, self._deletion_rows - known_rows)
         self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
         self.posts_before = before.posts if before is not None and is_exact else None
-        self.lost_posts_at_least = max(damaged, missing)
+        self.lost_posts_at_least = max(damaged, missing, 0)
         self.lost_posts = None if self.may_lack_deletions else self.lost_posts_at_least
         if missing > damaged:
             self.damaged[_MISSING_POST] = missing - damaged
@@ -175,6 +178,7 @@ def add_rest(
         _lay_late_tombstones(source, target, catalog)
     with target.snapshot() as state:
         made = counts_of(decode_sizes(state.get(SIZES_KEY)), catalog, 1)
+    report.posts = made.posts  # not those that were read, but are deleted
     report.compare(*counts_in(source, catalog), made.deletion_rows)
     _copy_local(source, target)
     target.flush()
@@ -233,6 +237,7 @@ def load_posts(
             else:
                 derivation.rows.append(record)  # its key is not in order with those of other posts
             done += 1
+            report.posts += 1
         if derivation.size_bytes >= sorter.run_size_bytes:
             sorter.make_room(_fraction(post.hash if post else stones[0].target))
         if done == _POSTS_TOLD:
@@ -261,7 +266,6 @@ def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -
         post = _readable_post(source, row, report)
         if post is None:
             continue
-        report.posts += 1
         if not stones:
             yield post, [], None
             continue

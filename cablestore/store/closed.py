@@ -20,7 +20,7 @@ from cablestore.export.manifest import Filters, Manifest
 from cablestore.files import Location
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
-from cablestore.index.check import CheckReport
+from cablestore.index.check import CheckReport, check_evidence
 from cablestore.index.database import Row
 from cablestore.index.engine import (
     Engine,
@@ -31,10 +31,12 @@ from cablestore.index.engine import (
     remove_replaced,
     weighed,
 )
-from cablestore.index.evidence import Counts, Evidence, find_evidence
+from cablestore.index.evidence import Counts, Evidence, find_evidence, note_lost_writes
 from cablestore.index.folder import FORMAT, Folder, store_path
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.leveldb_salvage import salvaged
+from cablestore.index.notes import has_discarded
+from cablestore.index.opening import refuse_to_write
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.place import is_shared, mark_at
 from cablestore.index.reader import Reader
@@ -149,7 +151,7 @@ class ClosedStore:
         A view that the store has and the catalog lacks is dropped if `drop_views` names it. If `drop_views` does not,
         MissingViewError is raised and nothing changes.
         """
-        with self._locked() as folder:
+        with self._locked_to_write() as folder:
             row = meta.meta_row(self._catalog, folder.header.dialect, FORMAT)
             old = folder.header.generation
             origin = self._origin(folder)
@@ -169,6 +171,7 @@ class ClosedStore:
                 with folder.scratch() as scratch, salvaged(origin.path, scratch / "readable") as readable:
                     reader = Reader(readable, origin.dialect, origin.unseal)
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, where, drop_views)
+                    is_complete &= not has_discarded(reader, 0)  # those that are back hide lost ones
                     build = partial(_build_damaged, reader, self._catalog, row, progress)
                     report = rebuild_generation(folder, weighed(evidence, build, is_complete=is_complete))
             remove_replaced(folder, old, report)
@@ -182,12 +185,13 @@ class ClosedStore:
         Without a number of `processes` a large store is checked in as many as there are cores.
         """
         with self._locked() as folder:
+            evidence = find_evidence(folder.database_path)
             with closing(open_live(folder)) as database:
                 value = read_meta(database, folder)
             meta.check_meta(value, self._catalog, folder.header.dialect, str(folder.path))
             meta.require_views(value, self._catalog, str(folder.path))
             with folder.scratch() as scratch:
-                return check_database(
+                report = check_database(
                     self._origin(folder),
                     self._catalog,
                     scratch,
@@ -195,6 +199,8 @@ class ClosedStore:
                     processes=processes,
                     progress=progress,
                 )
+            check_evidence(evidence, report)
+            return report
 
     def export(self, out: Location, *, filters: Filters | None = None, progress: Progress = no_progress) -> Manifest:
         """Export the store into a new or empty folder, or to a URI.
@@ -235,7 +241,7 @@ class ClosedStore:
         """
         from cablestore.index.takeover import take_over  # noqa: PLC0415 - opening a store does without it
 
-        with self._locked() as folder:
+        with self._locked_to_write() as folder:
             _require_kept(folder, generation)
             dialect = folder.header.dialect
             with (
@@ -256,7 +262,7 @@ class ClosedStore:
 
     def remove(self, generation: str) -> None:
         """Remove a generation that is not live, or with "kept" all that are kept."""
-        with self._locked() as folder:
+        with self._locked_to_write() as folder:
             for name in folder.header.kept if generation == "kept" else (generation,):
                 if name not in folder.generations or name == folder.header.generation:
                     _require_kept(folder, name)
@@ -269,8 +275,10 @@ class ClosedStore:
         given one. Other generations stay as they are. Raises NotAStoreError for a generation that is not there or is
         unfinished, or if the dialect is needed, FormatError for a dialect that is not the database's.
         """
+        self._require_writable()
         with closing(Folder.open_without_header(self.path, generation)) as folder:
             evidence = find_evidence(folder.database_path)
+            note_lost_writes(folder.database_path)
             said, posts, recorded = _read_whole(folder.database_path, self._catalog)
             known = said or self._dialect
             if known is None:
@@ -288,6 +296,14 @@ class ClosedStore:
 
     def _locked(self) -> AbstractContextManager[Folder]:
         return locked_folder(self.path, dialect=self._dialect, read_only=self._read_only)
+
+    def _locked_to_write(self) -> AbstractContextManager[Folder]:
+        self._require_writable()
+        return self._locked()
+
+    def _require_writable(self) -> None:
+        if self._read_only:
+            refuse_to_write()
 
     def _origin(self, folder: Folder) -> Origin:
         unseal = unseal_of(self._identity, self.path, read_only=self._read_only)

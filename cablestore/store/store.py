@@ -18,8 +18,9 @@ from cablestore.errors import MissingViewError, OutdatedViewError
 from cablestore.files import Location
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import Progress, batches, no_progress
-from cablestore.index.check import CheckReport, check
+from cablestore.index.check import CheckReport, check, check_evidence
 from cablestore.index.engine import Engine
+from cablestore.index.evidence import find_evidence
 from cablestore.index.folder import store_path
 from cablestore.index.leveldb import Tuning
 from cablestore.index.place import LogPlace
@@ -656,7 +657,10 @@ class CableStore(Queries, Closable, ProcessBound):
         engine = self._engine
         engine.require_views()
         with engine.reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
-            return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
+            report = check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
+        if engine.folder is not None:
+            check_evidence(find_evidence(engine.folder.database_path, is_open=True), report)
+        return report
 
     def rebuild(self, *, progress: Progress = no_progress) -> RebuildReport:
         """Build every view again from the posts and swap databases. Writers wait, snapshots and iterators end.

@@ -26,7 +26,7 @@ from cablestore.store import Tuning
 FILL = """
 import resource, signal, sys
 from cablestore import CableStore
-from cablestore.errors import StorageError
+from cablestore.errors import CorruptStoreError, StorageError
 from people import ANN, raws
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -321,6 +321,15 @@ def test_a_lost_or_damaged_index_of_files_costs_nothing(
     with pytest.raises(StorageError, match=r"cablestore rebuild|Check free space"):
         CableStore.open(folder)
     assert {file.name for file in database_files(folder, "*.ldb")} == tables
+    assert rescued(folder, posts) == len(posts) - 1
+
+
+@pytest.mark.parametrize("name", [b"\x00" * 7 + b"T-000006\n", b"LOG\n", b"../lock\n", b"MANIFEST-1\x00\n", b".\n"])
+def test_a_current_file_that_names_another_file_is_damage(folder: Path, posts: list[Post], name: bytes) -> None:
+    """LevelDB opens any file that it names, and reports a folder as a failed write."""
+    database_files(folder, "CURRENT")[-1].write_bytes(name)
+    with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
+        CableStore.open(folder)
     assert rescued(folder, posts) == len(posts) - 1
 
 

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from disks import snapshot
 from folders import SUPPORT
-from people import ANN, raws
+from people import ANN, BOB, raws
 
 from cablestore import CableStore
-from cablestore.errors import CorruptStoreError
+from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index.leveldb import LevelDB
 from cablestore.protocol.body import DELETE
 from cablestore.store import Tuning
@@ -24,6 +25,8 @@ from cablestore.store.closed import ClosedStore
 
 Run = Callable[..., tuple[int, str, str]]
 LIVE = "generation-000001"
+
+TEXTS = [ANN.text("default", f"{i} " + "x" * 200) for i in range(300)]
 
 WRITER = """
 import os, signal, sys
@@ -80,6 +83,11 @@ def log_of(folder: Path) -> Path:
 
 def newest_table(folder: Path) -> Path:
     return max((folder / LIVE).glob("*.ldb"))
+
+
+def posts_of(folder: Path) -> set[bytes]:
+    with CableStore.open(folder) as store:
+        return {post.hash for key in (ANN.key, BOB.key) for post in store.posts_by(key)}
 
 
 def overwrite(file: Path, at: int, data: bytes) -> None:
@@ -264,6 +272,99 @@ def test_an_older_copy_of_the_database_is_noticed(run: Run, killed: Path, tmp_pa
     status, said, _ = run("rebuild", "-s", killed)
     assert status == 1
     assert "the number of lost posts is unknown: at least 7" in said
+
+
+@pytest.mark.parametrize("later", [0, 20], ids=["shorter", "longer than before"])
+def test_an_older_copy_that_was_used_since_is_noticed(run: Run, killed: Path, tmp_path: Path, later: int) -> None:
+    """Each clean close writes the second copy of the counts, which must not hide that the log was longer."""
+    CableStore.open(killed).close()
+    shutil.copytree(killed / LIVE, tmp_path / "older")
+    with CableStore.open(killed) as store:
+        store.ingest(raws(*(ANN.text("default", f"lost {i}") for i in range(7))))
+    shutil.rmtree(killed / LIVE)
+    shutil.copytree(tmp_path / "older", killed / LIVE)
+    for number in range(2):
+        with CableStore.open(killed) as store:
+            store.ingest(raws(*(ANN.text("default", f"{number} later {i}") for i in range(later))))
+    assert run("check", "-s", killed)[0] == 1
+    status, said, _ = run("rebuild", "-s", killed)
+    assert status == 1
+    assert "the number of lost posts is unknown" in said
+    assert run("check", "-s", killed)[0] == 0
+
+
+@pytest.mark.parametrize("lose", SILENT_LOSSES)
+@pytest.mark.parametrize("options", [(), ("--read-only",)])
+def test_a_check_reports_writes_that_a_log_lost(
+    run: Run, killed: Path, lose: Callable[[Path], None], options: tuple[str, ...]
+) -> None:
+    """Each check does, not only the first one: LevelDB removes the log."""
+    lose(killed)
+    for _ in range(2):
+        status, said, _ = run("check", *options, "-s", killed)
+        assert status == 1
+        assert "lost writes" in said
+    with CableStore.open(killed) as store:
+        assert [problem.view for problem in store.check().problems] == ["arrival log"]
+    assert run("rebuild", "-s", killed)[0] == 1
+    assert run("check", *options, "-s", killed)[0] == 0
+
+
+@pytest.mark.parametrize("lose", SILENT_LOSSES)
+def test_a_check_in_a_program_does_not_hide_the_loss(killed: Path, lose: Callable[[Path], None]) -> None:
+    lose(killed)
+    assert not ClosedStore(killed).check().is_clean
+    assert ClosedStore(killed).rebuild().lost_posts is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda store: store.rebuild(), lambda store: store.remove("kept"), lambda store: store.recover(LIVE)],
+    ids=["rebuild", "remove", "recover"],
+)
+def test_a_read_only_store_is_not_changed(killed: Path, change: Callable[[ClosedStore], object]) -> None:
+    zero_end(killed)
+    before = snapshot(killed)
+    with pytest.raises(StorageError, match="reading only"):
+        change(ClosedStore(killed, read_only=True))
+    with pytest.raises(CorruptStoreError):
+        ClosedStore(killed, read_only=True).check()
+    assert snapshot(killed) == before
+
+
+def pruned(store: CableStore) -> None:
+    store.prune(keep_newest=200)
+
+
+def deleted(store: CableStore) -> None:
+    store.ingest(raws(ANN.delete(*(post for post in TEXTS if post.hash[0] < 100))), verify=False)
+
+
+@pytest.mark.parametrize("remove", [pruned, deleted])
+def test_posts_that_are_back_do_not_hide_lost_ones(tmp_path: Path, remove: Callable[[CableStore], None]) -> None:
+    """A block of the newest table holds new posts, and that older ones are removed. Without it these are back."""
+    base = tmp_path / "base"
+    with CableStore.open(base) as store:
+        store.ingest(raws(*TEXTS), verify=False)
+        store.compact()  # so that LevelDB keeps it apart from the next table
+        remove(store)
+        store.ingest(raws(*(BOB.text("other", f"{i} " + "y" * 200) for i in range(60))), verify=False)
+    CableStore.open(base).close()  # makes a table of the log
+    held = posts_of(shutil.copytree(base, tmp_path / "whole"))
+    table = max((base / LIVE).glob("*.ldb"), key=lambda file: file.stat().st_mtime_ns)
+    start = table.read_bytes().index(b"!data!")
+    losses = 0
+    for at in range(start, start + 20_000, 4000):
+        folder = shutil.copytree(base, tmp_path / f"{at}")
+        overwrite(folder / LIVE / table.name, at, b"\xff" * 64)
+        report = ClosedStore(folder).rebuild(processes=1)
+        after = posts_of(folder)
+        lost = len(held - after)
+        assert report.lost_posts in {None, lost}
+        assert report.lost_posts_at_least <= lost
+        assert lost == 0 or not report.has_all_posts
+        losses += lost
+    assert losses
 
 
 def test_deletions_that_are_lost_are_reported_with_status_1(run: Run, closed: Path) -> None:
