@@ -37,7 +37,7 @@ _HEIGHT: Final = 25
 """Lines of the client's terminal. No output depends on it, but without it rich would ask the server's terminal."""
 
 
-_HERE: Final = frozenset({"path", "as_json", "read_only"})
+_HERE: Final = frozenset({"path", "as_json", "read_only", "require_mount"})
 """Parameters that are not sent to the process that has the store open."""
 
 
