@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-
 from serving import HERE, Served, cablestore
 
 from cablestore import CableStore
@@ -87,3 +86,4 @@ def test_a_command_that_the_owner_of_the_store_runs_requires_it_too(
         assert not (unmounted / "new").exists()
     finally:
         assert served.stop() == 0
+        served.process.communicate()
