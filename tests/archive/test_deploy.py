@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from archive_network import CABAL_KEY, HERE, digest, made_store, told
 from archives import some_weeks
 from folders import ROOT
 from serving import cablestore, environment
-from waiting import LIMIT_S
+from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
 
@@ -113,7 +113,7 @@ class Machine:
         address = str(self.root / f"{unit}.n")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
             notified.bind(os.path.relpath(address))  # a socket's name is short
-            notified.settimeout(LIMIT_S)
+            notified.settimeout(1.0)
             process = subprocess.Popen(
                 self.command(unit),
                 env=self.environment(unit) | {"NOTIFY_SOCKET": os.path.relpath(address)},
@@ -122,12 +122,19 @@ class Machine:
                 text=True,
             )
             try:
-                assert notified.recv(100) == b"READY=1"
+                wait_until(lambda: process.poll() is not None or is_ready(notified), "the unit is ready")
+                assert process.poll() is None, process.communicate()
                 yield process
             finally:
                 process.terminate()
                 said = process.communicate(timeout=LIMIT_S)
             assert process.returncode == 0, said
+
+
+def is_ready(notified: socket.socket) -> bool:
+    with suppress(TimeoutError):
+        return notified.recv(100) == b"READY=1"
+    return False
 
 
 def test_reload_reads_the_settings_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

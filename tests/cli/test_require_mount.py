@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from serving import HERE, Served, cablestore
 
 from cablestore import CableStore
 from cablestore.cli import main
@@ -68,3 +69,21 @@ def test_a_link_counts_as_the_place_it_leads_to(unmounted: Path, mounted: Path) 
     assert run("init", "-s", unmounted / "disk" / "store") == 0
     (mounted / "back").symlink_to(unmounted)
     assert run("init", "-s", mounted / "back" / "store") == 2
+
+
+@pytest.mark.parametrize("command", [("backup",), ("archive", "create", "--public")], ids=" ".join)
+def test_a_command_that_the_owner_of_the_store_runs_requires_it_too(
+    closed: Path, unmounted: Path, mounted: Path, command: tuple[str, ...]
+) -> None:
+    """The option is for the command that a person started: the process with the open store does not know it."""
+    served = Served(closed, "--listen", HERE)
+    try:
+        assert served.address
+        for target, options in ((unmounted / "any", ()), (mounted / "new", ("--require-mount",))):
+            done = cablestore(*command, target, *options, store=closed)
+            assert (done.returncode, done.stderr) == (0, "")
+        assert cablestore(*command, unmounted / "new", "--require-mount", store=closed).returncode == 2
+        assert not (unmounted / "new").exists()
+    finally:
+        assert served.stop() == 0
+        served.process.communicate()
