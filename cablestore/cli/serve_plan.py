@@ -102,7 +102,7 @@ class SettingsReloader:
         self._params |= {name: params[name] for name in changed}
         self._apply(plan, node, watched)
         fields = {"changed": _options(changed), "needs_restart": _options(different - changed)}
-        _LOG.info("settings reloaded", extra=fields)
+        _LOG.warning("settings reloaded", extra=fields)  # seen whatever the log level was or is
 
     def _read(self) -> dict[str, Any]:
         command = self._ctx.command

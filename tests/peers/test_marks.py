@@ -116,7 +116,8 @@ def test_the_next_sync_brings_back_what_was_lost(tmp_path: Path, lose: Callable[
     assert run(paired(folder, source, sync_of)).posts == lost
     with CableStore.open(folder) as store:
         assert all(store.post(post.hash) for post in TEXTS)
-        assert store.check().is_clean
+        # An older database that was put back is reported until a rebuild, though the posts are here again.
+        assert all(problem.what.startswith("lost writes") for problem in store.check().problems)
     assert run(paired(folder, source, sync_of)).received_size_bytes < 32 * POSTS
     source.close()
 
