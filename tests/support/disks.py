@@ -66,7 +66,9 @@ def foreign_copy(folder: Path) -> Iterator[Path]:
     """Copy a folder to one that all users may read and only its owner may write; the key file only its owner reads."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root, with setpriv, can be another user")
-    if subprocess.run(as_nobody(sys.executable, "-c", "import cablestore"), capture_output=True, check=False).returncode:
+    if subprocess.run(
+        as_nobody(sys.executable, "-c", "import cablestore"), capture_output=True, check=False
+    ).returncode:
         pytest.skip("another user cannot read this Python and this checkout")
     with tempfile.TemporaryDirectory() as scratch:
         Path(scratch).chmod(0o755)
