@@ -100,9 +100,12 @@ def _check(folder: ObjectFolder, out: Output) -> int:
         posts=manifest.items("posts"),
         files=len(manifest.pieces),
         problems=len(problems),
+        signed_by=manifest.signed_by,
     )
-    if manifest.signature is None:
+    if manifest.signed_by is None:
         out.note("the backup is not signed: a restore leaves out local rows and causal logs")
+    else:
+        out.note(f"signed by {manifest.signed_by}: compare this with the key of the store, which `identity` shows")
     return 1 if problems else 0
 
 

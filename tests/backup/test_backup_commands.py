@@ -48,10 +48,12 @@ def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run:
     with CableStore.open(store) as opened:
         key = opened.identity.public_key.hex()
     assert key in "".join(run("restore", out, "-s", tmp_path / "noted")[2].split())
+    assert f"signedby{key}" in "".join(run("backup", out, "--check")[2].split())
     assert run("restore", out, "-s", tmp_path / "own key", "--key", store / "identity")[2] == ""
     next(out.glob("rows-*")).write_bytes(b"damaged")
     status, printed, _ = run("backup", out, "--check", "--json")
-    assert (status, json.loads(printed.splitlines()[-1])["problems"]) == (1, 1)
+    told = json.loads(printed.splitlines()[-1])
+    assert (status, told["problems"], told["signed_by"]) == (1, 1, key)
     assert run("backup", out, "--full", "-s", store)[0] == 0
     assert run("backup", out, "--check")[0] == 0
 
