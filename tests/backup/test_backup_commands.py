@@ -139,7 +139,7 @@ def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> N
         assert owner.wait(LIMIT_S) == 0
     assert [status for status, _, _ in told] == [0, 0, 2]
     assert json.loads(told[0][1])["posts"] == 2
-    assert json.loads(told[1][1]) == {"posts": 2, "files": 4, "problems": 0}
+    assert json.loads(told[1][1]).items() >= {"posts": 2, "files": 4, "problems": 0}.items()
     assert "is not a backup" in told[2][2]
     assert backup(store, tmp_path / "here" / "copy").written == 0
 
