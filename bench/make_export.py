@@ -128,7 +128,7 @@ def make_exports(
     for folder in folders:
         if (folder / MANIFEST).exists():
             raise FileExistsError(f"{folder} is a finished export already: remove it, or name another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="runs-", dir=out) as scratch:
         work = [(plan, number, folders, Path(scratch)) for number in range(plan.slices)]
         segments = _in_processes(make_slice, work, min(processes or os.cpu_count() or 1, plan.slices))

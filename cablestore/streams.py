@@ -23,17 +23,20 @@ class StandardStream(io.FileIO):
         self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write bytes, and wait if the descriptor does not block. Never raises OSError."""
-        while self.error is None:
+        """Write all bytes, and wait if the descriptor does not block. Never raises OSError."""
+        rest = memoryview(data).cast("B")
+        size_bytes = rest.nbytes
+        while rest and self.error is None:
             try:
-                written = super().write(data)
+                written = super().write(rest)
             except OSError as error:
                 self.error = error
             else:
-                if written is not None:
-                    return written
-                select.select([], [self], [])
-        return memoryview(data).nbytes
+                if written is None:
+                    select.select([], [self], [])
+                else:
+                    rest = rest[written:]
+        return size_bytes
 
     def is_read(self) -> bool:
         """Return False after an error, or if the reader of a pipe is gone."""
@@ -59,8 +62,9 @@ def open_standard_streams() -> None:
         replaced: io.TextIOWrapper | None = getattr(sys, name)
         if replaced is not None:
             replaced.flush()
+        # No buffer of bytes in between: it would write again what a signal interrupts after the write.
         text = io.TextIOWrapper(
-            io.BufferedWriter(StandardStream(descriptor)),
+            StandardStream(descriptor),
             encoding=None if replaced is None else replaced.encoding,
             errors="backslashreplace",  # a character that a terminal cannot show must not end the command
             line_buffering=replaced is None or replaced.line_buffering,
@@ -86,5 +90,5 @@ def output_error() -> OSError | None:
 
 
 def _standard(file: TextIO | IO[str]) -> StandardStream | None:
-    raw = getattr(getattr(file, "buffer", None), "raw", None)
-    return raw if isinstance(raw, StandardStream) else None
+    stream = getattr(file, "buffer", None)
+    return stream if isinstance(stream, StandardStream) else None

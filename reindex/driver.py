@@ -67,8 +67,11 @@ def driver(
             with _explained_by(java), environ_as(without_other_spark(master)):
                 yield spark
     finally:
-        # PySpark would use this Java, which is gone, for a later session, and has no call to forget it.
+        # PySpark would use this Java, which is gone, for a later session, and has no call to forget it. A context whose
+        # Java was killed does not stop, and PySpark would refuse another one.
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the comment above
+        SparkContext._active_spark_context = None  # noqa: SLF001 - the comment above
+        SparkSession._instantiatedSession = None  # noqa: SLF001 - the comment above
         sys.path[:] = [path for path in sys.path if path in paths]
 
 

@@ -107,7 +107,7 @@ def test_step_by_step_and_by_content_id(control: Person, member: Person) -> None
         control.instead["magnet:?xt=urn:btih:..."] = line_of(seed, "magnet:")
         assert "announced by post" in control.types("archive announce 'magnet:")
         assert control.instead["magnet:?xt=urn:btih:..."] in control.types("archive status")
-    with control.leaves_running("archive content") as content:
+    with control.leaves_running("archive content content") as content:
         url = line_of(content, "serving").split()[-1]
         control.instead = {"http://127.0.0.1:8080": url} | control.instead
         link = control.types("archive publish").strip()

@@ -138,6 +138,8 @@ from people import ANN
 posts = [ANN.text("default", str(number)).raw for number in range(400)]
 """
 FORK = """
+from cablestore.errors import ForkedError
+
 child = None
 
 def stream():
@@ -148,12 +150,16 @@ def stream():
         yield raw
 
 with CableStore.in_memory(verify_threads=3) as store:
-    outcomes = store.ingest(stream())
-    for raw in posts[300:]:
-        outcomes += store.ingest([raw])
+    try:
+        outcomes = store.ingest(stream())
+        for raw in posts[300:]:
+            outcomes += store.ingest([raw])
+    except ForkedError:
+        assert child == 0
+        print("right", flush=True)
+        os._exit(0)
 assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * 400
-if child:
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 print("right", flush=True)
 """
 END = """
