@@ -114,7 +114,9 @@ def cause_of_query(error: Exception, environ: Mapping[str, str] = os.environ) ->
     """Return the cause of an error of PySpark: the end of a worker's traceback, or the first line with its root."""
     text = re.split("\n\tat |\n\nJVM stacktrace:", str(error))[0]
     noise = ("An error occurred while calling", " SQLSTATE:")
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)] or [repr(error)]
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)]
+    # An exception of Java without a message has its name in its stack alone, to which nothing public leads.
+    lines = lines or str(getattr(error, "_stackTrace", "")).splitlines()[:1] or [repr(error)]
     if "Traceback (most recent call last)" in text:
         after_code = 1 + max((number for number, line in enumerate(lines) if line[0].isspace()), default=-1)
         summary = "\n".join(lines[after_code:])

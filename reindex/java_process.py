@@ -26,6 +26,9 @@ STOP_TIMEOUT_S: Final = 30
 _END_TIMEOUT_S: Final = 10
 """Time in which Java ends after it closed its connections."""
 
+_CLOSING_TIMEOUT_S: Final = 1
+"""The same where an error does not say that they closed: py4j takes some of their ends for names that are not found."""
+
 _SIGNALS: Final = 128
 """Java adds this to a signal that it handled."""
 
@@ -48,9 +51,9 @@ class JavaProcess:
         return {name: value for name, value in self.environ.items() if os.environ.get(name) == value}
 
     def has_ended(self, *, is_closed: bool) -> bool:
-        """Return True if the process ended. Wait for that if its connections are closed already."""
+        """Return True if the process ended, also if it does so in a moment, as when its connections closed."""
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_END_TIMEOUT_S if is_closed else 0)
+            self.process.wait(_END_TIMEOUT_S if is_closed else _CLOSING_TIMEOUT_S)
         return self.process.returncode is not None
 
     def failure(self, before: str) -> CableStoreError:

@@ -156,7 +156,10 @@ def disconnected() -> tuple[type[Exception], ...]:
 
 def is_disconnected(error: Exception) -> bool:
     """Return True if Java ended, or is about to, as after an OutOfMemoryError."""
-    return isinstance(error, disconnected()) or _STOPPED.search(str(error)) is not None
+    try:
+        return isinstance(error, disconnected()) or _STOPPED.search(str(error)) is not None
+    except disconnected():  # py4j asks Java for the text
+        return True
 
 
 def is_of_ctrl_c(error: BaseException) -> bool:

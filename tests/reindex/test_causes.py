@@ -124,6 +124,15 @@ def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkey
     assert error.value.exit_status == 1
 
 
+def test_a_start_that_fails_after_another_session_names_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its first session on, PySpark turns exceptions of Java into its own, without the name of Java's."""
+    with session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1):
+        pass
+    test_a_start_that_fails_names_its_cause(FAULTS["a host name"], tmp_path, monkeypatch)
+
+
 def test_java_that_runs_out_of_memory(tmp_path: Path) -> None:
     with (
         pytest.raises(SparkError, match=r"OutOfMemoryError.*--driver-memory"),
