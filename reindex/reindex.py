@@ -27,7 +27,8 @@ from cablestore.index.census import Summary, summaries
 from cablestore.index.check import CheckReport
 from cablestore.index.database import Database, Row
 from cablestore.index.derive import key_of, measure, side_by_side
-from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek, store_path
+from cablestore.index.folder import IDENTITY_FILE, Folder, store_path
+from cablestore.index.header import FORMAT, peek
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.meta import (
     META_KEY,

@@ -34,17 +34,9 @@ from cablestore.files import (
 )
 from cablestore.index import meta
 from cablestore.index.batches import Progress, batches, no_progress
-from cablestore.index.engine import build_generation
-from cablestore.index.folder import (
-    CAUSAL_LOGS,
-    FORMAT,
-    HEADER_FILE,
-    IDENTITY_FILE,
-    LOCK_FILE,
-    RESTORING,
-    Folder,
-    store_path,
-)
+from cablestore.index.databases import build_generation
+from cablestore.index.folder import CAUSAL_LOGS, IDENTITY_FILE, LOCK_FILE, Folder, store_path
+from cablestore.index.header import FORMAT, HEADER_FILE, RESTORING
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import JUDGED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX

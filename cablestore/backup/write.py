@@ -36,7 +36,8 @@ from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.database import Row
-from cablestore.index.folder import Header, peek, store_path
+from cablestore.index.folder import store_path
+from cablestore.index.header import Header, peek
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.place import mark_at

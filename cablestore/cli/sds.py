@@ -16,7 +16,8 @@ from cablestore.cli.options import reading_options
 from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
 from cablestore.errors import NotAStoreError
-from cablestore.index.folder import CAUSAL_LOGS, peek
+from cablestore.index.folder import CAUSAL_LOGS
+from cablestore.index.header import peek
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:

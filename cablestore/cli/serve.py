@@ -39,7 +39,7 @@ from cablestore.cli.service import StopSignal, allow_files, fast_loop, run_on_lo
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.extras import naming_extras
-from cablestore.index.folder import peek
+from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport
 from cablestore.store.store import CableStore

@@ -5,15 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 from cablestore.errors import (
     CableStoreError,
-    CorruptStoreError,
-    MissingDatabaseError,
     MissingViewError,
     OutdatedViewError,
     StorageError,
@@ -22,21 +20,33 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
 from cablestore.index.database import Database, Row, SnapshotSource, Source
-from cablestore.index.evidence import Evidence, find_evidence, note_counts, note_lost_entries, note_lost_writes
-from cablestore.index.folder import FORMAT, Folder
+from cablestore.index.databases import (
+    make_database,
+    open_live,
+    prepare_generation,
+    read_meta,
+    remove_replaced,
+    weighed,
+    without_old_cursors,
+)
+from cablestore.index.evidence import find_evidence, note_counts, note_lost_entries
+from cablestore.index.folder import Folder
+from cablestore.index.header import FORMAT
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
-from cablestore.index.opening import READ_ONLY_ADVICE, refuse_to_write
+from cablestore.index.opening import refuse_to_write
 from cablestore.index.place import LogPlace
 from cablestore.index.plan import Plan, PlannedWrite
-from cablestore.index.read_only import open_read_only
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, counts_of, rebuild
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 
-_OUTDATED_ADVICE: Final = "A store on a read-only disk must be copied to another one first. `cablestore export --read-only` works without views"
+_OUTDATED_ADVICE: Final = (
+    "A store on a read-only disk must be copied to another one first. `cablestore export --read-only` works without "
+    "views"
+)
 
 Unseal = Callable[[bytes], bytes]
 """Function that decrypts a local-only post. It raises IdentityError if the key is missing."""
@@ -50,7 +60,8 @@ class Transaction:
 
     def __enter__(self) -> Self:
         engine = self._engine
-        engine.require_writable()
+        if not engine.is_writable:
+            engine.require_writable()
         self._writing = engine.writing
         self._writing.acquire()
         try:
@@ -105,6 +116,10 @@ class Engine(ProcessBound):
         self._tuning = tuning
         self._missing_views = missing_views or {}
         """Views that the database has and the catalog lacks. Their rows cannot be kept up to date."""
+        self.is_read_only: Final = folder is not None and folder.is_read_only
+        """True if the store was opened for reading only."""
+        self.is_writable: Final = not (self.is_read_only or missing_views)
+        """True if a transaction can begin."""
         self._database = database
         self._generation = _generation_of(folder)
         self.writing = threading.RLock()
@@ -165,7 +180,7 @@ class Engine(ProcessBound):
         )
         try:
             if folder.is_new:
-                _make_database(folder, catalog, tuning)
+                make_database(folder, catalog, tuning)
             database = open_live(folder, tuning)
             try:
                 value = read_meta(database, folder)
@@ -197,8 +212,13 @@ class Engine(ProcessBound):
             self.sizes: meta.Sizes = meta.decode_sizes(reader.get(meta.SIZES_KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
             last = arrival_log.last_post_entry(reader, self.next_sequence - 1)
-        self.place = LogPlace.after(self._generation, last)
+        self._last_entry = self._generation, last
+        """The database and its last entry of a post, replaced as one for readers in other threads."""
+
+    @property
+    def place(self) -> LogPlace:
         """The place of the present state: another one after each change of the posts."""
+        return LogPlace.after(*self._last_entry)
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
         """Call a function, in the writer's thread, when what is kept in memory of the database must be read again."""
@@ -214,8 +234,12 @@ class Engine(ProcessBound):
                 "a rebuild stopped while its database took the place of the old one, so the store accepts no more until "
                 "it is opened again"
             )
-        with self._noting_failure():
-            self._mend()
+        if self.write_failure:
+            try:
+                self._mend()
+            except StorageError as error:
+                self._note_failure(error)
+                raise
         if self._is_stale:
             self._reload()
 
@@ -224,15 +248,10 @@ class Engine(ProcessBound):
             self._is_stale = True
             self.write_failure = ""
 
-    @contextmanager
-    def _noting_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except StorageError as error:
-            self.failed_writes += 1
-            self.write_failure = str(error)
-            self._tell_waiting()
-            raise
+    def _note_failure(self, error: StorageError) -> None:
+        self.failed_writes += 1
+        self.write_failure = str(error)
+        self._tell_waiting()
 
     def retry_writes(self) -> None:
         """Accept writes again after a failed one, if the disk does. The next transaction would do it too."""
@@ -259,16 +278,6 @@ class Engine(ProcessBound):
             read_again()
         self._is_stale = False
         self._tell_waiting()
-
-    @property
-    def is_read_only(self) -> bool:
-        """True if the store was opened for reading only."""
-        return self.folder is not None and self.folder.is_read_only
-
-    @property
-    def is_writable(self) -> bool:
-        """True if a transaction can begin."""
-        return not self.is_read_only and not self._missing_views
 
     def require_writable(self) -> None:
         """Raise StorageError if the store was opened for reading only, MissingViewError as `require_views`."""
@@ -310,14 +319,17 @@ class Engine(ProcessBound):
     def write(self, changes: PlannedWrite, *, sync: bool) -> None:
         """Write the changes of a plan: the one write of the store."""
         self._is_stale = True  # until the transaction ends
-        with self._noting_failure():
+        try:
             self._database.write(changes.rows, sync=sync)
+        except StorageError as error:
+            self._note_failure(error)
+            raise
         self.recent.remember(changes.combined)
         self.sizes = changes.sizes
         if changes.next_sequence is not None:
             self.next_sequence = changes.next_sequence
         if changes.last_entry is not None:
-            self.place = LogPlace.after(self._generation, changes.last_entry)
+            self._last_entry = self._generation, changes.last_entry
         self._tell_waiting()
 
     def _tell_waiting(self) -> None:
@@ -434,104 +446,3 @@ def _generation_of(folder: Folder | None) -> str:
     if folder is None:
         return f"memory-{secrets.token_hex(16)}"
     return f"{folder.header.generation}-{folder.header.store_id}"
-
-
-def open_live(folder: Folder, tuning: Tuning | None = None) -> LevelDB:
-    """Open the live database of a locked folder, for reading only if the folder is."""
-    return open_generation(folder, folder.header.generation, tuning)
-
-
-def open_generation(folder: Folder, generation: str, tuning: Tuning | None = None) -> LevelDB:
-    """Open a database of a locked folder, for reading only if the folder is. Lost writes of the live one are noted."""
-    path = folder.path / generation
-    if folder.is_read_only:
-        return open_read_only(path, tuning)
-    if path == folder.database_path:
-        note_lost_writes(path)
-    try:
-        return LevelDB(path, tuning)
-    except (CorruptStoreError, MissingDatabaseError):
-        raise
-    except StorageError as error:
-        raise StorageError(f"{error}. {READ_ONLY_ADVICE}") from None
-
-
-def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
-    """Make the first database of a new store. The header is written when the database is on the disk."""
-    name = folder.begin()
-    database = LevelDB(folder.path / name, tuning, create=True)
-    try:
-        database.write(dict([meta.meta_row(catalog, folder.header.dialect, FORMAT)]), sync=True)
-    finally:
-        database.close()
-    folder.activate(name)
-
-
-def read_meta(database: Database, folder: Folder) -> bytes:
-    """Return the meta row of a database. Raises CorruptStoreError if there is none."""
-    with database.snapshot() as state:
-        value = state.get(meta.META_KEY)
-    if value is None:
-        raise CorruptStoreError(
-            f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
-        )
-    return value
-
-
-Build = Callable[[Path, Path], RebuildReport]
-"""Function that builds a database, complete and closed. It gets its path and a folder for temporary files."""
-
-
-def prepare_generation(folder: Folder, build: Build, name: str | None = None) -> tuple[str, RebuildReport]:
-    """Build the next generation, which does not become the live one. Returns its name, by default the next one."""
-    name = folder.begin(name)
-    try:
-        with folder.scratch() as scratch:
-            return name, build(folder.path / name, scratch)
-    except BaseException:
-        folder.remove(name)
-        raise
-
-
-def build_generation(folder: Folder, build: Build, name: str | None = None) -> RebuildReport:
-    """Build the next generation, and make it the live one. `name` is its name, by default the next one."""
-    name, report = prepare_generation(folder, build, name)
-    folder.activate(name, keep=bool(report.damaged))
-    return report
-
-
-def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
-    """Build the next generation from the live one, as `build_generation` does."""
-    return build_generation(folder, without_old_cursors(folder, build))
-
-
-def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Build:
-    """Return a function that builds a database, and compares its report with what is known besides the rows."""
-
-    def build_weighed(path: Path, scratch: Path) -> RebuildReport:
-        report = build(path, scratch)
-        report.weigh(evidence, is_complete=is_complete)
-        return report
-
-    return build_weighed
-
-
-def without_old_cursors(folder: Folder, build: Build) -> Build:
-    """Return a function that builds the next generation from the live one, without what only old cursors need."""
-
-    def build_without(path: Path, scratch: Path) -> RebuildReport:
-        report = build(path, scratch)
-        if not (folder.header.kept or report.damaged):  # otherwise cursors of an earlier generation may fit again
-            with closing(LevelDB(path)) as database:
-                notes.forget_touched(database)
-        return report
-
-    return build_without
-
-
-def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:
-    """Remove the generation that was rebuilt, or set it aside if something was lost."""
-    if report.damaged:
-        report.kept_aside = folder.set_aside(old)
-    else:
-        folder.remove(old)

@@ -24,39 +24,53 @@ not opened.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 from cablestore import files, forks
-from cablestore.errors import FormatError, LocationError, MissingDatabaseError, NotAStoreError
-from cablestore.files import storage_errors, sync_folder, write_whole
+from cablestore.errors import FormatError, LocationError, NotAStoreError
+from cablestore.files import storage_errors, sync_folder
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.evidence import COUNTS_DRAFT, COUNTS_FILE
+from cablestore.index.generations import (
+    DRAFT,
+    FINISHED,
+    NUMBERED,
+    REPLACED_BY,
+    UNFINISHED,
+    damaged_name,
+    in_order,
+    is_generation,
+    mark_of,
+    names_of,
+    next_name,
+    put_mark,
+    unmark,
+)
+from cablestore.index.header import (
+    HEADER_FILE,
+    RESTORING,
+    Header,
+    put_header,
+    refuse_half_restored,
+    refuse_lost_header,
+    what_is_there,
+    whole_header,
+)
 from cablestore.index.leveldb_files import holds_database
 from cablestore.index.opening import locked_by, opening, refuse_to_write
-from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
+from cablestore.protocol.dialect import LEGACY, Dialect
 
-FORMAT: Final = 1
-"""Version of the format of the folder and everything in it: docs/reference/FORMAT.md."""
-
-HEADER_FILE: Final = "STORE"
-_BEFORE_RENAME: Final = ".new"
 LOCK_FILE: Final = "lock"
-RESTORING: Final = "RESTORING"
-"""Folder in which a restore makes a store, before it moves the store out of it, STORE last."""
 IDENTITY_FILE: Final = "identity"
-_GENERATION: Final = "generation-"
-_DAMAGED: Final = "damaged-"
 _SCRATCH: Final = "scratch-"
 CAUSAL_LOGS: Final = "sds"
 """Folder of causal logs. It may exist before the store, and a rebuild does not change it."""
@@ -67,7 +81,7 @@ SEARCH_FILES: Final = (SEARCH_INDEX, SEARCH_SUMS, *(f"{SEARCH_INDEX}-{kind}" for
 _OWN_NAMES: Final = frozenset(
     {
         HEADER_FILE,
-        f"{HEADER_FILE}{_BEFORE_RENAME}",
+        f"{HEADER_FILE}{DRAFT}",
         LOCK_FILE,
         IDENTITY_FILE,
         CAUSAL_LOGS,
@@ -78,25 +92,6 @@ _OWN_NAMES: Final = frozenset(
         *SEARCH_FILES,
     }
 )
-_NUMBERED: Final = re.compile(f"({_GENERATION}|{_DAMAGED})([0-9]{{6,18}})")
-
-_MARK: Final = "UNNAMED"
-"""File in a generation that STORE does not name, or not yet. Its only line is one of the following."""
-_UNFINISHED: Final = "unfinished"
-_FINISHED: Final = "finished"
-_REPLACED_BY: Final = "replaced by "
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Header of a store: the content of the STORE file."""
-
-    dialect: Dialect
-    generation: str
-    store_id: str
-    """Random id of this store. Exports name it, so that a reindexing recognises the exports of its own store."""
-    kept: tuple[str, ...] = ()
-    """Generations besides the live one that stay until they are removed by name, oldest first."""
 
 
 class Folder(ProcessBound):
@@ -129,7 +124,7 @@ class Folder(ProcessBound):
             lock = _acquire(path)
             try:
                 found = _find(path, dialect, create=create)
-                header = found or Header(dialect or LEGACY, _next_name(path, ()), secrets.token_hex(16))
+                header = found or Header(dialect or LEGACY, next_name(path, ()), secrets.token_hex(16))
                 files.restrict(path, is_own, notify=found is not None)
                 folder = cls(path, lock, header, is_new=found is None)
                 folder._settle()
@@ -149,7 +144,7 @@ class Folder(ProcessBound):
             _find(path, dialect, create=False)
             lock = files.share_lock(path / LOCK_FILE, partial(locked_by, path))
             try:
-                header = _whole_header(path)
+                header = whole_header(path)
             except BaseException:
                 if lock is not None:
                     os.close(lock)
@@ -167,11 +162,11 @@ class Folder(ProcessBound):
         with storage_errors(f"the store at {path} cannot be opened"):
             if not path.is_dir():
                 raise NotAStoreError(f"there is no store at {path}")
-            if not _is_generation(generation) or not holds_database(database):
-                raise NotAStoreError(f"there is no generation {generation!r} to recover. {_what_is_there(path)}")
-            if _mark_of(database) == _UNFINISHED:
+            if not is_generation(generation) or not holds_database(database):
+                raise NotAStoreError(f"there is no generation {generation!r} to recover. {what_is_there(path)}")
+            if mark_of(database) == UNFINISHED:
                 raise NotAStoreError(
-                    f"{database} is unfinished: an interrupted rebuild or reindexing left it. {_what_is_there(path)}"
+                    f"{database} is unfinished: an interrupted rebuild or reindexing left it. {what_is_there(path)}"
                 )
             lock = _acquire(path)
         return cls(path, lock, Header(LEGACY, generation, secrets.token_hex(16)), is_new=False)
@@ -183,9 +178,9 @@ class Folder(ProcessBound):
         the folder stay, but the header does not name them.
         """
         with storage_errors(f"the header of {self.path} cannot be written"):
-            for name in _names(self.path):
-                if _mark_of(self.path / name) != _UNFINISHED:
-                    _unmark(self.path / name)
+            for name in names_of(self.path):
+                if mark_of(self.path / name) != UNFINISHED:
+                    unmark(self.path / name)
             self._put_header(replace(self.header, dialect=dialect))
 
     def _settle(self) -> None:
@@ -195,11 +190,11 @@ class Folder(ProcessBound):
         for scratch in (*self.path.glob(f"{_SCRATCH}*"), self.path / RESTORING):
             shutil.rmtree(scratch, ignore_errors=True)
         named = {self.header.generation, *self.header.kept}
-        for name in _names(self.path):
-            mark = _mark_of(self.path / name)
-            if name in named and mark != _UNFINISHED:
-                _unmark(self.path / name)
-            elif name not in named and mark in {_UNFINISHED, _FINISHED, _REPLACED_BY + self.header.generation}:
+        for name in names_of(self.path):
+            mark = mark_of(self.path / name)
+            if name in named and mark != UNFINISHED:
+                unmark(self.path / name)
+            elif name not in named and mark in {UNFINISHED, FINISHED, REPLACED_BY + self.header.generation}:
                 self._discard(name)
         if not self.is_new and not self.header.store_id:  # written by a version without store ids
             self._put_header(replace(self.header, store_id=secrets.token_hex(16)))
@@ -213,7 +208,7 @@ class Folder(ProcessBound):
     def generations(self) -> list[str]:
         """Names of all generations in the folder or in the header, oldest first."""
         named = set() if self.is_new else {self.header.generation, *self.header.kept}
-        return list(_in_order({*_names(self.path), *named}))
+        return list(in_order({*names_of(self.path), *named}))
 
     def begin(self, name: str | None = None) -> str:
         """Make an empty folder for a new generation, marked as unfinished, and return its name.
@@ -221,11 +216,11 @@ class Folder(ProcessBound):
         Opening the store removes it, unless `activate` was called before. The name is the next one, or the given one.
         """
         self._require_writable()
-        name = name or _next_name(self.path, self.generations)
+        name = name or next_name(self.path, self.generations)
         draft = self.path / f"{_SCRATCH}{name}"
         with storage_errors(f"{self.path / name} cannot be made"):
             files.make_part(draft)
-            _put_mark(draft, _UNFINISHED)
+            put_mark(draft, UNFINISHED)
             draft.replace(self.path / name)
         return name
 
@@ -261,12 +256,12 @@ class Folder(ProcessBound):
         known = self.header
         kept = {*known.kept, known.generation} if keep and not self.is_new else {*known.kept}
         with storage_errors(f"{generation} of {self.path} cannot be made the live one"):
-            _put_mark(self.path / generation, _FINISHED)
+            put_mark(self.path / generation, FINISHED)
             if not keep and not self.is_new:
-                _put_mark(self.database_path, _REPLACED_BY + generation)
-            self._put_header(replace(known, generation=generation, kept=_in_order(kept - {generation})))
+                put_mark(self.database_path, REPLACED_BY + generation)
+            self._put_header(replace(known, generation=generation, kept=in_order(kept - {generation})))
             self.is_new = False
-            _unmark(self.path / generation)
+            unmark(self.path / generation)
 
     def adopt(self, database: Path) -> str:
         """Move a complete, closed database on the same disk into the folder as a new generation. Returns its name.
@@ -274,9 +269,9 @@ class Folder(ProcessBound):
         It is not live or kept before `activate`.
         """
         self._require_writable()
-        name = _next_name(self.path, self.generations)
+        name = next_name(self.path, self.generations)
         with storage_errors(f"{database} cannot be moved to {self.path / name}"):
-            _put_mark(database, _FINISHED)
+            put_mark(database, FINISHED)
             database.replace(self.path / name)
             sync_folder(self.path)
         return name
@@ -303,22 +298,15 @@ class Folder(ProcessBound):
 
     def _forget(self, generation: str) -> None:
         if generation in self.header.kept:
-            self._put_header(replace(self.header, kept=_in_order({*self.header.kept} - {generation})))
+            self._put_header(replace(self.header, kept=in_order({*self.header.kept} - {generation})))
 
     def _put_header(self, header: Header) -> None:
-        fields = {
-            "format": FORMAT,
-            "dialect": header.dialect.name,
-            "generation": header.generation,
-            "store": header.store_id,
-            "kept": header.kept,
-        }
-        write_whole(self.path / HEADER_FILE, f"{json.dumps(fields)}\n".encode(), _BEFORE_RENAME)
+        put_header(self.path, header)
         self.header = header
 
     def set_aside(self, generation: str) -> Path:
         """Rename a damaged generation that is no longer the live one, so that nothing removes it."""
-        aside = self.path / generation.replace(_GENERATION, _DAMAGED)
+        aside = self.path / damaged_name(generation)
         with storage_errors(f"{generation} of {self.path} cannot be renamed"):
             self._forget(generation)
             (self.path / generation).replace(aside)
@@ -351,36 +339,21 @@ def store_path(location: str | os.PathLike[str]) -> Path:
     return path
 
 
-def peek(path: Path) -> Header | None:
-    """Return the header of the store in a folder without opening it, None if there is no store.
-
-    Raises MissingDatabaseError if the header or the database that it names is missing, and otherwise as `Folder.open`.
-    """
-    with storage_errors(f"the store at {path} cannot be read"):
-        if not path.is_dir():
-            return None
-        if not (path / HEADER_FILE).exists():
-            _refuse_half_restored(path)
-            _refuse_lost_header(path)
-            return None
-        return _whole_header(path)
-
-
 def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None:
     """Return the header of the store in a folder, None if a new store can be made. Raises as `Folder.open`."""
     if path.exists():
         if not path.is_dir():
             raise NotAStoreError(f"{path} is a file, but a store is a folder")
         if (path / HEADER_FILE).exists():
-            header = _whole_header(path)
+            header = whole_header(path)
             if dialect is not None and dialect != header.dialect:
                 raise FormatError(
                     f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of "
                     "a store cannot be changed"
                 )
             return header
-        _refuse_half_restored(path)
-        _refuse_lost_header(path)
+        refuse_half_restored(path)
+        refuse_lost_header(path)
         # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
         foreign = sorted(
             entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))
@@ -396,126 +369,9 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
 
 def is_own(name: str) -> bool:
     """Return True if a store gives this name to an entry of its folder."""
-    return name in _OWN_NAMES or name.startswith(_SCRATCH) or _NUMBERED.fullmatch(name) is not None
-
-
-def _whole_header(path: Path) -> Header:
-    """Return the header of a store. Raises MissingDatabaseError if the database that it names is missing."""
-    header = _read_header(path)
-    while problem := _problem_of(path / header.generation):
-        before, header = header, _read_header(path)
-        if header == before:  # otherwise another process has just swapped databases
-            raise MissingDatabaseError(
-                f"{path / HEADER_FILE} names {header.generation}, which {problem}. {_what_is_there(path)}"
-            )
-    return header
-
-
-def _problem_of(database: Path) -> str:
-    if not database.exists():
-        return "is not there"
-    if not holds_database(database):
-        return "holds no database"
-    return "is unfinished" if _mark_of(database) == _UNFINISHED else ""
-
-
-def _refuse_half_restored(path: Path) -> None:
-    """Raise NotAStoreError if a restore into a folder has not ended."""
-    if (path / RESTORING).exists():
-        raise NotAStoreError(
-            f"{path} is not a store yet: a restore into it is under way, or was interrupted. Run `cablestore restore` "
-            "again"
-        )
-
-
-def _refuse_lost_header(path: Path) -> None:
-    """Raise MissingDatabaseError if a folder without a header has databases of a store."""
-    if any(_mark_of(path / name) not in {_UNFINISHED, _FINISHED} for name in _databases(path)):
-        raise MissingDatabaseError(f"{path / HEADER_FILE} is missing. {_what_is_there(path)}")
-
-
-def _what_is_there(path: Path) -> str:
-    """Return a sentence that names the generations in a folder and what to do."""
-    found = [name for name in _databases(path) if _mark_of(path / name) != _UNFINISHED]
-    if not found:
-        return (
-            f"There is no other generation: restore it from a backup. Or remove {HEADER_FILE} to start with an empty "
-            "store"
-        )
-    sizes = (f"{name} ({sum(f.stat().st_size for f in (path / name).iterdir()):,} bytes)" for name in found)
-    return (
-        f"There is {', '.join(sizes)}. Restore what is missing, or run `cablestore generations --recover {found[-1]}` "
-        "to continue with that one"
-    )
-
-
-def _names(path: Path) -> tuple[str, ...]:
-    """Return all names in the folder that are names of generations, oldest first."""
-    return _in_order({entry.name for entry in path.iterdir() if _is_generation(entry.name)})
-
-
-def _databases(path: Path) -> list[str]:
-    return [name for name in _names(path) if holds_database(path / name)]
-
-
-def _is_generation(name: str) -> bool:
-    match = _NUMBERED.fullmatch(name)
-    return match is not None and match[1] == _GENERATION
-
-
-def _next_name(path: Path, named: Iterable[str]) -> str:
-    """Return the name of a new generation. Its number is not used by any other entry or name."""
-    entries = path.iterdir() if path.is_dir() else ()
-    taken = [_NUMBERED.fullmatch(name) for name in (*named, *(entry.name for entry in entries))]
-    return f"{_GENERATION}{max((int(match[2]) for match in taken if match), default=0) + 1:06d}"
-
-
-def _in_order(generations: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(generations, key=lambda name: int(name.removeprefix(_GENERATION))))
-
-
-def _mark_of(database: Path) -> str:
-    """Return the text of the mark in a generation, "" without a mark."""
-    try:
-        return (database / _MARK).read_text(encoding="utf-8", errors="replace").strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-
-
-def _put_mark(database: Path, text: str) -> None:
-    write_whole(database / _MARK, f"{text}\n".encode(), _BEFORE_RENAME)
-
-
-def _unmark(database: Path) -> None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        (database / _MARK).unlink()
-        sync_folder(database)
+    return name in _OWN_NAMES or name.startswith(_SCRATCH) or NUMBERED.fullmatch(name) is not None
 
 
 def _acquire(path: Path) -> int:
     """Take the lock before LevelDB takes its own. If LevelDB refuses a second open, it drops the lock of the first."""
     return files.lock(path / LOCK_FILE, partial(locked_by, path))
-
-
-def _read_header(path: Path) -> Header:
-    try:
-        fields = json.loads((path / HEADER_FILE).read_text(encoding="utf-8"))
-        version, name, generation = int(fields["format"]), str(fields["dialect"]), str(fields["generation"])
-        store_id, kept = str(fields.get("store", "")), tuple(map(str, fields.get("kept", ())))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise NotAStoreError(
-            f"{path / HEADER_FILE} is not the header of a store: JSON with format, dialect, generation. "
-            f"{_what_is_there(path)}"
-        ) from None
-    if version != FORMAT:
-        raise FormatError(
-            f"the store at {path} has format {version}, this version of cablestore reads {FORMAT}: "
-            + ("install a newer one" if version > FORMAT else "export it with the version that wrote it")
-        )
-    for found in (generation, *kept):
-        if not _is_generation(found):
-            raise NotAStoreError(
-                f"{path / HEADER_FILE} names {found[:80]!r}, which is not a generation of a store. "
-                f"{_what_is_there(path)}"
-            )
-    return Header(dialect_named(name), generation, store_id, kept)

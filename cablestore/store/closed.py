@@ -22,8 +22,7 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport, check_evidence
 from cablestore.index.database import Row
-from cablestore.index.engine import (
-    Engine,
+from cablestore.index.databases import (
     open_generation,
     open_live,
     read_meta,
@@ -31,8 +30,10 @@ from cablestore.index.engine import (
     remove_replaced,
     weighed,
 )
+from cablestore.index.engine import Engine
 from cablestore.index.evidence import Counts, Evidence, find_evidence, note_lost_writes
-from cablestore.index.folder import FORMAT, Folder, store_path
+from cablestore.index.folder import Folder, store_path
+from cablestore.index.header import FORMAT
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.leveldb_salvage import salvaged
 from cablestore.index.notes import has_discarded

@@ -10,7 +10,7 @@ followed by one of them; `sweep` does the rest. Until then reads and answers lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import INFO, MODERATION_TYPES, Delete
+from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Delete
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
@@ -44,6 +44,7 @@ from cablestore.store.mentions import Naming
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user as long as the store has no identity."""
 _DECIDING: Final = MODERATION_TYPES | {INFO}
+_MAY_DECIDE: Final = MODERATION_TYPES | {DELETE}
 """Types of posts that decisions are made of."""
 
 
@@ -135,8 +136,7 @@ class Judge:
             return plan.add_all(posts, signed)
         pairs = list(zip(posts, signed, strict=True))
         # Acts and deletions of acts first, in their order: they decide about the other posts of the batch.
-        decides = _deciding(plan.reader, [post for post, ok in pairs if ok])
-        acts = {at: plan.add(post) for at, (post, ok) in enumerate(pairs) if ok and decides(post)}
+        acts = {at: plan.add(posts[at]) for at in _deciding(plan.reader, posts, signed)}
         judgement = self._judged(plan, self.judgement)
         return [
             acts.get(at) or (_add(plan, judgement, post) if ok else Verdict.BAD_SIGNATURE)
@@ -283,19 +283,19 @@ def _failed_writes_put_off() -> Iterator[None]:
         pass
 
 
-def _deciding(reader: Reader, posts: list[Post]) -> Callable[[Post], bool]:
-    """Return a function that tells if one of these posts is an act of moderation or deletes one, stored or new."""
-    acts = {post.hash for post in posts if post.type in MODERATION_TYPES}
+def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> Iterator[int]:
+    """Yield the positions of acts of moderation, and of deletions of one, stored or new."""
+    found = [at for at, post in enumerate(posts) if post.type in _MAY_DECIDE and signed[at]]
+    acts = {posts[at].hash for at in found if posts[at].type in MODERATION_TYPES}
 
     def is_act(digest: bytes) -> bool:
         stored = None if digest in acts else reader.post(digest)
         return digest in acts or (stored is not None and stored.type in MODERATION_TYPES)
 
-    def decides(post: Post) -> bool:
-        deleted = post.body.hashes if isinstance(post.body, Delete) else ()
-        return post.type in MODERATION_TYPES or any(map(is_act, deleted))
-
-    return decides
+    for at in found:
+        body = posts[at].body
+        if any(map(is_act, body.hashes if isinstance(body, Delete) else (posts[at].hash,))):
+            yield at
 
 
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:

@@ -25,7 +25,7 @@ from cablestore.errors import (
     StoreLockedError,
 )
 from cablestore.files import folder_of
-from cablestore.index.folder import RESTORING, peek
+from cablestore.index.header import RESTORING, peek
 from cablestore.sds import causal_log
 from cablestore.store.closed import ClosedStore
 

@@ -12,7 +12,7 @@ from backing_up import opened, require_equal, rows_of
 
 from cablestore.backup import backup, restore
 from cablestore.errors import BackupError, StorageError
-from cablestore.index.folder import RESTORING
+from cablestore.index.header import RESTORING
 
 
 @pytest.fixture

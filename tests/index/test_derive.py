@@ -20,7 +20,7 @@ from cablestore.index.batches import batches
 from cablestore.index.check import CheckReport, check
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine
-from cablestore.index.folder import FORMAT
+from cablestore.index.header import FORMAT
 from cablestore.index.memory import MemoryDB
 from cablestore.index.meta import META_KEY, meta_row
 from cablestore.index.reader import Reader

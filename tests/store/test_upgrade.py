@@ -14,7 +14,7 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError, OutdatedViewError, StoreLockedError
-from cablestore.index.folder import peek
+from cablestore.index.header import peek
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.reader import DATA_PREFIX
 

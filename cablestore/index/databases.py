@@ -1,0 +1,120 @@
+"""Databases of a locked folder: opened, made, and built again beside the live one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError
+from cablestore.index import meta, notes
+from cablestore.index.database import Database
+from cablestore.index.evidence import Evidence, note_lost_writes
+from cablestore.index.folder import Folder
+from cablestore.index.header import FORMAT
+from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.opening import READ_ONLY_ADVICE
+from cablestore.index.read_only import open_read_only
+from cablestore.index.rebuild import RebuildReport
+from cablestore.index.view import Catalog
+
+
+def open_live(folder: Folder, tuning: Tuning | None = None) -> LevelDB:
+    """Open the live database of a locked folder, for reading only if the folder is."""
+    return open_generation(folder, folder.header.generation, tuning)
+
+
+def open_generation(folder: Folder, generation: str, tuning: Tuning | None = None) -> LevelDB:
+    """Open a database of a locked folder, for reading only if the folder is. Lost writes of the live one are noted."""
+    path = folder.path / generation
+    if folder.is_read_only:
+        return open_read_only(path, tuning)
+    if path == folder.database_path:
+        note_lost_writes(path)
+    try:
+        return LevelDB(path, tuning)
+    except (CorruptStoreError, MissingDatabaseError):
+        raise
+    except StorageError as error:
+        raise StorageError(f"{error}. {READ_ONLY_ADVICE}") from None
+
+
+def make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
+    """Make the first database of a new store. The header is written when the database is on the disk."""
+    name = folder.begin()
+    database = LevelDB(folder.path / name, tuning, create=True)
+    try:
+        database.write(dict([meta.meta_row(catalog, folder.header.dialect, FORMAT)]), sync=True)
+    finally:
+        database.close()
+    folder.activate(name)
+
+
+def read_meta(database: Database, folder: Folder) -> bytes:
+    """Return the meta row of a database. Raises CorruptStoreError if there is none."""
+    with database.snapshot() as state:
+        value = state.get(meta.META_KEY)
+    if value is None:
+        raise CorruptStoreError(
+            f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
+        )
+    return value
+
+
+Build = Callable[[Path, Path], RebuildReport]
+"""Function that builds a database, complete and closed. It gets its path and a folder for temporary files."""
+
+
+def prepare_generation(folder: Folder, build: Build, name: str | None = None) -> tuple[str, RebuildReport]:
+    """Build the next generation, which does not become the live one. Returns its name, by default the next one."""
+    name = folder.begin(name)
+    try:
+        with folder.scratch() as scratch:
+            return name, build(folder.path / name, scratch)
+    except BaseException:
+        folder.remove(name)
+        raise
+
+
+def build_generation(folder: Folder, build: Build, name: str | None = None) -> RebuildReport:
+    """Build the next generation, and make it the live one. `name` is its name, by default the next one."""
+    name, report = prepare_generation(folder, build, name)
+    folder.activate(name, keep=bool(report.damaged))
+    return report
+
+
+def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
+    """Build the next generation from the live one, as `build_generation` does."""
+    return build_generation(folder, without_old_cursors(folder, build))
+
+
+def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Build:
+    """Return a function that builds a database, and compares its report with what is known besides the rows."""
+
+    def build_weighed(path: Path, scratch: Path) -> RebuildReport:
+        report = build(path, scratch)
+        report.weigh(evidence, is_complete=is_complete)
+        return report
+
+    return build_weighed
+
+
+def without_old_cursors(folder: Folder, build: Build) -> Build:
+    """Return a function that builds the next generation from the live one, without what only old cursors need."""
+
+    def build_without(path: Path, scratch: Path) -> RebuildReport:
+        report = build(path, scratch)
+        if not (folder.header.kept or report.damaged):  # otherwise cursors of an earlier generation may fit again
+            with closing(LevelDB(path)) as database:
+                notes.forget_touched(database)
+        return report
+
+    return build_without
+
+
+def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:
+    """Remove the generation that was rebuilt, or set it aside if something was lost."""
+    if report.damaged:
+        report.kept_aside = folder.set_aside(old)
+    else:
+        folder.remove(old)

@@ -1,0 +1,134 @@
+"""Header of a store: the STORE file, which names the live database, and what to do when one of the two is missing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError
+from cablestore.files import storage_errors, write_whole
+from cablestore.index.generations import DRAFT, FINISHED, UNFINISHED, databases_of, is_generation, mark_of
+from cablestore.index.leveldb_files import holds_database
+from cablestore.protocol.dialect import Dialect, dialect_named
+
+FORMAT: Final = 1
+"""Version of the format of the folder and everything in it: docs/reference/FORMAT.md."""
+
+HEADER_FILE: Final = "STORE"
+RESTORING: Final = "RESTORING"
+"""Folder in which a restore makes a store, before it moves the store out of it, STORE last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Header of a store: the content of the STORE file."""
+
+    dialect: Dialect
+    generation: str
+    store_id: str
+    """Random id of this store. Exports name it, so that a reindexing recognises the exports of its own store."""
+    kept: tuple[str, ...] = ()
+    """Generations besides the live one that stay until they are removed by name, oldest first."""
+
+
+def peek(path: Path) -> Header | None:
+    """Return the header of the store in a folder without opening it, None if there is no store.
+
+    Raises MissingDatabaseError if the header or the database that it names is missing, and otherwise as `Folder.open`.
+    """
+    with storage_errors(f"the store at {path} cannot be read"):
+        if not path.is_dir():
+            return None
+        if not (path / HEADER_FILE).exists():
+            refuse_half_restored(path)
+            refuse_lost_header(path)
+            return None
+        return whole_header(path)
+
+
+def put_header(path: Path, header: Header) -> None:
+    """Replace the header of the store in a folder."""
+    fields = {
+        "format": FORMAT,
+        "dialect": header.dialect.name,
+        "generation": header.generation,
+        "store": header.store_id,
+        "kept": header.kept,
+    }
+    write_whole(path / HEADER_FILE, f"{json.dumps(fields)}\n".encode(), DRAFT)
+
+
+def whole_header(path: Path) -> Header:
+    """Return the header of a store. Raises MissingDatabaseError if the database that it names is missing."""
+    header = _read(path)
+    while problem := _problem_of(path / header.generation):
+        before, header = header, _read(path)
+        if header == before:  # otherwise another process has just swapped databases
+            raise MissingDatabaseError(
+                f"{path / HEADER_FILE} names {header.generation}, which {problem}. {what_is_there(path)}"
+            )
+    return header
+
+
+def _problem_of(database: Path) -> str:
+    if not database.exists():
+        return "is not there"
+    if not holds_database(database):
+        return "holds no database"
+    return "is unfinished" if mark_of(database) == UNFINISHED else ""
+
+
+def refuse_half_restored(path: Path) -> None:
+    """Raise NotAStoreError if a restore into a folder has not ended."""
+    if (path / RESTORING).exists():
+        raise NotAStoreError(
+            f"{path} is not a store yet: a restore into it is under way, or was interrupted. Run `cablestore restore` "
+            "again"
+        )
+
+
+def refuse_lost_header(path: Path) -> None:
+    """Raise MissingDatabaseError if a folder without a header has databases of a store."""
+    if any(mark_of(path / name) not in {UNFINISHED, FINISHED} for name in databases_of(path)):
+        raise MissingDatabaseError(f"{path / HEADER_FILE} is missing. {what_is_there(path)}")
+
+
+def what_is_there(path: Path) -> str:
+    """Return a sentence that names the generations in a folder and what to do."""
+    found = [name for name in databases_of(path) if mark_of(path / name) != UNFINISHED]
+    if not found:
+        return (
+            f"There is no other generation: restore it from a backup. Or remove {HEADER_FILE} to start with an empty "
+            "store"
+        )
+    sizes = (f"{name} ({sum(f.stat().st_size for f in (path / name).iterdir()):,} bytes)" for name in found)
+    return (
+        f"There is {', '.join(sizes)}. Restore what is missing, or run `cablestore generations --recover {found[-1]}` "
+        "to continue with that one"
+    )
+
+
+def _read(path: Path) -> Header:
+    try:
+        fields = json.loads((path / HEADER_FILE).read_text(encoding="utf-8"))
+        version, name, generation = int(fields["format"]), str(fields["dialect"]), str(fields["generation"])
+        store_id, kept = str(fields.get("store", "")), tuple(map(str, fields.get("kept", ())))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise NotAStoreError(
+            f"{path / HEADER_FILE} is not the header of a store: JSON with format, dialect, generation. "
+            f"{what_is_there(path)}"
+        ) from None
+    if version != FORMAT:
+        raise FormatError(
+            f"the store at {path} has format {version}, this version of cablestore reads {FORMAT}: "
+            + ("install a newer one" if version > FORMAT else "export it with the version that wrote it")
+        )
+    for found in (generation, *kept):
+        if not is_generation(found):
+            raise NotAStoreError(
+                f"{path / HEADER_FILE} names {found[:80]!r}, which is not a generation of a store. "
+                f"{what_is_there(path)}"
+            )
+    return Header(dialect_named(name), generation, store_id, kept)
