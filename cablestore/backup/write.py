@@ -106,7 +106,7 @@ def backup(
 
     A second backup into the same folder writes what changed. When this returns, the folder holds this state of the
     store and nothing else: posts that were deleted are in none of its files. Until then the last backup in it stays
-    whole, whatever happens, and an interrupted one goes on when it is run again. Files that are missing, too short or
+    whole, whatever happens, and an interrupted one resumes when it is run again. Files that are missing, too short or
     too long are written again. `with_key` adds the store's key file; one that is there stays. `full` writes every file
     again. `identity` is the store's own if a closed store has no key file: it signs the backup. With `read_only` nothing
     is written into the folder of a store that is named by it, as in `CableStore.open`. `progress` counts the posts that
