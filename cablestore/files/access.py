@@ -1,9 +1,9 @@
 """Who may read what is written: the user alone, or also the group of a folder that the user shares with it.
 
-A new folder has mode 0700 and a new file 0600, whatever the umask is. A folder with exactly mode 0750 is shared: files
-in it have 0640. `share` sets that mode. What exists only loses permissions: a folder that its user must not write stays
-so. LevelDB chooses the modes of its files itself, so they are set when it is opened and
-closed; meanwhile its folder keeps others out.
+A new folder has mode 0700 and a new file 0600, whatever the umask lets others do. A folder with exactly mode 0750 is
+shared: files in it have 0640. `share` sets that mode. What exists only loses permissions: a folder that its user must
+not write stays so. LevelDB chooses the modes of its files itself, so they are set when it is opened and closed;
+meanwhile its folder keeps others out.
 """
 
 from __future__ import annotations
