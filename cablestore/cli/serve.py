@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ import structlog
 from cablestore import __version__
 from cablestore.chat.hosting import WatchedNode
 from cablestore.cli import values
+from cablestore.cli.connect import dialling
 from cablestore.cli.invite import inviting
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
@@ -103,6 +105,7 @@ async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader:
     plan = reloader.plan
     async with Node(store, plan.settings) as node:
         stop = StopSignal(partial(reloader.reload, node, watched))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, node.dial_now)
         watching = asyncio.create_task(watched.watch(node))
         with ExitStack() as stack:
             if plan.metrics is not None:
@@ -110,12 +113,14 @@ async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader:
                     from cablestore.peers.metrics_http import exporter  # noqa: PLC0415 - needs an extra
                 address = stack.enter_context(exporter(node, plan.metrics))
                 out.say(f"metrics on {address}", metrics=str(address))
+            stack.enter_context(dialling(store, node))
             for wanted in plan.listen:
-                found = await node.listen(wanted)
-                watched.listening += (found,)
-                out.say(f"listening on {found}", listening=str(found))
+                watched.listening += (await node.listen(wanted),)
             for wanted in plan.reconcile_listen:
-                found = await node.reconcile_port.listen(wanted)
+                await node.reconcile_port.listen(wanted)
+            for found in node.addresses():
+                out.say(f"listening on {found}", listening=str(found))
+            for found in node.reconcile_port.addresses():
                 out.say(f"reconciling on {found}", reconciling=str(found))
             for wanted in plan.connect:
                 node.keep_connected(wanted)

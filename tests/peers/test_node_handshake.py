@@ -40,7 +40,7 @@ async def test_encrypted(separate: bool) -> None:
 async def test_wrong_cabal_key() -> None:
     stores = [memory("a", posts=[ANN.text("default", "x")]), memory("b"), memory("c")]
     settings = replace(with_key(QUICK, CABAL_KEY), handshake_timeout_s=LIMIT_S)
-    async with network(*stores[:2], settings=settings) as net:
+    async with network(*stores[:2], settings=settings, may_complain=True) as net:
         stranger = await net.add(stores[2], with_key(QUICK, bytes(32)))
         await is_refused(stranger, net.addresses[net.nodes[0]])
         await until(lambda: not net.nodes[0].connections)
