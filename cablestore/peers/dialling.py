@@ -34,13 +34,15 @@ class Dial:
         self._due = asyncio.Event()
         self._connected_s: float | None = None
         self._failures = 0
+        self._is_away = False
+        """True if the last attempt failed."""
         self._reason = ""
         self._again_s = self._early_s = self._fresh_s = float("-inf")
 
     def connected(self) -> bool:
         """Note that a connection is established. Returns True if the attempt before it failed."""
         self._connected_s = self._clock()
-        return self._failures > 0
+        return self._is_away
 
     def ended(self, reason: str, first_s: float, longest_s: float, spread: Callable[[float, float], float]) -> float:
         """Note that an attempt failed or a connection ended. Returns the pause before the next attempt.
@@ -49,6 +51,7 @@ class Dial:
         two, so that many nodes do not come back at the same moment.
         """
         has_worked = self._connected_s is not None and self._clock() - self._connected_s >= limits.WORKING_S
+        self._is_away = self._connected_s is None
         self._connected_s = None
         self._reason = reason
         if has_worked:

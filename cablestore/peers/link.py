@@ -153,7 +153,7 @@ class PeerLink(asyncio.Protocol, ABC):
                 self._context.key_warnings.suspect(self._known_as, str(error))
             self.close(str(error))
         except (DecodeError, ReconcileError) as error:
-            self.close(self._with_cause(str(error)))
+            self.close(self.with_cause(str(error)))
         else:
             self._take_end()
 
@@ -188,7 +188,7 @@ class PeerLink(asyncio.Protocol, ABC):
         """Settle both futures, tell the port, and log the reason."""
         reason = self._reason
         if not reason:
-            reason = self._with_cause(f"the connection broke: {exc}" if exc else "the peer closed the connection")
+            reason = self.with_cause(f"the connection broke: {exc}" if exc else "the peer closed the connection")
         if self._channel is not None and self.is_established and not self._channel.has_ended and not self._reason:
             reason = "the connection ended without the end of the stream"
         if not self.established.done():
@@ -263,7 +263,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self._look_for_life(now_s)
             self._look_at_silence(now_s)
         elif now_s - self.began_s > self._context.settings.handshake_timeout_s:
-            self.close(self._with_cause("the handshake took too long"))
+            self.close(self.with_cause("the handshake took too long"))
 
     # --- peers that vanish ---------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ class PeerLink(asyncio.Protocol, ABC):
             return ""
         return probable_cause(is_ours=self.is_ours, has_key=has_key, received_size_bytes=self.received_size_bytes)
 
-    def _with_cause(self, reason: str) -> str:
+    def with_cause(self, reason: str) -> str:
         """Return a reason with its probable cause. The log warns of a cause once."""
         cause = self.key_cause
         if not cause:

@@ -80,9 +80,8 @@ class PeerListener(Generic[L]):
                 _, link = await self._context.loop.create_connection(lambda: make(address), *address)
                 is_established = await asyncio.shield(link.established)
         except TimeoutError:
-            cause = link.key_cause if link is not None else ""
-            text = f"{address} does not answer within {timeout_s:g} s"
-            raise NodeError(f"{text}: {cause}" if cause else text) from None
+            reason = f"{address} does not answer within {timeout_s:g} s"
+            raise NodeError(reason if link is None else link.with_cause(reason)) from None
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
         finally:
