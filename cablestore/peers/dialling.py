@@ -124,4 +124,4 @@ class Dials:
 
     def states(self) -> list[DialState]:
         """Return the state of each address."""
-        return [dial.state for dial in self._dials]
+        return [dial.state for dial in tuple(self._dials)]

@@ -8,10 +8,9 @@ from typing import Final
 
 from cablestore import limits
 
-ENDED_HANDSHAKE: Final = "the peer probably has another cabal key, or none"
-NO_HANDSHAKE: Final = "the peer probably has no cabal key, and this node has one"
-NEEDS_HANDSHAKE: Final = "the peer probably has a cabal key, and this node has none"
-"""Probable causes of a connection that ends before both sides understand each other."""
+_OTHER_KEY: Final = "the peer probably has another cabal key or none, or no room"
+_NO_KEY_THERE: Final = "the peer probably has no cabal key, and this node has one"
+_NO_KEY_HERE: Final = "the peer probably has a cabal key, and this node has none"
 
 
 def probable_cause(*, is_ours: bool, has_key: bool, received_size_bytes: int) -> str:
@@ -22,8 +21,8 @@ def probable_cause(*, is_ours: bool, has_key: bool, received_size_bytes: int) ->
     if not received_size_bytes and not is_ours:
         return ""
     if not has_key:
-        return NEEDS_HANDSHAKE
-    return NO_HANDSHAKE if received_size_bytes else ENDED_HANDSHAKE
+        return _NO_KEY_HERE if received_size_bytes else f"{_NO_KEY_HERE}; or it has no room"
+    return _NO_KEY_THERE if received_size_bytes else _OTHER_KEY
 
 
 class KeyWarnings:

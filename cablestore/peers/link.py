@@ -188,7 +188,9 @@ class PeerLink(asyncio.Protocol, ABC):
         """Settle both futures, tell the port, and log the reason."""
         reason = self._reason
         if not reason:
-            reason = self.with_cause(f"the connection broke: {exc}" if exc else "the peer closed the connection")
+            reason = f"the connection broke: {exc}" if exc else "the peer closed the connection"
+            if exc is None or isinstance(exc, ConnectionResetError):
+                reason = self.with_cause(reason)
         if self._channel is not None and self.is_established and not self._channel.has_ended and not self._reason:
             reason = "the connection ended without the end of the stream"
         if not self.established.done():

@@ -60,7 +60,7 @@ async def test_a_single_connection_names_the_cause_too() -> None:
             listening(cabal_key=CABAL_KEY) as (_, address),
             Node(store, NodeSettings(cabal_key=OTHER_KEY)) as one,
         ):
-            with pytest.raises(NodeError, match="the peer probably has another cabal key, or none"):
+            with pytest.raises(NodeError, match="the peer probably has another cabal key or none"):
                 await soon(one.sync_once(address))
 
 
