@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,7 +36,7 @@ from cablestore.cli.serve_options import (
     unknown_variables,
 )
 from cablestore.cli.serve_plan import SettingsReloader, log_level_of, plan_of
-from cablestore.cli.service import StopSignal, allow_files, fast_loop, run_on_loop, tell_ready
+from cablestore.cli.service import StopSignal, allow_files, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.extras import naming_extras
@@ -105,7 +104,7 @@ async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader:
     plan = reloader.plan
     async with Node(store, plan.settings) as node:
         stop = StopSignal(partial(reloader.reload, node, watched))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, node.dial_now)
+        call_on_sigusr1(node.dial_now)
         watching = asyncio.create_task(watched.watch(node))
         with ExitStack() as stack:
             if plan.metrics is not None:

@@ -159,8 +159,8 @@ UNACKNOWLEDGED_TIMEOUT_S: Final = 25.0
 of an hour. A peer that has told its window is full does not count: it reads slowly."""
 
 SILENCE_S: Final = 20.0
-"""Seconds without a byte after which a node asks the peer for a sign of life. Two stores that ask each other exchange 15 kB
-an hour at most, both ways."""
+"""Seconds without a byte after which a node asks the peer for a sign of life. It costs at most 8 kB an
+hour in each direction, with encryption."""
 
 LIFE_SIGN_TIMEOUT_S: Final = 12.0
 """Seconds to wait for this sign of life. After the second time without one the connection is closed: 46 seconds after the

@@ -5,13 +5,11 @@ TCP_USER_TIMEOUT is not used: it also ends the connection of a peer that is reac
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import struct
 import sys
-import termios
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cablestore import limits
 
@@ -24,9 +22,17 @@ _KEEPALIVE: Final = {
 _MACOS_RXT_CONNDROPTIME: Final = 0x80
 """Seconds without an acknowledgement after which macOS drops a connection. Python does not name it."""
 
-_TCP_INFO: Final = struct.Struct("=3xB4x16xI24xII")
-"""Of Linux' tcp_info: probes without an answer, segments without an acknowledgement, and the milliseconds since data and
-since an acknowledgement arrived."""
+_TCP_INFO: Final = struct.Struct("=3xB4x16xI24xII84xI")
+"""Of tcp_info in linux/tcp.h: probes without an answer, segments without an acknowledgement, milliseconds since data and
+since an acknowledgement arrived, and bytes that are not sent yet."""
+
+
+class _State(NamedTuple):
+    probes: int
+    segments: int
+    data_ms: int
+    acknowledgement_ms: int
+    unsent_size_bytes: int
 
 
 def keep_alive(connection: Any) -> None:
@@ -53,17 +59,12 @@ class Delivery:
 
         A full window does not count as long as the peer's machine answers the probes of it. Call it every second.
         """
-        if self._connection is None:
+        state = self._state()
+        if state is None:
             return 0.0
-        try:
-            raw = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-        except OSError:  # it is closed
-            return 0.0
-        probes, segments, data_ms, acknowledgement_ms = _TCP_INFO.unpack(raw)
-        if not segments and probes < 2:  # one may be on its way
+        if not state.segments and state.probes < 2:  # one may be on its way
             self._since_s = now_s
-        heard_ms: int = min(data_ms, acknowledgement_ms)
-        return min(now_s - self._since_s, heard_ms / 1000)
+        return min(now_s - self._since_s, min(state.data_ms, state.acknowledgement_ms) / 1000)
 
     def restart(self, now_s: float) -> None:
         """Count from now on: nobody could acknowledge anything until now."""
@@ -71,10 +72,15 @@ class Delivery:
 
     def is_complete(self) -> bool:
         """Return True if the peer's machine has acknowledged everything that the system got to send."""
+        state = self._state()
+        return state is None or not (state.segments or state.unsent_size_bytes)
+
+    def _state(self) -> _State | None:
+        """Return what the system knows, None if it knows nothing or the connection is closed."""
         if self._connection is None:
-            return True
+            return None
         try:
-            waiting = fcntl.ioctl(self._connection.fileno(), termios.TIOCOUTQ, bytes(4))
-        except (OSError, ValueError):  # it is closed
-            return True
-        return not int.from_bytes(waiting, sys.byteorder)
+            raw = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        except OSError:
+            return None
+        return _State(*_TCP_INFO.unpack(raw)) if len(raw) == _TCP_INFO.size else None

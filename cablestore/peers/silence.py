@@ -14,7 +14,7 @@ _ACCEPTED_WAITS_S: Final = 2.0
 
 
 class LifeCheck(Enum):
-    """What to do about a silent peer."""
+    """Reaction to a silent peer."""
 
     WAIT = "wait"
     ASK = "ask for a sign of life"

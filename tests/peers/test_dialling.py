@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from by_hand import listening, on_loop, on_standing_loop, running
@@ -29,7 +30,7 @@ from cablestore.cli.remote import control
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.dialling import Dial
 
-NEVER = {"first_retry_s": 86_400.0, "longest_retry_s": 86_400.0}
+NEVER: Final[dict[str, Any]] = {"first_retry_s": 86_400.0, "longest_retry_s": 86_400.0}
 """Settings of a node that tries again by itself when the test is long over."""
 
 
@@ -44,6 +45,10 @@ def failures(log: Log, address: Address) -> int:
     return sum(
         record.getMessage() == "no connection" and vars(record)["peer"] == str(address) for record in log.records
     )
+
+
+def have_failed(log: Log, addresses: list[Address], times: int) -> bool:
+    return all(failures(log, address) == times for address in addresses)
 
 
 # --- the pauses -----------------------------------------------------------------------------------
@@ -130,7 +135,7 @@ async def test_dial_now_ends_all_pauses() -> None:
             for address in addresses:
                 node.keep_connected(address)
             for times in range(1, 4):
-                await until(lambda times=times: {failures(log, address) for address in addresses} == {times})
+                await until(partial(have_failed, log, addresses, times))
                 assert all(dial.reason and not dial.is_connected for dial in node.dials())
                 node.dial_now()
             node.disconnect(addresses[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from by_hand import CABAL_KEY, listening, on_standing_loop
@@ -23,6 +24,10 @@ def warnings(log: Log) -> dict[str, list[str]]:
         if record.getMessage() == "another cabal key?":
             found.setdefault(vars(record)["peer"], []).append(vars(record)["reason"])
     return found
+
+
+def has_connections(node: Node) -> bool:
+    return bool(node.connections)
 
 
 def failures(log: Log) -> list[str]:
@@ -71,7 +76,7 @@ async def test_a_stranger_that_says_nothing_is_no_warning() -> None:
         for key in (None, CABAL_KEY):
             async with listening(cabal_key=key) as (node, address):
                 _, writer = await asyncio.open_connection(*address)
-                await until(lambda node=node: node.connections)
+                await until(partial(has_connections, node))
                 writer.close()
-                await until(lambda node=node: not node.connections)
+                await until(lambda: not has_connections(node))
         assert not log.errors()
