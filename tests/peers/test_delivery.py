@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from by_hand import LIVE, listening, on_loop, texts
+from namespaces import drop_answers, machine_beside
+from peering import logged, until
+from people import raws
 from waiting import wait_until
 
+from cablestore import LEGACY, limits
+from cablestore.peers import Address
 from cablestore.peers.delivery import Delivery
+from cablestore.protocol.message import encode_message
 
 LATER_S = 1_000_000.0
 
@@ -60,3 +68,35 @@ def test_a_closed_connection_waits_for_nothing(ends: tuple[socket.socket, socket
     ends[0].close()
     assert delivery.unacknowledged_s(LATER_S) == 0
     assert delivery.is_complete()
+
+
+_SILENT: str = """
+import socket, sys
+peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+peer.send(bytes.fromhex(sys.argv[3]))
+sys.stdin.read()
+"""
+
+
+def test_a_peer_whose_machine_acknowledges_nothing_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UNACKNOWLEDGED_TIMEOUT_S: also a peer that was never asked for a sign of life. It only listens."""
+    monkeypatch.setattr(limits, "UNACKNOWLEDGED_TIMEOUT_S", 0.5)
+    own_host, host = "10.78.77.1", "10.78.77.2"
+
+    @on_loop
+    async def scenario(name: str) -> None:
+        with logged() as log:
+            async with listening() as (node, _):
+                port = (await node.listen(Address(own_host, 0))).port
+                request = encode_message(LIVE._replace(request_id=b"live"), LEGACY).hex()
+                command = ["ip", "netns", "exec", name, sys.executable, "-c", _SILENT, own_host, str(port), request]
+                with subprocess.Popen(command, stdin=subprocess.PIPE) as peer:  # noqa: ASYNC220 - takes a millisecond
+                    await until(lambda: node.load().live_requests == 1)
+                    drop_answers(name, own_host)
+                    node.store.ingest(raws(*texts(1)))
+                    await until(log.reasons)
+                    peer.kill()
+                assert log.reasons()[0].startswith("no answer for ")
+
+    with machine_beside(own_host, host) as name:
+        scenario(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 
 import pytest
@@ -10,8 +11,10 @@ from by_hand import CABAL_KEY, listening, on_standing_loop
 from clock import pass_time
 from peering import HOST, Log, logged, memory, soon, until
 
+from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers.key_warnings import KeyWarnings
 
 OTHER_KEY = bytes(reversed(CABAL_KEY))
 RETRIES = 3
@@ -80,3 +83,15 @@ async def test_a_stranger_that_says_nothing_is_no_warning() -> None:
                 writer.close()
                 await until(lambda: not has_connections(node))
         assert not log.errors()
+
+
+def test_warnings_are_remembered_for_a_limited_number_of_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_KEY_WARNINGS: strangers from many addresses take no more memory."""
+    monkeypatch.setattr(limits, "MAX_KEY_WARNINGS", 2)
+    with logged() as log:
+        known = KeyWarnings(logging.getLogger("cablestore.node"))
+        for peer in ("a", "b", "b", "c", "c", "a"):
+            known.suspect(peer, "probably")
+        known.understood("a")
+        known.suspect("a", "probably")
+        assert {peer: len(reasons) for peer, reasons in warnings(log).items()} == {"a": 3, "b": 1, "c": 1}

@@ -72,7 +72,7 @@ async def test_connecting_to_one_who_says_nothing_leaves_nothing() -> None:
         is_over.set()
 
     silent = await asyncio.start_server(say_nothing, HOST, 0)
-    async with silent, network(memory("a"), settings=with_key(QUICK, CABAL_KEY)) as net:
+    async with silent, network(memory("a"), settings=with_key(QUICK, CABAL_KEY), may_complain=True) as net:
         with pytest.raises(NodeError, match="does not answer"):
             await net.nodes[0].connect(Address(*silent.sockets[0].getsockname()), timeout_s=0.2)
         await until(lambda: not net.nodes[0].connections)

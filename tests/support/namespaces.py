@@ -90,3 +90,25 @@ def two_machines() -> Iterator[tuple[Machine, Machine, Router]]:
             machines.append(Machine(router.name, number))
             stack.callback(_ip, "netns", "del", machines[-1].name)
         yield machines[0], machines[1], router
+
+
+@contextmanager
+def machine_beside(own_host: str, host: str) -> Iterator[str]:
+    """Yield the name of a namespace that a wire connects to this one, with an address at each end."""
+    needs_namespaces()
+    name, wire = _name("b"), _name("w")
+    _ip("netns", "add", name)
+    try:
+        _ip("link", "add", wire, "type", "veth", "peer", "name", "net0", "netns", name)
+        _ip("addr", "add", f"{own_host}/24", "dev", wire)
+        _ip("link", "set", wire, "up")
+        _ip("-n", name, "addr", "add", f"{host}/24", "dev", "net0")
+        _ip("-n", name, "link", "set", "net0", "up")
+        yield name
+    finally:
+        _ip("netns", "del", name)
+
+
+def drop_answers(name: str, to: str) -> None:
+    """Have a namespace drop all that it sends to an address."""
+    _ip("-n", name, "route", "add", "blackhole", f"{to}/32")
