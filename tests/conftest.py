@@ -224,7 +224,7 @@ def serving() -> Iterator[Callable[..., Served]]:
     """Yield a function that starts `serve`; end what still runs after the test."""
     started: list[Served] = []
 
-    def start(store: Path, *arguments: object, **more: Any) -> Served:
+    def start(store: Path, *arguments: object, **more: str) -> Served:
         started.append(Served(store, *arguments, **more))
         return started[-1]
 

@@ -53,9 +53,9 @@ class Machine:
         _ip("-n", self.name, "route", "add", "default", "via", self._gateway)
 
     @property
-    def prefix(self) -> tuple[str, ...]:
+    def prefix(self) -> str:
         """Words in front of a command that runs there."""
-        return ("ip", "netns", "exec", self.name)
+        return f"ip netns exec {self.name}"
 
     def change_address(self) -> None:
         """Get another address, as on another network."""

@@ -48,7 +48,7 @@ class Served:
     """Process that runs `cablestore serve`; `given` is its standard input, `prefix` comes before the command."""
 
     def __init__(
-        self, store: Path, *arguments: object, given: str | None = None, prefix: tuple[str, ...] = (), **more: str
+        self, store: Path, *arguments: object, given: str | None = None, prefix: str = "", **more: str
     ) -> None:
         self.store = store
         self._log = store.with_suffix(f".{time.monotonic_ns()}.log")
