@@ -53,7 +53,7 @@ class Served:
         self.store = store
         self._log = store.with_suffix(f".{time.monotonic_ns()}.log")
         command = [
-            *prefix,
+            *prefix.split(),
             sys.executable,
             "-m",
             "cablestore",
