@@ -34,7 +34,7 @@ OPTIONAL: Final = {
     "pyspark": OptionalDistribution("PySpark", "reindex"),
     "textual": OptionalDistribution("Textual", "chat"),
 }
-"""By the top-level module that is imported. rich and uvloop are missing here: without them there is a plain way."""
+"""By the top-level module that is imported. ifaddr, rich and uvloop are missing here: without them there is a plain way."""
 
 
 @contextmanager

@@ -326,6 +326,9 @@ class OpenCabal:
             return "connecting" if self._node.connect else "no peers yet"
         in_step = sum(peer.is_in_step is True for peer in peers)
         number = f"{len(peers)} peer{'' if len(peers) == 1 else 's'}"
+        silent = sum(peer.no_answer_s > 0 for peer in peers)
+        if silent:
+            return f"{number}, {silent} not answering"
         return number + (", in step" if in_step == len(peers) else "")
 
     @property

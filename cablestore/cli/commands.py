@@ -48,6 +48,7 @@ _SECTIONS: Final = {
     "Peers": {
         "invite": ("invite", "Print an invitation to the cabal, for those who should join."),
         "serve": ("serve", "Run a peer until SIGTERM or Ctrl-C."),
+        "connect": ("connect", "Show the peers that `serve` stays connected to."),
         "sync": ("serve", "Fetch once what a peer has and this store lacks."),
         "reconcile": ("reconcile", "Exchange once with a store what either lacks."),
     },

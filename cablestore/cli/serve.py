@@ -18,6 +18,7 @@ import structlog
 from cablestore import __version__
 from cablestore.chat.hosting import WatchedNode
 from cablestore.cli import values
+from cablestore.cli.connect import dialling
 from cablestore.cli.invite import inviting
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
@@ -35,7 +36,7 @@ from cablestore.cli.serve_options import (
     unknown_variables,
 )
 from cablestore.cli.serve_plan import SettingsReloader, log_level_of, plan_of
-from cablestore.cli.service import StopSignal, allow_files, fast_loop, run_on_loop, tell_ready
+from cablestore.cli.service import StopSignal, allow_files, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.extras import naming_extras
@@ -103,6 +104,7 @@ async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader:
     plan = reloader.plan
     async with Node(store, plan.settings) as node:
         stop = StopSignal(partial(reloader.reload, node, watched))
+        call_on_sigusr1(node.dial_now)
         watching = asyncio.create_task(watched.watch(node))
         with ExitStack() as stack:
             if plan.metrics is not None:
@@ -110,12 +112,14 @@ async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader:
                     from cablestore.peers.metrics_http import exporter  # noqa: PLC0415 - needs an extra
                 address = stack.enter_context(exporter(node, plan.metrics))
                 out.say(f"metrics on {address}", metrics=str(address))
+            stack.enter_context(dialling(store, node))
             for wanted in plan.listen:
-                found = await node.listen(wanted)
-                watched.listening += (found,)
-                out.say(f"listening on {found}", listening=str(found))
+                watched.listening += (await node.listen(wanted),)
             for wanted in plan.reconcile_listen:
-                found = await node.reconcile_port.listen(wanted)
+                await node.reconcile_port.listen(wanted)
+            for found in node.addresses():
+                out.say(f"listening on {found}", listening=str(found))
+            for found in node.reconcile_port.addresses():
                 out.say(f"reconciling on {found}", reconciling=str(found))
             for wanted in plan.connect:
                 node.keep_connected(wanted)

@@ -126,6 +126,11 @@ class StopSignal:
             self._received.set_result(number)
 
 
+def call_on_sigusr1(act: Callable[[], None]) -> None:
+    """Have the running event loop call a function on each SIGUSR1."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, act)
+
+
 class _StoppedError(BaseException):
     """End of whatever the main thread does, as KeyboardInterrupt is."""
 

@@ -145,8 +145,42 @@ HANDSHAKE_TIMEOUT_S: Final = 10.0
 IDLE_TIMEOUT_S: Final = 600.0
 """Seconds without a byte after which a connection without live requests is closed. Cable has no ping."""
 
-KEEPALIVE_AFTER_S: Final = 60
-"""Seconds of silence after which the system probes whether the peer's machine is still reachable."""
+KEEPALIVE_AFTER_S: Final = 20
+"""Seconds of silence after which the system probes if the peer's machine is still reachable."""
+
+KEEPALIVE_EVERY_S: Final = 8
+"""Seconds between two of these probes."""
+
+KEEPALIVE_PROBES: Final = 3
+"""Probes without an answer after which the system ends the connection: 44 seconds after the last sign of life."""
+
+UNACKNOWLEDGED_TIMEOUT_S: Final = 25.0
+"""Seconds without an acknowledgement of sent bytes after which a connection is closed. The system alone waits for a quarter
+of an hour. A peer that has told its window is full does not count: it reads slowly."""
+
+SILENCE_S: Final = 20.0
+"""Seconds without a byte after which a node asks the peer for a sign of life. It costs at most 8 kB an
+hour in each direction, with encryption."""
+
+LIFE_SIGN_TIMEOUT_S: Final = 12.0
+"""Seconds to wait for this sign of life. After the second time without one the connection is closed: 46 seconds after the
+last byte."""
+
+FIRST_RETRY_S: Final = 1.0
+"""Pause after the first failed attempt to connect to a peer. Each further failure doubles it."""
+
+LONGEST_RETRY_S: Final = 45.0
+"""Longest pause between two attempts to connect to a peer. With the HANDSHAKE_TIMEOUT_S of an attempt that just began, a
+peer that is back is reached within 60 seconds."""
+
+WORKING_S: Final = 2.0
+"""Seconds that a connection must last to count as a success. A peer that refuses a connection ends it at once."""
+
+EARLY_RETRY_EVERY_S: Final = 10.0
+"""Seconds between two attempts that a success elsewhere causes: a peer that comes and goes must not cause many."""
+
+MAX_KEY_WARNINGS: Final = 1_024
+"""Addresses for which a node remembers that it has warned of another cabal key. Each is some 100 bytes."""
 
 END_TIMEOUT_S: Final = 3.0
 """Seconds that a peer has to read the remaining bytes and to end its side of an encrypted stream (handshake.md 4.4)."""

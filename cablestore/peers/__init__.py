@@ -8,6 +8,8 @@
     link        what the connections of both ports share           connection  one Cable connection
     listener    one port: listen, connect, stay connected          answering   the answers to one peer
     sync        what a node asks of its peers                      fetch       how it gets the posts that they offer
+    dialling    the pauses between attempts to connect             silence     when a peer is asked for a sign of life
+    reachability  what a change of the network causes              delivery    what the system knows of a connection
     relay       forwarding of legacy requests                      live, news  what live requests get
     invitation  what somebody needs to join, on one line
     reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable
@@ -15,6 +17,7 @@
 """
 
 from cablestore.peers.address import Address
+from cablestore.peers.dialling import DialState
 from cablestore.peers.invitation import Invitation
 from cablestore.peers.node import Node
 from cablestore.peers.peer_events import (
@@ -25,12 +28,14 @@ from cablestore.peers.peer_events import (
     PeerEventsMissed,
     PeerInStep,
     PeerLost,
+    PeerSilent,
 )
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.settings import NodeSettings
 
 __all__ = [
     "Address",
+    "DialState",
     "Invitation",
     "Node",
     "NodeSettings",
@@ -41,6 +46,7 @@ __all__ = [
     "PeerEventsMissed",
     "PeerInStep",
     "PeerLost",
+    "PeerSilent",
     "ReconcileReport",
     "SyncReport",
 ]

@@ -23,10 +23,11 @@ from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
 from cablestore.protocol.body import INFO
 from cablestore.protocol.dialect import DRAFT8
-from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, ResponseEvent, Violation
+from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, Names, ResponseEvent, Violation
 from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequest, Request, TimeRangeRequest
 from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
+from cablestore.reconcile.messages import LIFE_REQUEST
 
 _REQUEST_SIZE_BYTES, _HASH_SIZE_BYTES = 500, 80
 """About how much memory a request takes, and each hash or name of it."""
@@ -268,9 +269,11 @@ class Connection(PeerLink):
                         self.faulted(fault.value, detail)
                 case Extra(content):
                     self._meet()  # it may come together with the last of the greeting
-                    if self.met.done():
+                    if self.met.done() and not self._takes_life_frame(content):
                         self._owner.received_extra(self, content)
                 case _:
+                    if isinstance(event, Names):
+                        self.silence.is_answerable = True
                     self._owner.responded(self, event)
 
     def _asked(self, exchange: Exchange) -> None:
@@ -334,6 +337,25 @@ class Connection(PeerLink):
             if events:
                 self._take(events)
                 self.flush()
+
+    @property
+    def _is_read(self) -> bool:
+        return not self.pauses
+
+    @property
+    def _is_understood(self) -> bool:
+        return self.session.is_recognised
+
+    def _ask_for_life(self) -> None:
+        """Send a frame that a store like this one answers at once, and what other peers answer."""
+        self.send_frames([LIFE_REQUEST])
+        if not self._knows_life_frames:
+            self.ask(ListRequest(b"", 0, 1))
+
+    def check_life(self) -> None:
+        """Ask the peer for a sign of life soon, and give it time again for what it was asked before."""
+        super().check_life()
+        self.session.postpone_all(self._context.loop.time())
 
     def _look_at_silence(self, now_s: float) -> None:
         self.expire(now_s)

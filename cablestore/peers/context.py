@@ -9,6 +9,8 @@ from logging import Logger
 from typing import Any
 
 from cablestore import limits
+from cablestore.peers.dialling import Dials
+from cablestore.peers.key_warnings import KeyWarnings
 from cablestore.peers.metrics import Metrics
 from cablestore.peers.peer_events import PeerWatchers
 from cablestore.peers.restrictions import RestrictionKeeper
@@ -37,6 +39,8 @@ class PeerContext:
     marks: SyncState
     metrics: Metrics
     watchers: PeerWatchers
+    dials: Dials
+    key_warnings: KeyWarnings
     run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Runs a coroutine until it ends or the node stops."""
 

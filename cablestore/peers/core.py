@@ -16,14 +16,17 @@ from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
+from cablestore.peers.dialling import Dials
 from cablestore.peers.inspecting import InspectionThread
 from cablestore.peers.intake import PostIntake
+from cablestore.peers.key_warnings import KeyWarnings
 from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.live import LiveRequests
 from cablestore.peers.metrics import Metrics, NodeLoad
 from cablestore.peers.news import News
 from cablestore.peers.peer_events import Peer, PeerWatchers
+from cablestore.peers.reachability import Reachability
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.relay import Loops, Route
@@ -119,6 +122,8 @@ class NodeCore(ProcessBound):
             marks=marks,
             metrics=self.metrics,
             watchers=self.watchers,
+            dials=Dials(loop.time),
+            key_warnings=KeyWarnings(self.log),
             run=self._run,
         )
         self.listener = PeerListener(context, partial(Connection, context, self), _until_closed)
@@ -126,6 +131,7 @@ class NodeCore(ProcessBound):
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
+        self.reachability = Reachability(context, self.links)
         self.sweeper = Sweeper(self.store, self.log)
         self.write_watch = WriteWatch(self.store, loop, self.log, self._writes_recovered)
         self._inspection = InspectionThread(context, self._by_session.get, self._send_on)
@@ -147,6 +153,7 @@ class NodeCore(ProcessBound):
         with suppress(StoreClosedError):
             await self._let_peers_ask()
         self._is_stopping = True
+        self.reachability.close()
         self.sweeper.stop()
         self.context.restrictions.close()
         for task in self._tasks:
@@ -200,6 +207,7 @@ class NodeCore(ProcessBound):
         while True:
             await asyncio.sleep(_TICK_S)
             now_s = self.context.loop.time()
+            self.reachability.look(now_s)
             for link in self.links():
                 link.tick(now_s)
             self._disconnect_slowest()
@@ -250,6 +258,8 @@ class NodeCore(ProcessBound):
         connections, context = list(self.connections), self.context
         return NodeLoad(
             peers=len(connections),
+            silent_peers=sum(connection.is_silent for connection in connections),
+            unreachable_peers=sum(not dial.is_connected for dial in context.dials.states()),
             live_requests=self.live.count,
             queued_size_bytes=sum(connection.queued_size_bytes for connection in connections),
             received_size_bytes=sum(connection.received_size_bytes for connection in connections),

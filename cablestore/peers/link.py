@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -14,8 +13,14 @@ from cablestore.peers.address import Address
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
-from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost
+from cablestore.peers.delivery import Delivery, keep_alive
+from cablestore.peers.key_warnings import probable_cause
+from cablestore.peers.network_watch import has_address, source_address
+from cablestore.peers.own_addresses import address_of
+from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost, PeerSilent
+from cablestore.peers.silence import LifeCheck, Silence
 from cablestore.protocol.secure_channel import SecureChannel
+from cablestore.reconcile.messages import LIFE_REQUEST, LIFE_SIGN
 from cablestore.store.store import system_clock_ms
 
 BLOCKED: Final = "the local user blocks the peer"
@@ -48,6 +53,11 @@ class PeerLink(asyncio.Protocol, ABC):
         self.established: Final[asyncio.Future[bool]] = context.loop.create_future()
         """Done with True when messages can be exchanged, with False if the connection ends before."""
         self.began_s = self.heard_s = context.loop.time()
+        self.silence: Final = Silence(self.began_s, is_ours=self.is_ours)
+        self._delivery: Delivery | None = None
+        self._knows_life_frames = False
+        self.is_silent = False
+        """True while programs know that the peer does not answer."""
         self.received_size_bytes = self.sent_size_bytes = 0
         self.invalid_posts = 0
         self._transport: asyncio.Transport | None = None
@@ -76,6 +86,20 @@ class PeerLink(asyncio.Protocol, ABC):
         """Act on what takes too long on an established connection."""
 
     @abstractmethod
+    def _ask_for_life(self) -> None:
+        """Ask the peer for something that it answers at once."""
+
+    @property
+    @abstractmethod
+    def _is_read(self) -> bool:
+        """True if the peer's bytes are read now, so that its silence is its own."""
+
+    @property
+    @abstractmethod
+    def _is_understood(self) -> bool:
+        """True if a message of the peer was understood."""
+
+    @abstractmethod
     def _lost(self) -> None:
         """Remove the connection from those of the port."""
 
@@ -101,10 +125,12 @@ class PeerLink(asyncio.Protocol, ABC):
         address = transport.get_extra_info("peername")
         if address:
             self.host = address[0]
-            found = Address(address[0], address[1])
+            found = address_of(address)
             self.ends = (transport.get_extra_info("sockname"), address)
             self.name, self._address = str(found), self.dialed or found
-            _keep_alive(transport.get_extra_info("socket"))
+            connection = transport.get_extra_info("socket")
+            keep_alive(connection)
+            self._delivery = Delivery(connection, self.began_s)
         refusal = self._admit()
         if refusal:
             self.close(refusal)
@@ -122,8 +148,12 @@ class PeerLink(asyncio.Protocol, ABC):
         self.received_size_bytes += len(data)
         try:
             self._receive([data] if self._channel is None else self._decrypt(self._channel, data))
-        except (DecodeError, HandshakeError, ReconcileError) as error:
+        except HandshakeError as error:
+            if self.key_cause:
+                self._context.key_warnings.suspect(self._known_as, str(error))
             self.close(str(error))
+        except (DecodeError, ReconcileError) as error:
+            self.close(self.with_cause(str(error)))
         else:
             self._take_end()
 
@@ -156,7 +186,11 @@ class PeerLink(asyncio.Protocol, ABC):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Settle both futures, tell the port, and log the reason."""
-        reason = self._reason or (f"the connection broke: {exc}" if exc else "the peer closed the connection")
+        reason = self._reason
+        if not reason:
+            reason = f"the connection broke: {exc}" if exc else "the peer closed the connection"
+            if exc is None or isinstance(exc, ConnectionResetError):
+                reason = self.with_cause(reason)
         if self._channel is not None and self.is_established and not self._channel.has_ended and not self._reason:
             reason = "the connection ended without the end of the stream"
         if not self.established.done():
@@ -164,6 +198,8 @@ class PeerLink(asyncio.Protocol, ABC):
         if not self.closed.done():
             self.closed.set_result(reason)
         self._lost()
+        if self._is_understood:
+            self._context.key_warnings.understood(self._known_as)
         if self.is_established:
             self._context.watchers.tell(PeerLost(self.peer, reason))
         self._context.log.info("disconnected", extra={"peer": self.name, "reason": reason})
@@ -188,6 +224,7 @@ class PeerLink(asyncio.Protocol, ABC):
             received_size_bytes=self.received_size_bytes,
             sent_size_bytes=self.sent_size_bytes,
             is_in_step=self._is_in_step,
+            no_answer_s=self._no_answer_s(self._context.loop.time()),
         )
 
     @property
@@ -225,9 +262,94 @@ class PeerLink(asyncio.Protocol, ABC):
         if self._ends_s is not None and now_s > self._ends_s:
             self.close("it does not end")
         elif self.is_established:
+            self._look_for_life(now_s)
             self._look_at_silence(now_s)
         elif now_s - self.began_s > self._context.settings.handshake_timeout_s:
-            self.close("the handshake took too long")
+            self.close(self.with_cause("the handshake took too long"))
+
+    # --- peers that vanish ---------------------------------------------------------------------
+
+    def _look_for_life(self, now_s: float) -> None:
+        """Ask a silent peer for a sign of life, and close the connection if none comes."""
+        if not self._is_read:
+            self.heard_s = now_s
+        undelivered_s = self._undelivered_s(now_s)
+        is_delivered = not self._unread_size_bytes and (self._delivery is None or self._delivery.is_complete())
+        check = self.silence.look(now_s, self.heard_s, is_delivered=is_delivered)
+        if check is LifeCheck.GIVE_UP or undelivered_s > limits.UNACKNOWLEDGED_TIMEOUT_S:
+            self._context.metrics.vanished.inc()
+            self.close(f"no answer for {now_s - self.heard_s:.0f} s")
+            return
+        if check is LifeCheck.ASK:
+            self._ask_for_life()
+        is_silent = self._no_answer_s(now_s) > 0
+        if is_silent is not self.is_silent:
+            self.is_silent = is_silent
+            if is_silent:
+                fields = {"peer": self.name, "seconds": self._no_answer_s(now_s)}
+                self._context.log.info("no answer", extra=fields)
+            self._context.watchers.tell(PeerSilent(self.peer))
+
+    def _takes_life_frame(self, frame: bytes) -> bool:
+        """Answer a request for a sign of life, or take one. Returns False if the frame is another one."""
+        if frame not in (LIFE_REQUEST, LIFE_SIGN):
+            return False
+        self._knows_life_frames = self.silence.is_answerable = True
+        if frame == LIFE_REQUEST:
+            self.send_frames([LIFE_SIGN])
+        return True
+
+    def _undelivered_s(self, now_s: float) -> float:
+        """Return for how long the peer's machine has acknowledged nothing of what it should have."""
+        if self._delivery is None or now_s - self.heard_s < 1:
+            return 0.0
+        return self._delivery.unacknowledged_s(now_s)
+
+    def _no_answer_s(self, now_s: float) -> int:
+        """Return for how many seconds the peer has sent nothing although it should, else 0."""
+        is_late = self.silence.is_unanswered or self._undelivered_s(now_s) > limits.LIFE_SIGN_TIMEOUT_S
+        return max(1, round(now_s - self.heard_s)) if is_late and not self.closed.done() else 0
+
+    def check_life(self) -> None:
+        """Ask the peer for a sign of life soon: until now it may have been out of reach."""
+        now_s = self._context.loop.time()
+        self.silence.check_now()
+        if self._delivery is not None:
+            self._delivery.restart(now_s)
+
+    def check_path(self) -> None:
+        """Look if the peer is still reached from this end's address, after a change of the machine's addresses."""
+        here, there = self.ends
+        if not here or not there or self.closed.done():
+            return
+        if not has_address(here):
+            self.close(f"this machine no longer has the address {here[0]}")
+        elif source_address(there) != here[0]:
+            self.check_life()
+
+    # --- why it fails --------------------------------------------------------------------------
+
+    @property
+    def _known_as(self) -> str:
+        """The name of the peer that is the same for its next connection."""
+        return str(self.dialed or self.host)
+
+    @property
+    def key_cause(self) -> str:
+        """Why the two sides probably do not understand each other, "" if they do."""
+        has_key = self._channel is not None
+        is_answered = has_key and not self.is_ours and self.sent_size_bytes  # who has no key gets no answer
+        if self._is_understood or is_answered or (has_key and self.is_established):
+            return ""
+        return probable_cause(is_ours=self.is_ours, has_key=has_key, received_size_bytes=self.received_size_bytes)
+
+    def with_cause(self, reason: str) -> str:
+        """Return a reason with its probable cause. The log warns of a cause once."""
+        cause = self.key_cause
+        if not cause:
+            return reason
+        self._context.key_warnings.suspect(self._known_as, cause)
+        return f"{reason}: {cause}"
 
     # --- sending and ending --------------------------------------------------------------------
 
@@ -271,10 +393,3 @@ class PeerLink(asyncio.Protocol, ABC):
                 self._write(self._channel.finish())
         if self._channel.has_ended:
             self._transport.close()
-
-
-def _keep_alive(peer: socket.socket) -> None:
-    """Have the system find out about peers that vanished: Cable has no ping, and a live request never times out."""
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_KEEPIDLE"):
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.KEEPALIVE_AFTER_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Generic, TypeVar
@@ -12,12 +11,12 @@ from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers.address import Address
 from cablestore.peers.context import PeerContext
+from cablestore.peers.dialling import Dial
 from cablestore.peers.link import ITSELF, PeerLink
+from cablestore.peers.own_addresses import address_of, reachable_at
 
 _BACKLOG: Final = 1024
 _STOP_TIMEOUT_S: Final = 5.0
-_FIRST_RETRY_S: Final = 1.0
-_LONGEST_RETRY_S: Final = 300.0
 
 L = TypeVar("L", bound=PeerLink)
 
@@ -56,10 +55,16 @@ class PeerListener(Generic[L]):
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
         self._servers.append(server)
-        found = Address(*server.sockets[0].getsockname()[:2])
+        found = tuple(address_of(each.getsockname()) for each in server.sockets)
         encrypted = self._context.settings.cabal_key is not None
-        self._context.log.info("listening", extra={"address": str(found), "encrypted": encrypted, **self._purpose})
-        return found
+        for each in found:
+            self._context.log.info("listening", extra={"address": str(each), "encrypted": encrypted, **self._purpose})
+        return found[0]
+
+    def addresses(self) -> list[Address]:
+        """Return where peers can connect: each address of the machine instead of 0.0.0.0 or ::."""
+        found = (address_of(each.getsockname()) for server in self._servers for each in server.sockets)
+        return [each for address in found for each in reachable_at(address)]
 
     async def connect(
         self,
@@ -75,7 +80,8 @@ class PeerListener(Generic[L]):
                 _, link = await self._context.loop.create_connection(lambda: make(address), *address)
                 is_established = await asyncio.shield(link.established)
         except TimeoutError:
-            raise NodeError(f"{address} does not answer within {timeout_s:g} s") from None
+            reason = f"{address} does not answer within {timeout_s:g} s"
+            raise NodeError(reason if link is None else link.with_cause(reason)) from None
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
         finally:
@@ -86,7 +92,7 @@ class PeerListener(Generic[L]):
         return link
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. After a failure, try again after longer and longer pauses.
+        """Stay connected to a peer. Pauses after failures grow: `dialling`.
 
         Not to this node itself, as far as no translation of addresses hides that.
         """
@@ -102,20 +108,30 @@ class PeerListener(Generic[L]):
                 link.end("the node disconnects")
 
     async def _keep_reconnecting(self, address: Address) -> None:
-        loop, pause_s = self._context.loop, _FIRST_RETRY_S
-        while True:
-            began_s = loop.time()
-            try:
-                link = await self.connect(address)
-                await self._keep(link)
-                if link.closed.done() and link.closed.result() == ITSELF:
+        dials = self._context.dials
+        dial = dials.add(address, only_reconciles=bool(self._purpose))
+        try:
+            while True:
+                reason = await self._connect_and_keep(address, dial)
+                if reason == ITSELF:
                     return
-            except NodeError as error:
-                fields = {"peer": str(address), "reason": str(error), "again_in_s": pause_s}
+                settings = self._context.settings
+                pause_s = dial.ended(reason, settings.first_retry_s, settings.longest_retry_s, dials.spread)
+                fields = {"peer": str(address), "reason": reason, "again_in_s": round(pause_s, 3)}
                 self._context.log.info("no connection", extra=fields)
-            # A connection that lasted was no failure. The randomness keeps a crowd from coming back at the same moment.
-            pause_s = _FIRST_RETRY_S if loop.time() - began_s > pause_s else min(2 * pause_s, _LONGEST_RETRY_S)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+                await dial.pause(pause_s)
+        finally:
+            dials.remove(dial)
+
+    async def _connect_and_keep(self, address: Address, dial: Dial) -> str:
+        """Connect, and use the connection until it is over. Returns why it is over, or why there was none."""
+        try:
+            link = await self.connect(address)
+        except NodeError as error:
+            return str(error)
+        self._context.dials.connected(dial)
+        await self._keep(link)
+        return await asyncio.shield(link.closed)
 
     def sockets(self) -> Iterator[int]:
         """Yield the descriptors of the port and its connections."""

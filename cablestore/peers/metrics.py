@@ -39,6 +39,10 @@ class NodeLoad(NamedTuple):
     """Load of a node at one moment."""
 
     peers: int
+    silent_peers: int
+    """Peers that are connected and do not answer."""
+    unreachable_peers: int
+    """Addresses that the node stays connected to, and is not connected to now."""
     live_requests: int
     queued_size_bytes: int
     """Bytes that peers have not read."""
@@ -77,6 +81,9 @@ class Metrics(Collector):
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
         self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
         """By whether we connected."""
+        self.vanished: Final = Counter(
+            "cablestore_vanished_peers", "Connections closed because the peer did not answer", registry=self.registry
+        )
         self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
         self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
         self.failed_writes = 0
@@ -95,6 +102,8 @@ class Metrics(Collector):
         load = self._load()
         gauges = {
             "cablestore_peers": ("Peers that are connected", load.peers),
+            "cablestore_silent_peers": ("Peers that do not answer", load.silent_peers),
+            "cablestore_unreachable_peers": ("Peers to stay connected to that are not", load.unreachable_peers),
             "cablestore_live_requests": ("Live requests of peers", load.live_requests),
             "cablestore_queued_bytes": ("Bytes that peers have not read", load.queued_size_bytes),
             "cablestore_open_received_bytes": ("Bytes of open connections", load.received_size_bytes),

@@ -10,6 +10,7 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.peers.address import Address
 from cablestore.peers.connection import Connection
 from cablestore.peers.core import NodeCore
+from cablestore.peers.dialling import DialState
 from cablestore.peers.metrics import NodeLoad
 from cablestore.peers.peer_events import Peer, PeerEvents
 from cablestore.peers.reconcile_port import ReconcilePort
@@ -66,13 +67,28 @@ class Node(ProcessBound):
         """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
         return await self._core.listener.listen(address)
 
+    def addresses(self) -> list[Address]:
+        """Return where peers can connect: each address of the machine instead of 0.0.0.0 or ::."""
+        return self._core.listener.addresses()
+
     async def connect(self, address: Address, timeout_s: float = limits.HANDSHAKE_TIMEOUT_S) -> Connection:
         """Connect to a peer, the handshake included. Raises NodeError."""
         return await self._core.listener.connect(address, timeout_s)
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. After a failure, try again after longer and longer pauses."""
+        """Stay connected to a peer. After failures, try again after pauses of a second to a minute.
+
+        A pause ends early if the machine's network changes, if it wakes up, or if another peer is reachable again.
+        """
         self._core.listener.keep_connected(address)
+
+    def dial_now(self) -> None:
+        """Connect now to all peers that the node stays connected to and is not connected to. On its loop."""
+        self._core.context.dials.retry_now()
+
+    def dials(self) -> list[DialState]:
+        """Return the state of each address that the node stays connected to. In any thread."""
+        return self._core.context.dials.states()
 
     def disconnect(self, address: Address) -> None:
         """End the connection with a peer, and do not connect to it again by itself."""

@@ -25,6 +25,8 @@ class Peer:
     `is_in_step` is True if both stores held the same posts when everything that both want was compared last, and neither
     has changed since. It is False after a change, and if the comparison broke off, until the next one. It is None before
     the first one has ended, and for a peer that does not reconcile. Each connection begins with None.
+
+    `no_answer_s` is for how many seconds the peer has sent nothing although it was asked, 0 if it answers.
     """
 
     number: int
@@ -36,6 +38,7 @@ class Peer:
     received_size_bytes: int
     sent_size_bytes: int
     is_in_step: bool | None
+    no_answer_s: int = 0
 
 
 class PeerConnected(NamedTuple):
@@ -46,6 +49,12 @@ class PeerConnected(NamedTuple):
 
 class PeerInStep(NamedTuple):
     """`peer.is_in_step` is another one than before."""
+
+    peer: Peer
+
+
+class PeerSilent(NamedTuple):
+    """`peer.no_answer_s` is above 0 and was 0 before, or the other way round."""
 
     peer: Peer
 
@@ -63,7 +72,7 @@ class PeerEventsMissed(NamedTuple):
     number: int
 
 
-PeerEvent = PeerConnected | PeerInStep | PeerLost | PeerEventsMissed
+PeerEvent = PeerConnected | PeerInStep | PeerSilent | PeerLost | PeerEventsMissed
 
 
 class PeerEvents(AsyncIterator[PeerEvent]):

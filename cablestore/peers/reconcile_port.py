@@ -12,7 +12,7 @@ from cablestore.peers.link import PeerLink
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.reconciler import Reconciler
 from cablestore.protocol.fields import sized
-from cablestore.reconcile.messages import ReconcileFrameReader
+from cablestore.reconcile.messages import LIFE_REQUEST, ReconcileFrameReader
 
 
 class ReconcileConnection(PeerLink):
@@ -23,6 +23,7 @@ class ReconcileConnection(PeerLink):
     def __init__(self, context: PeerContext, port: ReconcilePort, dialed: Address | None) -> None:
         super().__init__(context, dialed)
         self._port = port
+        self._has_received = False
         self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
 
     def _admit(self) -> str:
@@ -37,7 +38,20 @@ class ReconcileConnection(PeerLink):
     def _receive(self, messages: list[bytes]) -> None:
         for message in messages:
             for frame in self._frames.feed(message):
-                self._port.reconciler.received(self, frame)
+                self._has_received = True
+                if not self._takes_life_frame(frame):
+                    self._port.reconciler.received(self, frame)
+
+    @property
+    def _is_read(self) -> bool:
+        return True
+
+    @property
+    def _is_understood(self) -> bool:
+        return self._has_received
+
+    def _ask_for_life(self) -> None:
+        self.send_frames([LIFE_REQUEST])
 
     def _look_at_silence(self, now_s: float) -> None:
         is_silent = now_s - self.heard_s > self._context.settings.idle_timeout_s

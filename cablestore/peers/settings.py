@@ -78,6 +78,8 @@ class NodeSettings:
         limits.MAX_HANDSHAKES_PER_ADDRESS, "Maximum number of handshakes at a time with one address."
     )
     handshake_timeout_s: float = limits.HANDSHAKE_TIMEOUT_S
+    first_retry_s: float = limits.FIRST_RETRY_S
+    longest_retry_s: float = limits.LONGEST_RETRY_S
     idle_timeout_s: float = _option(
         limits.IDLE_TIMEOUT_S, "Timeout after which an idle peer is disconnected.", unit="s"
     )

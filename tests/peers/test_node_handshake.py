@@ -40,7 +40,7 @@ async def test_encrypted(separate: bool) -> None:
 async def test_wrong_cabal_key() -> None:
     stores = [memory("a", posts=[ANN.text("default", "x")]), memory("b"), memory("c")]
     settings = replace(with_key(QUICK, CABAL_KEY), handshake_timeout_s=LIMIT_S)
-    async with network(*stores[:2], settings=settings) as net:
+    async with network(*stores[:2], settings=settings, may_complain=True) as net:
         stranger = await net.add(stores[2], with_key(QUICK, bytes(32)))
         await is_refused(stranger, net.addresses[net.nodes[0]])
         await until(lambda: not net.nodes[0].connections)
@@ -72,7 +72,7 @@ async def test_connecting_to_one_who_says_nothing_leaves_nothing() -> None:
         is_over.set()
 
     silent = await asyncio.start_server(say_nothing, HOST, 0)
-    async with silent, network(memory("a"), settings=with_key(QUICK, CABAL_KEY)) as net:
+    async with silent, network(memory("a"), settings=with_key(QUICK, CABAL_KEY), may_complain=True) as net:
         with pytest.raises(NodeError, match="does not answer"):
             await net.nodes[0].connect(Address(*silent.sockets[0].getsockname()), timeout_s=0.2)
         await until(lambda: not net.nodes[0].connections)

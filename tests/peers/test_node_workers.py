@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from typing import Any
 
 import pytest
 from by_hand import ALL, CABAL_KEY, ByHand, listening, offered, on_loop, post_request, texts
-from peering import HOST, logged, memory, until
+from peering import memory, until
 from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.errors import StorageError
-from cablestore.peers import Address, Node, NodeSettings, listener
 from cablestore.peers.threads import ReadThread, SharedState, Stopwatch
 from cablestore.protocol.message import PostResponse
 
@@ -142,34 +140,6 @@ def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pyt
             await peer.close()
 
     scenario()
-
-
-def test_a_peer_that_is_away_is_tried_again_after_ever_longer_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_FIRST_RETRY_S", 0.02)
-    monkeypatch.setattr(listener, "_LONGEST_RETRY_S", 0.16)
-
-    @on_loop
-    async def scenario() -> None:
-        with memory(posts=texts(3)) as store, logged() as log, socket.socket() as taken:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # nobody listens there, until the node does
-            taken.bind((HOST, 0))
-            address = Address(HOST, taken.getsockname()[1])
-            async with listening(channels=None) as (waiting, _here):
-                waiting.keep_connected(address)
-                await until(lambda: len(pauses(log)) == 6)
-                assert pauses(log) == [0.02, 0.04, 0.08, 0.16, 0.16, 0.16]
-                async with Node(store, NodeSettings()) as other:
-                    await other.listen(address)
-                    await until(lambda: waiting.store.last_sequence == 3)
-                    await asyncio.sleep(0.2)
-                await until(lambda: len(pauses(log)) > 6)
-                assert pauses(log)[6] == 0.02, "what lasted a while was no failure"
-
-    scenario()
-
-
-def pauses(log: Any) -> list[float]:
-    return [record.again_in_s for record in log.records if hasattr(record, "again_in_s")]
 
 
 def test_an_error_of_a_call_is_told_to_whoever_awaits_it() -> None:

@@ -223,9 +223,12 @@ def test_a_node_shows_what_programs_use_and_nothing_else() -> None:
         node = Node(store, NodeSettings())
         assert node.peers() == []
         assert {name for name in dir(node) if not name.startswith("_")} == {
+            "addresses",
             "change_settings",
             "connect",
             "connections",
+            "dial_now",
+            "dials",
             "disconnect",
             "keep_connected",
             "listen",

@@ -45,12 +45,24 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str]:
 
 
 class Served:
-    """Process that runs `cablestore serve`; `given` is its standard input."""
+    """Process that runs `cablestore serve`; `given` is its standard input, `prefix` comes before the command."""
 
-    def __init__(self, store: Path, *arguments: object, given: str | None = None, **more: str) -> None:
+    def __init__(
+        self, store: Path, *arguments: object, given: str | None = None, prefix: str = "", **more: str
+    ) -> None:
         self.store = store
         self._log = store.with_suffix(f".{time.monotonic_ns()}.log")
-        command = [sys.executable, "-m", "cablestore", "serve", "-s", str(store), "--json", *map(str, arguments)]
+        command = [
+            *prefix.split(),
+            sys.executable,
+            "-m",
+            "cablestore",
+            "serve",
+            "-s",
+            str(store),
+            "--json",
+            *map(str, arguments),
+        ]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
                 command,

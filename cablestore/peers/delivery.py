@@ -1,0 +1,86 @@
+"""What the system knows of a connection: whether the peer's machine still acknowledges what is sent to it.
+
+TCP_USER_TIMEOUT is not used: it also ends the connection of a peer that is reachable and reads slowly.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from cablestore import limits
+
+_KEEPALIVE: Final = {
+    "TCP_KEEPIDLE": limits.KEEPALIVE_AFTER_S,
+    "TCP_KEEPALIVE": limits.KEEPALIVE_AFTER_S,  # the name on macOS
+    "TCP_KEEPINTVL": limits.KEEPALIVE_EVERY_S,
+    "TCP_KEEPCNT": limits.KEEPALIVE_PROBES,
+}
+_MACOS_RXT_CONNDROPTIME: Final = 0x80
+"""Seconds without an acknowledgement after which macOS drops a connection. Python does not name it."""
+
+_TCP_INFO: Final = struct.Struct("=3xB4x16xI24xII84xI")
+"""Of tcp_info in linux/tcp.h: probes without an answer, segments without an acknowledgement, milliseconds since data and
+since an acknowledgement arrived, and bytes that are not sent yet."""
+
+
+class _State(NamedTuple):
+    probes: int
+    segments: int
+    data_ms: int
+    acknowledgement_ms: int
+    unsent_size_bytes: int
+
+
+def keep_alive(connection: Any) -> None:
+    """Have the system find out about peers that vanished while nothing is sent."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    if sys.platform == "darwin":
+        with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, _MACOS_RXT_CONNDROPTIME, int(limits.UNACKNOWLEDGED_TIMEOUT_S))
+
+
+class Delivery:
+    """The acknowledgements of one connection. Only Linux shows them; elsewhere all counts as delivered."""
+
+    def __init__(self, connection: Any, now_s: float) -> None:
+        """`connection` is the socket of a transport."""
+        self._connection = connection if sys.platform == "linux" else None
+        self._since_s = now_s
+
+    def unacknowledged_s(self, now_s: float) -> float:
+        """Return for how long the peer's machine has not acknowledged what was sent, 0 if it waits for nothing.
+
+        A full window does not count as long as the peer's machine answers the probes of it. Call it every second.
+        """
+        state = self._state()
+        if state is None:
+            return 0.0
+        if not state.segments and state.probes < 2:  # one may be on its way
+            self._since_s = now_s
+        return min(now_s - self._since_s, min(state.data_ms, state.acknowledgement_ms) / 1000)
+
+    def restart(self, now_s: float) -> None:
+        """Count from now on: nobody could acknowledge anything until now."""
+        self._since_s = now_s
+
+    def is_complete(self) -> bool:
+        """Return True if the peer's machine has acknowledged everything that the system got to send."""
+        state = self._state()
+        return state is None or not (state.segments or state.unsent_size_bytes)
+
+    def _state(self) -> _State | None:
+        """Return what the system knows, None if it knows nothing or the connection is closed."""
+        if self._connection is None:
+            return None
+        try:
+            raw = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        except OSError:
+            return None
+        return _State(*_TCP_INFO.unpack(raw)) if len(raw) == _TCP_INFO.size else None

@@ -1,0 +1,38 @@
+"""What a node does when its machine's network changes or when it wakes up: check its peers, and connect to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from cablestore.peers.context import PeerContext
+from cablestore.peers.link import PeerLink
+from cablestore.peers.network_watch import NetworkWatch, SleepDetector
+
+
+class Reachability:
+    """The checks of one node. On its loop."""
+
+    def __init__(self, context: PeerContext, links: Callable[[], Iterable[PeerLink]]) -> None:
+        """`links` returns the connections of both ports."""
+        self._context = context
+        self._links = links
+        self._sleep = SleepDetector(context.loop.time())
+        self._watch = NetworkWatch(context.loop, self._changed)
+
+    def look(self, now_s: float) -> None:
+        """Check all peers if the machine has slept since the last call. Call it every second."""
+        slept_s = self._sleep.slept_s(now_s)
+        if slept_s:
+            self._context.log.info("awake again", extra={"slept_s": round(slept_s)})
+            for link in self._links():
+                link.check_life()
+            self._context.dials.retry_now()
+
+    def _changed(self) -> None:
+        for link in self._links():
+            link.check_path()
+        self._context.dials.retry_now()
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._watch.close()

@@ -1,0 +1,66 @@
+"""The silence of a peer: when to ask it for a sign of life, and when to give the connection up. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from cablestore import limits
+
+_ASKS: Final = 2
+"""How often a silent peer is asked."""
+_ACCEPTED_WAITS_S: Final = 2.0
+"""How much longer the side that accepted the connection waits, so that one side asks and not both."""
+
+
+class LifeCheck(Enum):
+    """Reaction to a silent peer."""
+
+    WAIT = "wait"
+    ASK = "ask for a sign of life"
+    GIVE_UP = "close the connection"
+
+
+class Silence:
+    """The silence of one peer. Any byte ends it."""
+
+    def __init__(self, now_s: float, *, is_ours: bool) -> None:
+        """`is_ours` says that this node began the connection."""
+        self._asks_after_s = limits.SILENCE_S + (0.0 if is_ours else _ACCEPTED_WAITS_S)
+        self._heard_s = self._asked_s = now_s
+        self._asked = 0
+        self._is_due = False
+        self.is_answerable = False
+        """True if the peer is known to answer such questions: some clients do not."""
+
+    def look(self, now_s: float, heard_s: float, *, is_delivered: bool) -> LifeCheck:
+        """Return what to do now, and count it as done.
+
+        `heard_s` is when the last byte came. A question that is not delivered yet cannot be answered: how long that may
+        take is not decided here.
+        """
+        if heard_s > self._heard_s:
+            self._heard_s, self._asked = heard_s, 0
+        if not self._asked:
+            if not self._is_due and now_s - heard_s < self._asks_after_s:
+                return LifeCheck.WAIT
+        elif not is_delivered:
+            self._asked_s = now_s
+            return LifeCheck.WAIT
+        elif now_s - self._asked_s < limits.LIFE_SIGN_TIMEOUT_S:
+            return LifeCheck.WAIT
+        elif self._asked == _ASKS or not self.is_answerable:
+            return LifeCheck.GIVE_UP if self.is_answerable else LifeCheck.WAIT
+        self._is_due = False
+        self._asked += 1
+        self._asked_s = now_s
+        return LifeCheck.ASK
+
+    @property
+    def is_unanswered(self) -> bool:
+        """True if the peer did not answer in time, and is asked again."""
+        return self._asked == _ASKS
+
+    def check_now(self) -> None:
+        """Ask at the next look, as if for the first time: the network may have changed."""
+        self._asked, self._is_due = 0, True

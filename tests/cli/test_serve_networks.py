@@ -1,0 +1,128 @@
+"""`serve` on machines whose network changes or vanishes, and the addresses that it prints. Each runs in a process."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from namespaces import PORT, two_machines
+from serving import KEY, Served, cablestore
+from waiting import wait_until
+
+from cablestore.peers import Address
+from cablestore.peers.own_addresses import address_of, reachable_at
+
+Serving = Callable[..., Served]
+
+
+def reasons(served: Served) -> list[str]:
+    return [line["reason"] for line in served.logged("disconnected")]
+
+
+def test_after_a_change_of_address_the_peer_is_dialled_at_once(serving: Serving, tmp_path: Path) -> None:
+    """The pauses for failures play no part: the log has none."""
+    with two_machines() as (one, other, _):
+        there = serving(tmp_path / "there", "--create", "--listen", f"{other.host}:{PORT}", prefix=other.prefix)
+        there.hear("listening")
+        here = serving(tmp_path / "here", "--create", "--connect", f"{other.host}:{PORT}", prefix=one.prefix)
+        wait_until(lambda: here.logged("connected"))
+        one.change_address()
+        wait_until(lambda: len(here.logged("connected")) == 2)
+        assert reasons(here) == [f"this machine no longer has the address {one.host}"]
+        assert [line["peer"].split(":")[0] for line in there.logged("connected")] == [one.host, one.other_host]
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
+def test_both_ends_notice_a_network_that_vanished(serving: Serving, tmp_path: Path, key: str | None) -> None:
+    """No packet arrives, and nobody says so: a router lost its uplink. A third side is not needed to find out."""
+    options = ("--cabal-key", key) if key else ()
+    with two_machines() as (one, other, router):
+        there = serving(
+            tmp_path / "there", "--create", "--listen", f"{other.host}:{PORT}", *options, prefix=other.prefix
+        )
+        there.hear("listening")
+        here = serving(tmp_path / "here", "--create", "--connect", f"{other.host}:{PORT}", *options, prefix=one.prefix)
+        wait_until(lambda: here.logged("connected") and there.logged("connected"))
+        wait_until(lambda: here.logged("reconciled", outcome="done"))
+        router.forwards(False)
+        wait_until(lambda: reasons(here) and reasons(there))
+        for served in (here, there):
+            assert reasons(served)[0].startswith("no answer for ")
+        router.forwards(True)
+        wait_until(lambda: len(here.logged("connected")) == 2)
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+def printed(served: Served) -> list[str]:
+    """Return all addresses that a `serve` prints, which it does before it says that it is ready."""
+    wait_until(lambda: served.logged("listening"))
+    served.stop()
+    assert served.process.stdout is not None
+    return [line.split('"')[3] for line in served.process.stdout.read().splitlines() if '"listening"' in line]
+
+
+def can_connect(address: str) -> bool:
+    with socket.create_connection(Address.parse(address), timeout=60):
+        return True
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "localhost", "127.0.0.1"])
+def test_printed_addresses_work(host: str, serving: Serving, tmp_path: Path) -> None:
+    """Port 0 is one that is free, also where a name stands for several addresses."""
+    if host == "[::]" and not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    served = serving(tmp_path / "a", "--create", "--listen", f"{host}:0", "--log-format", "json")
+    first = served.hear("listening")
+    assert can_connect(first)
+    found = [first, *printed(served)]
+    assert all(Address.parse(address).port for address in found)
+    assert not any(ip_address(Address.parse(address).host).is_unspecified for address in found)
+    if host == "0.0.0.0":
+        assert found[-1].startswith("127.0.0.1:")
+
+
+def link_local() -> str:
+    """Return a link-local address of this machine with its zone, or skip the test."""
+    for address in reachable_at(Address("::", 0)):
+        if ip_address(address.host).is_link_local:
+            return address.host
+    pytest.skip("this machine has no link-local address")
+
+
+def test_a_link_local_address_is_printed_with_its_zone(serving: Serving, tmp_path: Path) -> None:
+    host = link_local()
+    served = serving(tmp_path / "a", "--create", "--listen", f"[{host}]:0", "--log-format", "json")
+    address = served.hear("listening")
+    assert Address.parse(address).host == host
+    synced = cablestore("sync", "--create", address, "--json", store=tmp_path / "b")
+    assert synced.returncode == 0, synced.stderr
+    wait_until(lambda: served.logged("connected"))
+    assert "%" in served.logged("connected")[0]["peer"]
+
+
+def test_the_end_of_a_socket_as_an_address() -> None:
+    [(number, name), *_] = socket.if_nameindex()
+    assert address_of(("192.0.2.1", 5)) == Address("192.0.2.1", 5)
+    assert address_of(("2001:db8::1", 5, 0, 0)) == Address("2001:db8::1", 5)
+    assert address_of(("fe80::1", 5, 0, number)) == Address(f"fe80::1%{name}", 5)
+    assert address_of(("fe80::1", 5, 0, 2**31 - 1)) == Address(f"fe80::1%{2**31 - 1}", 5)
+
+
+def test_without_the_extra_the_address_is_printed_as_it_is(tmp_path: Path) -> None:
+    """`ifaddr` is of the extra `serve`."""
+    code = """
+import sys
+sys.modules["ifaddr"] = None
+from cablestore.peers import Address
+from cablestore.peers.own_addresses import reachable_at
+print(*reachable_at(Address("0.0.0.0", 5)))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert found.stdout == "0.0.0.0:5\n", found.stderr

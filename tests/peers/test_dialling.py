@@ -1,0 +1,225 @@
+"""How a node stays connected to peers: the pauses between attempts, what ends them early, and who shows them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from by_hand import listening, on_loop, on_standing_loop, running
+from clock import pass_time
+from hypothesis import given
+from hypothesis import strategies as st
+from peering import HOST, Log, logged, memory, soon, until
+from serving import Served, cablestore, environment
+from waiting import wait_until
+
+from cablestore import CableStore, limits
+from cablestore.chat.hosting import WatchedNode
+from cablestore.cli.connect import dialling
+from cablestore.cli.remote import control
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers.dialling import Dial
+
+NEVER: Final[dict[str, Any]] = {"first_retry_s": 86_400.0, "longest_retry_s": 86_400.0}
+"""Settings of a node that tries again by itself when the test is long over."""
+
+
+def free_address() -> Address:
+    """Return an address where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        return Address(HOST, taken.getsockname()[1])
+
+
+def failures(log: Log, address: Address) -> int:
+    return sum(
+        record.getMessage() == "no connection" and vars(record)["peer"] == str(address) for record in log.records
+    )
+
+
+def have_failed(log: Log, addresses: list[Address], times: int) -> bool:
+    return all(failures(log, address) == times for address in addresses)
+
+
+# --- the pauses -----------------------------------------------------------------------------------
+
+
+class Attempts:
+    """A dial on a clock of its own."""
+
+    def __init__(self, spread: float = 1.0) -> None:
+        self.now_s = 100.0
+        self._spread = spread
+        self.dial = Dial(Address(HOST, 1), only_reconciles=False, clock=lambda: self.now_s)
+
+    def fail(self, took_s: float = 0.0) -> float:
+        self.now_s += took_s
+        return self._ended("no answer")
+
+    def work(self, lasted_s: float) -> float:
+        self.dial.connected()
+        self.now_s += lasted_s
+        return self._ended("the peer closed the connection")
+
+    def _ended(self, reason: str) -> float:
+        first_s, longest_s = limits.FIRST_RETRY_S, limits.LONGEST_RETRY_S
+        return self.dial.ended(reason, first_s, longest_s, lambda low, high: low + self._spread * (high - low))
+
+
+@given(st.lists(st.floats(0, 30), min_size=20, max_size=100), st.floats(0, 1))
+def test_pauses_grow_with_failures_however_long_they_take(took_s: list[float], spread: float) -> None:
+    """FIRST_RETRY_S, LONGEST_RETRY_S: a peer that is back after a night is reached within a minute."""
+    attempts = Attempts(spread)
+    pauses = [attempts.fail(each) for each in took_s]
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= limits.FIRST_RETRY_S
+    assert pauses[-1] >= limits.LONGEST_RETRY_S / 2
+    assert pauses[-1] + limits.HANDSHAKE_TIMEOUT_S <= 60
+
+
+@given(st.integers(0, 50), st.floats(limits.WORKING_S, 100_000))
+def test_a_connection_that_worked_resets_the_pauses(before: int, lasted_s: float) -> None:
+    """WORKING_S: it need not last longer than the pause before it."""
+    attempts = Attempts()
+    for _ in range(before):
+        attempts.fail()
+    assert attempts.work(lasted_s) == limits.FIRST_RETRY_S
+    assert attempts.fail() == limits.FIRST_RETRY_S
+    assert attempts.fail() == 2 * limits.FIRST_RETRY_S
+
+
+def test_a_peer_that_ends_each_connection_at_once_is_left_alone_more_and_more() -> None:
+    """WORKING_S: it refuses us, because it is full or blocks us."""
+    attempts = Attempts()
+    assert [attempts.work(0.1) for _ in range(4)] == [1.0, 2.0, 4.0, 8.0]
+
+
+# --- a node ---------------------------------------------------------------------------------------
+
+
+@on_standing_loop
+async def test_a_peer_that_is_back_is_reached_and_its_next_absence_begins_with_short_pauses() -> None:
+    address = free_address()
+    with logged() as log, memory("b") as store:
+        async with listening(channels=None) as (node, _):
+            node.keep_connected(address)
+            while failures(log, address) < 8:
+                await pass_time(1.0)
+                await asyncio.to_thread(lambda: None)
+            async with Node(store, NodeSettings()) as other:
+                await other.listen(address)
+                node.dial_now()
+                await until(node.peers)
+                await pass_time(limits.WORKING_S + 1)
+            await until(lambda: not node.peers() and failures(log, address) > 8)
+            last = [vars(record)["again_in_s"] for record in log.records if record.getMessage() == "no connection"]
+            assert last[7] >= limits.LONGEST_RETRY_S / 2
+            assert last[8] <= limits.FIRST_RETRY_S
+
+
+@on_loop
+async def test_dial_now_ends_all_pauses() -> None:
+    addresses = [free_address() for _ in range(3)]
+    with logged() as log:
+        async with listening(**NEVER) as (node, _):
+            for address in addresses:
+                node.keep_connected(address)
+            for times in range(1, 4):
+                await until(partial(have_failed, log, addresses, times))
+                assert all(dial.reason and not dial.is_connected for dial in node.dials())
+                node.dial_now()
+            node.disconnect(addresses[0])
+            await until(lambda: len(node.dials()) == 2)
+
+
+@on_loop
+async def test_a_peer_that_is_reachable_again_has_the_others_tried_at_once() -> None:
+    """EARLY_RETRY_EVERY_S: on both ports, but not again and again if the peer comes and goes."""
+    back, reconciling, away = free_address(), free_address(), free_address()
+    with logged() as log, memory("b") as store:
+        async with listening(**NEVER) as (node, _):
+            for address in (back, away):
+                node.keep_connected(address)
+            node.reconcile_port.keep_connected(reconciling)
+            await until(lambda: all(failures(log, address) == 1 for address in (back, away, reconciling)))
+            async with Node(store, NodeSettings()) as other:
+                await other.listen(back)
+                node.dial_now()  # it finds one, and that one has the others tried once more
+                await until(lambda: all(failures(log, address) == 3 for address in (away, reconciling)))
+                assert [dial.is_connected for dial in node.dials()] == [True, False, False]
+
+
+# --- commands and signals -------------------------------------------------------------------------
+
+
+async def run_command(*arguments: object, store: Path) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cablestore", *map(str, arguments), "-s", str(store),
+        stdout=-1, stderr=-1, env=environment(),
+    )  # fmt: skip
+    out, errors = await soon(process.communicate())
+    assert process.returncode is not None
+    return process.returncode, out.decode(), errors.decode()
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_connect_shows_the_peers_and_with_now_dials_them(now: bool, tmp_path: Path) -> None:
+    @on_loop
+    async def scenario() -> None:
+        address = free_address()
+        with logged() as log, ExitStack() as stack:
+            store = stack.enter_context(CableStore.open(tmp_path))
+            async with running(store, **NEVER) as (node, _):
+                stack.enter_context(control(store, tmp_path, WatchedNode(None)))
+                stack.enter_context(dialling(node.store, node))
+                status, out, errors = await run_command("connect", store=tmp_path)
+                assert (status, out) == (2, "")
+                assert "stays connected to no peer" in errors
+                node.keep_connected(address)
+                await until(lambda: failures(log, address) == 1)
+                status, out, errors = await run_command("connect", "--json", *["--now"] * now, store=tmp_path)
+                assert status == 0, errors
+                shown = json.loads(out)
+                assert shown["peer"] == str(address)
+                assert shown["reason"].startswith(f"cannot connect to {address}")
+                assert (shown["again_in_s"] == 0) is now
+                if now:
+                    await until(lambda: failures(log, address) == 2)
+                stack.pop_all().close()
+
+    scenario()
+
+
+def test_connect_without_serve_says_so(tmp_path: Path) -> None:
+    cablestore("init", store=tmp_path / "a")
+    found = cablestore("connect", "--now", store=tmp_path / "a")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "no `serve` has this store open" in found.stderr
+
+
+def test_sigusr1_dials_now(serving: Callable[..., Served], tmp_path: Path) -> None:
+    """The next attempt comes before the one that the log announced."""
+    served = serving(tmp_path / "a", "--create", "--connect", free_address(), "--log-format", "json")
+
+    def after(begin: str, least_s: float) -> list[dict[str, Any]]:
+        return [
+            line
+            for line in served.logged("no connection")
+            if line["timestamp"] > begin and line["again_in_s"] > least_s
+        ]
+
+    announced = wait_until(lambda: after("", 3.0))[0]
+    served.process.send_signal(signal.SIGUSR1)
+    following = wait_until(lambda: after(announced["timestamp"], 0.0))[0]
+    times = [datetime.fromisoformat(line["timestamp"]) for line in (announced, following)]
+    assert times[1] < times[0] + timedelta(seconds=announced["again_in_s"])
