@@ -10,9 +10,12 @@ from typing import Any, Final
 
 from cablestore import limits
 from cablestore.index import arrival_log
+from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
+from cablestore.peers.coverage import Coverage
+from cablestore.peers.news import hashes_since
 from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
 from cablestore.protocol import cable_js
@@ -33,11 +36,15 @@ _ROWS_PER_CPU_S: Final = 1_000_000
 """How many rows a second of reading counts as: reading that finds little and takes long is charged by its time."""
 
 
-def items_of(reader: Reader, request: Request, *, is_spared: bool) -> Iterator[Any]:
+def items_of(reader: Reader, request: Request, *, is_spared: bool, since: LogPlace | None = None) -> Iterator[Any]:
     """Return what answers a request: hashes, posts or names.
 
-    A peer that is spared gets nothing of channels that end cable.js.
+    A peer that is spared gets nothing of channels that end cable.js. A peer that has compared the posts up to `since`
+    gets what is new since then.
     """
+    new = None if since is None else hashes_since(reader, request, since)
+    if new is not None:
+        return iter(new)
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel) if is_spared and not _bears(reader, channel):
             pass
@@ -95,6 +102,8 @@ class Answer:
     """Whether the peer gets nothing that ends cable.js."""
     audience: Final[Callable[[], Audience]]
     """Returns what the peer may get now."""
+    since: Final[LogPlace | None] = None
+    """From where in the arrival log a live request is answered, None for the whole history."""
     names: list[str] = field(default_factory=list)
     """Names of channels: there may be one response only, so they are collected."""
     found: set[bytes] = field(default_factory=set)
@@ -124,7 +133,7 @@ class Answer:
     def _read_part(self, state: SharedState) -> None:
         request = self.exchange.request
         if self._items is None:
-            self._items = items_of(state.reader, request, is_spared=self.is_spared)
+            self._items = items_of(state.reader, request, is_spared=self.is_spared, since=self.since)
             if request.is_live:
                 self.sequence = arrival_log.next_sequence(state.reader) - 1
         if self.exchange.is_over:
@@ -184,6 +193,7 @@ class AnswerQueue:
         self,
         context: PeerContext,
         session: Session,
+        coverage: Coverage,
         reads: Callable[[], bool],
         audience: Callable[[], Audience],
         send: Callable[[Answer, list[Any]], None],
@@ -191,6 +201,7 @@ class AnswerQueue:
         """`reads` tells whether the peer reads what it gets, `audience` what it may get. `send` gets the parts of answers."""
         self._context = context
         self._session = session
+        self._coverage = coverage
         self._reads = reads
         self._audience = audience
         self._send = send
@@ -230,7 +241,8 @@ class AnswerQueue:
                 if exchange.is_over:
                     continue
                 now_s = self._context.loop.time()
-                self._answer = Answer(exchange, now_s, self.take, self._session.is_spared, self._audience)
+                since = self._coverage.since(exchange.request)
+                self._answer = Answer(exchange, now_s, self.take, self._session.is_spared, self._audience, since)
             self._is_reading = True
             self._context.reads.submit(self._answer)
 

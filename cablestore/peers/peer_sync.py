@@ -1,7 +1,9 @@
 """Sync with one peer: which requests it is sent, and when.
 
-First the names of its channels. Then, for each channel that is followed: its state, its history page by page from the
-newest post back, and a live request for what comes later. What the peer offers goes to its `Fetch`.
+A peer that reconciles: the node waits until both stores are compared, then sends live requests for what is new since.
+
+Any other peer: the names of its channels, then for each channel that is followed its state, its history page by page
+from the newest post back, and a live request for what comes later. What the peer offers goes to its `Fetch`.
 """
 
 from __future__ import annotations
@@ -101,9 +103,11 @@ class PeerSync:
     async def _run(self) -> None:
         """Sync all channels. If the sync is live, stay for what is new."""
         try:
+            if self._is_live:
+                await self._wait_for_comparison()
             await self._try(self._sync_all())
             if self._is_live:
-                await self._together([self._by_rounds(), self._when_told()])
+                await self._together([self._by_rounds(), self._when_told(), self._when_compared()])
         except StoreClosedError as error:
             self.error = error
 
@@ -123,7 +127,30 @@ class PeerSync:
 
     async def _sync_all(self) -> None:
         """Fetch all once. Posts of channels that could be read still come if others could not."""
-        await self._try(self._follow(asks=True))
+        await self._try(self._follow(asks=not self._connection.coverage.is_all))
+        await self._settle()
+
+    async def _wait_for_comparison(self) -> None:
+        """Wait until a comparison covers the posts of a peer that reconciles."""
+        connection = self._connection
+        if self._context.settings.reconciles:
+            await connection.until_known()
+            if connection.is_met:
+                await connection.coverage.shared(limits.COMPARISON_WAIT_S)
+
+    async def _when_compared(self) -> None:
+        """Fetch over Cable what comparisons do not cover: when none is under way any more, and after each that fails."""
+        if self._connection.is_met:
+            coverage = self._connection.coverage
+            await coverage.rest(limits.COMPARISON_WAIT_S)
+            while True:
+                await self._try(self._poll_uncovered())
+                await coverage.failure()
+
+    async def _poll_uncovered(self) -> None:
+        start_ms = self._window_start_ms()
+        left = [name for name in self._followed if not self._connection.coverage.reaches(name, start_ms)]
+        await self._by_turns(self._poll, sorted(left))
         await self._settle()
 
     async def _by_rounds(self) -> None:
@@ -133,8 +160,11 @@ class PeerSync:
             await self._try(self._round(is_long=number % _ROUNDS == 0))
 
     async def _round(self, *, is_long: bool) -> None:
-        again = self._followed if self._fetch.take_overflow() else self._quiet if is_long else set[str]()
-        await self._by_turns(self._poll, sorted(again))
+        coverage, has_overflowed = self._connection.coverage, self._fetch.take_overflow()
+        if has_overflowed and self._connection.is_met:
+            self._connection.compare_again()
+        again = self._followed if has_overflowed else self._quiet if is_long else set[str]()
+        await self._by_turns(self._poll, sorted(name for name in again if not coverage.has(name)))
         if is_long and self._moderating is not None and self._moderating.done.done():
             self._moderating = None  # the peer ended it; it is asked for again
         if is_long or not self._connection.is_met:  # a peer that reconciles announces new channels itself
@@ -275,10 +305,19 @@ class PeerSync:
             known = len(listed)
 
     async def _channel(self, channel: str) -> None:
-        """Ask for the state and history of a channel, and for what is new if there is room for live requests."""
+        """Ask for the state and history of a channel, and for what is new if there is room for live requests.
+
+        Only what is new is requested of a channel that is compared.
+        """
+        coverage, start_ms = self._connection.coverage, self._window_start_ms()
         is_live = self._is_live and len(self._live) < limits.MAX_LIVE_CHANNELS
         if self._is_live:
             (self._live if is_live else self._quiet).add(channel)
+        if coverage.has(channel) or (not self._is_live and coverage.reaches(channel, start_ms)):
+            if is_live:
+                self._ask(StateRequest(b"", channel, 1))
+                self._ask(TimeRangeRequest(b"", channel, max(start_ms, coverage.from_ms), 0, 0))
+            return
         state = self._ask(StateRequest(b"", channel, int(is_live)))
         await self._history(channel)
         if channel in self._live:
@@ -345,7 +384,8 @@ class PeerSync:
         mark, epoch = marks.get(self._peer_name(), channel), marks.epoch
         if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:
             mark = None  # the clock was wrong: no pass would reach back to what is written until then
-        is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
+        is_due = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
+        is_full = is_due or not self._is_live  # what a peer has got since may have any date
         start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
         count = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
         is_worth_a_mark = bool(count) or (

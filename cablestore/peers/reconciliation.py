@@ -73,6 +73,7 @@ class Reconciliation:
         self._snapshot: Snapshot | None = None
         self.place: LogPlace | None = None
         """The place of the state that is compared, None before the comparison begins."""
+        self._is_noted = False
         self._jobs: asyncio.Queue[Job | CableStoreError] = asyncio.Queue()
         """Work for the thread, and errors that end the conversation after all that came before them."""
         self._storing = 0
@@ -166,6 +167,7 @@ class Reconciliation:
 
     async def _do(self, job: Job) -> None:
         arrived = await self._in_thread(job)
+        self._note_state()
         self.link.send_frames(self.talk.output())
         for batch, posts in arrived:
             self._storing += 1
@@ -183,6 +185,13 @@ class Reconciliation:
         self._snapshot = self._context.store.snapshot()
         self.place = LogPlace.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)
+
+    def _note_state(self) -> None:
+        """Announce once that the compared state was read."""
+        compared, place, is_audit = self.talk.compared, self.place, self.talk.purpose is Purpose.AUDIT
+        if compared is not None and place is not None and not self._is_noted:
+            self._is_noted = True
+            self.link.send_frames([] if is_audit else self.link.coverage.read(compared, place))
 
     def _post(self, digest: bytes) -> Post | None:
         """Return a post that the peer lacks, None if it is no longer here or the peer may not get it. In the thread."""
