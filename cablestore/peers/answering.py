@@ -36,15 +36,11 @@ _ROWS_PER_CPU_S: Final = 1_000_000
 """How many rows a second of reading counts as: reading that finds little and takes long is charged by its time."""
 
 
-def items_of(reader: Reader, request: Request, *, is_spared: bool, since: LogPlace | None = None) -> Iterator[Any]:
+def items_of(reader: Reader, request: Request, *, is_spared: bool) -> Iterator[Any]:
     """Return what answers a request: hashes, posts or names.
 
-    A peer that is spared gets nothing of channels that end cable.js. A peer that has compared the posts up to `since`
-    gets what is new since then.
+    A peer that is spared gets nothing of channels that end cable.js.
     """
-    new = None if since is None else hashes_since(reader, request, since)
-    if new is not None:
-        return iter(new)
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel) if is_spared and not _bears(reader, channel):
             pass
@@ -133,7 +129,8 @@ class Answer:
     def _read_part(self, state: SharedState) -> None:
         request = self.exchange.request
         if self._items is None:
-            self._items = items_of(state.reader, request, is_spared=self.is_spared, since=self.since)
+            new = None if self.since is None else hashes_since(state.reader, request, self.since)
+            self._items = iter(new) if new is not None else items_of(state.reader, request, is_spared=self.is_spared)
             if request.is_live:
                 self.sequence = arrival_log.next_sequence(state.reader) - 1
         if self.exchange.is_over:

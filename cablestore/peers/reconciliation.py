@@ -167,8 +167,8 @@ class Reconciliation:
 
     async def _do(self, job: Job) -> None:
         arrived = await self._in_thread(job)
-        self._note_state()
         self.link.send_frames(self.talk.output())
+        self._note_state()
         for batch, posts in arrived:
             self._storing += 1
             self._intake.store(self.link.name, posts, partial(self._stored, batch, posts))
@@ -187,11 +187,13 @@ class Reconciliation:
         return stored_set(self._snapshot.reader, channels)
 
     def _note_state(self) -> None:
-        """Announce once that the compared state was read."""
-        compared, place, is_audit = self.talk.compared, self.place, self.talk.purpose is Purpose.AUDIT
-        if compared is not None and place is not None and not self._is_noted:
-            self._is_noted = True
-            self.link.send_frames([] if is_audit else self.link.coverage.read(compared, place))
+        """Announce once that the compared state was read, to a peer that may send live requests."""
+        compared, place = self.talk.compared, self.place
+        if compared is None or place is None or self._is_noted:
+            return
+        self._is_noted = True
+        if self.talk.purpose is Purpose.RECONCILE and not self.link.port_name:
+            self.link.send_frames(self.link.coverage.read(compared, place))
 
     def _post(self, digest: bytes) -> Post | None:
         """Return a post that the peer lacks, None if it is no longer here or the peer may not get it. In the thread."""

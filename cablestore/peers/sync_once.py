@@ -77,7 +77,9 @@ class SingleSync:
             raise peer.error
         if not peer.has_answered:
             waited_s = self._context.settings.answer_timeout_s
-            raise NodeError(f"{self._address} answered nothing within {waited_s:g} s: it hangs, or is no peer. Try again")
+            raise NodeError(
+                f"{self._address} answered nothing within {waited_s:g} s: it hangs, or is no peer. Try again"
+            )
         return peer.report
 
     async def _lost(self, connection: Connection) -> None:
