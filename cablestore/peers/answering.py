@@ -10,9 +10,12 @@ from typing import Any, Final
 
 from cablestore import limits
 from cablestore.index import arrival_log
+from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
+from cablestore.peers.coverage import Coverage
+from cablestore.peers.news import hashes_since
 from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
 from cablestore.protocol import cable_js
@@ -95,6 +98,8 @@ class Answer:
     """Whether the peer gets nothing that ends cable.js."""
     audience: Final[Callable[[], Audience]]
     """Returns what the peer may get now."""
+    since: Final[LogPlace | None] = None
+    """From where in the arrival log a live request is answered, None for the whole history."""
     names: list[str] = field(default_factory=list)
     """Names of channels: there may be one response only, so they are collected."""
     found: set[bytes] = field(default_factory=set)
@@ -124,7 +129,8 @@ class Answer:
     def _read_part(self, state: SharedState) -> None:
         request = self.exchange.request
         if self._items is None:
-            self._items = items_of(state.reader, request, is_spared=self.is_spared)
+            new = None if self.since is None else hashes_since(state.reader, request, self.since)
+            self._items = iter(new) if new is not None else items_of(state.reader, request, is_spared=self.is_spared)
             if request.is_live:
                 self.sequence = arrival_log.next_sequence(state.reader) - 1
         if self.exchange.is_over:
@@ -184,6 +190,7 @@ class AnswerQueue:
         self,
         context: PeerContext,
         session: Session,
+        coverage: Coverage,
         reads: Callable[[], bool],
         audience: Callable[[], Audience],
         send: Callable[[Answer, list[Any]], None],
@@ -191,6 +198,7 @@ class AnswerQueue:
         """`reads` tells whether the peer reads what it gets, `audience` what it may get. `send` gets the parts of answers."""
         self._context = context
         self._session = session
+        self._coverage = coverage
         self._reads = reads
         self._audience = audience
         self._send = send
@@ -230,7 +238,8 @@ class AnswerQueue:
                 if exchange.is_over:
                     continue
                 now_s = self._context.loop.time()
-                self._answer = Answer(exchange, now_s, self.take, self._session.is_spared, self._audience)
+                since = self._coverage.since(exchange.request)
+                self._answer = Answer(exchange, now_s, self.take, self._session.is_spared, self._audience, since)
             self._is_reading = True
             self._context.reads.submit(self._answer)
 

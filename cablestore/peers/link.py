@@ -13,6 +13,7 @@ from cablestore.peers.address import Address
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
+from cablestore.peers.coverage import Coverage
 from cablestore.peers.delivery import Delivery, keep_alive
 from cablestore.peers.key_warnings import probable_cause
 from cablestore.peers.network_watch import has_address, source_address
@@ -41,6 +42,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.host = "?"
         self.number: Final = context.watchers.next_number()
         self.agreement: Final = Agreement()
+        self.coverage: Final = Coverage()
         """Whether the stores are in step."""
         self._step_told: bool | None = None
         self.ends: tuple[Any, Any] = (None, None)

@@ -15,8 +15,9 @@ conversation that broke off:
     9 sums request, 10 sums response: of an audit
 
 No conversation has the number 0. A payload with the number 0 is a notice: that the sender's store has a new channel
-(empty), that it found both stores equal (1), that it has changed since (2), that it asks for a sign of life (3), and
-that sign (4). Stores that do not know a notice ignore it as left over.
+(empty), that it found both stores equal (1), that it has changed since (2), that the sender has read the state that is
+compared (3), that it asks for a sign of life (4), and that sign (5). Stores that do not know a notice ignore it as left
+over.
 
     terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
 """
@@ -185,8 +186,10 @@ NEW_CHANNEL: Final = bytes((_KINDS[PayloadFrame], _NO_TALK))
 EQUAL: Final = NEW_CHANNEL + b"\x01"
 CHANGED: Final = NEW_CHANNEL + b"\x02"
 """Frames that say if the sender's store is as it was compared last: `cablestore.peers.agreement`."""
-LIFE_REQUEST: Final = NEW_CHANNEL + b"\x03"
-LIFE_SIGN: Final = NEW_CHANNEL + b"\x04"
+SNAPSHOT: Final = NEW_CHANNEL + b"\x03"
+"""Frame that says that live requests for compared posts get what is new since then: `cablestore.peers.coverage`."""
+LIFE_REQUEST: Final = NEW_CHANNEL + b"\x04"
+LIFE_SIGN: Final = NEW_CHANNEL + b"\x05"
 """Frames with which a silent connection is tried: the second one answers the first."""
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from by_hand import CABAL_KEY, on_loop
+from by_hand import on_loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peering import ANSWERS_ONLY, HOST, QUICK, memory, run, sync_of, with_key
+from peering import QUICK, memory, paired, run, visit
 from people import ANN, BOB, START_MS, raws
 from serving import HERE, Served, cablestore
 from stores import scratch_folder
@@ -20,7 +20,7 @@ from stores import scratch_folder
 from cablestore import CableStore
 from cablestore.backup import backup, restore
 from cablestore.index.place import LogPlace
-from cablestore.peers import Address, Node
+from cablestore.peers import Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder
 from cablestore.store.store import system_clock_ms
@@ -93,32 +93,23 @@ LOSSES = [rebuilt_with_losses, older_database, recovered, restored, older_folder
 LOSSES += [pruned]
 
 
-async def paired(folder: Path, source: CableStore, act: Callable[[Node, Address], Awaitable[Any]]) -> Any:
-    """Do something with a node on a folder, and the address of a node that has `source`."""
-    async with Node(source, with_key(ANSWERS_ONLY, CABAL_KEY)) as serving:
-        address = await serving.listen(Address(HOST, 0))
-        with CableStore.open(folder) as store:
-            async with Node(store, with_key(QUICK, CABAL_KEY)) as node:
-                return await act(node, address)
-
-
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: str(lose.__name__))
 def test_the_next_sync_brings_back_what_was_lost(tmp_path: Path, lose: Callable[[Path, Path], None]) -> None:
     folder, earlier = tmp_path / "store", tmp_path / "earlier"
     CableStore.open(folder, identity=BOB.identity).close()
     shutil.copytree(folder, earlier)
     source = memory("a", clock=system_clock_ms, posts=TEXTS)
-    assert run(paired(folder, source, sync_of)).posts == POSTS
+    assert run(paired(folder, source, visit, is_whole=False)).posts == POSTS
     lose(folder, earlier)
     with CableStore.open(folder) as store:
         lost = sum(store.post(post.hash) is None for post in TEXTS)
     assert lost
-    assert run(paired(folder, source, sync_of)).posts == lost
+    assert run(paired(folder, source, visit, is_whole=False)).posts == lost
     with CableStore.open(folder) as store:
         assert all(store.post(post.hash) for post in TEXTS)
         # An older database that was put back is reported until a rebuild, though the posts are here again.
         assert all(problem.what.startswith("lost writes") for problem in store.check().problems)
-    assert run(paired(folder, source, sync_of)).received_size_bytes < 32 * POSTS
+    assert run(paired(folder, source, visit, is_whole=False)).received_size_bytes < 32 * POSTS
     source.close()
 
 
@@ -132,12 +123,12 @@ def goes_back(folder: Path) -> None:
 
 def test_another_generation_costs_one_full_pass(tmp_path: Path) -> None:
     source, folder = memory("a", clock=system_clock_ms, posts=TEXTS), tmp_path / "store"
-    run(paired(folder, source, sync_of))
+    run(paired(folder, source, visit))
     goes_back(folder)
-    again = run(paired(folder, source, sync_of))
+    again = run(paired(folder, source, visit))
     assert again.posts == 0
     assert again.received_size_bytes > 32 * POSTS
-    assert run(paired(folder, source, sync_of)).received_size_bytes < 32 * POSTS
+    assert run(paired(folder, source, visit)).received_size_bytes < 32 * POSTS
     source.close()
 
 

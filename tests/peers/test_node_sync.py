@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -21,8 +21,6 @@ from by_hand import CABAL_KEY, on_loop
 from hypothesis import given
 from hypothesis import strategies as st
 from peering import (
-    ANSWERS_ONLY,
-    HOST,
     QUICK,
     Keeper,
     Raw,
@@ -31,11 +29,14 @@ from peering import (
     foreign,
     memory,
     network,
+    paired,
     raw_listener,
     raw_peer,
     run,
+    spread,
     sync_of,
     until,
+    visit,
     with_key,
 )
 from people import ANN, BOB, START_MS, Person, raws
@@ -48,6 +49,7 @@ from cablestore.index.place import LogPlace
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
+from cablestore.peers.sync_once import SingleSync
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.protocol.body import INFO, TOPIC
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
@@ -58,11 +60,6 @@ from cablestore.store.store import system_clock_ms
 PAGED = replace(QUICK, page_hashes=10)
 IMPATIENT = replace(QUICK, page_hashes=20, answer_timeout_s=1.0)
 """For a peer that concludes nothing: each page takes this time."""
-
-
-def spread(count: int, together: int = 1) -> list[Post]:
-    """Return texts, this many of them at each moment."""
-    return [ANN.text("default", str(n), at=START_MS + n // together) for n in range(count)]
 
 
 @pytest.mark.parametrize("together", [1, 3, 40, 3000])
@@ -159,18 +156,6 @@ async def test_peer_of_the_other_dialect(dialect: Dialect) -> None:
 # --- marks -------------------------------------------------------------------------------------
 
 
-async def paired(folder: Path, source: CableStore, act: Callable[[Node, Address], Awaitable[Any]]) -> Any:
-    """Do something with a node on a folder, and the address of a node that has `source`."""
-    async with Node(source, with_key(ANSWERS_ONLY, CABAL_KEY)) as serving:
-        address = await serving.listen(Address(HOST, 0))
-        with CableStore.open(folder) as store:
-            async with Node(store, with_key(QUICK, CABAL_KEY)) as node:
-                found = await act(node, address)
-            report = store.check()
-            assert report.is_clean, report.problems
-        return found
-
-
 def change_marks(folder: Path, **fields: object) -> None:
     path = folder / "peers.json"
     found = json.loads(path.read_text())
@@ -178,19 +163,6 @@ def change_marks(folder: Path, **fields: object) -> None:
         for mark in channels.values():
             mark.update(fields)
     path.write_text(json.dumps(found))
-
-
-def test_second_sync_asks_little() -> None:
-    with scratch_folder() as folder:
-        source = memory("a", clock=system_clock_ms, posts=spread(3000))
-        first = run(paired(folder, source, sync_of))
-        second = run(paired(folder, source, sync_of))
-        assert (first.posts, second.posts) == (3000, 0)
-        size = first.received_size_bytes + first.sent_size_bytes
-        assert second.received_size_bytes + second.sent_size_bytes < size / 100
-        source.ingest(raws(ANN.text("default", "new", at=system_clock_ms())))
-        assert run(paired(folder, source, sync_of)).posts == 1
-        source.close()
 
 
 PLACE = LogPlace("generation-000001-", 7, b"\x01" + bytes(32))
@@ -245,10 +217,10 @@ def test_a_mark_of_the_future_counts_as_none(ahead: list[str]) -> None:
     """The clock was wrong when it was made. No later pass would reach back to what was written until then."""
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))
-        run(paired(folder, source, sync_of))
+        run(paired(folder, source, visit))
         source.ingest(raws(BOB.text("default", "later", at=START_MS - 1)))
         change_marks(folder, **dict.fromkeys(ahead, system_clock_ms() + 10**10))
-        assert run(paired(folder, source, sync_of)).posts == 1
+        assert run(paired(folder, source, visit)).posts == 1
         source.close()
 
 
@@ -258,16 +230,16 @@ def test_a_mark_of_the_future_counts_as_none(ahead: list[str]) -> None:
 def test_damaged_marks_cost_a_full_pass(damage: str) -> None:
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))
-        assert run(paired(folder, source, sync_of)).posts == 300
+        assert run(paired(folder, source, visit)).posts == 300
         path = folder / "peers.json"
         if damage == "none":
             path.unlink()
         else:
             path.write_text(damage)
-        again = run(paired(folder, source, sync_of))
+        again = run(paired(folder, source, visit))
         assert again.posts == 0
         assert again.received_size_bytes > 300 * 32
-        assert run(paired(folder, source, sync_of)).received_size_bytes < 300 * 32
+        assert run(paired(folder, source, visit)).received_size_bytes < 300 * 32
         source.close()
 
 
@@ -275,21 +247,9 @@ def test_damaged_marks_cost_a_full_pass(damage: str) -> None:
 def test_a_mark_that_is_no_number_costs_a_full_pass(value: object) -> None:
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))
-        assert run(paired(folder, source, sync_of)).posts == 300
+        assert run(paired(folder, source, visit)).posts == 300
         change_marks(folder, until_ms=value)
-        assert run(paired(folder, source, sync_of)).received_size_bytes > 300 * 32
-        source.close()
-
-
-def test_older_posts_are_found_by_the_next_full_pass() -> None:
-    """Posts that a peer got since then from others, dated long before the mark."""
-    with scratch_folder() as folder:
-        source = memory("a", clock=system_clock_ms, posts=spread(300))
-        run(paired(folder, source, sync_of))
-        source.ingest(raws(BOB.text("default", "old", at=START_MS - 1)))
-        assert run(paired(folder, source, sync_of)).posts == 0
-        change_marks(folder, full_at_ms=START_MS)
-        assert run(paired(folder, source, sync_of)).posts == 1
+        assert run(paired(folder, source, visit)).received_size_bytes > 300 * 32
         source.close()
 
 
@@ -468,5 +428,7 @@ async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> No
             return connection
 
         with pytest.raises(NodeError, match="ended the connection: lost"):
-            await one._core.sync.once(net.addresses[other], connect, None)
+            await SingleSync(one._core.context, one._core.sync, one._core.reconciler, net.addresses[other]).run(
+                connect, None
+            )
         assert (len(one._core.sync), len(one._core.sync.fetches)) == (0, 0)

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from inspect import isawaitable
-from typing import Any, ClassVar, Final, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from history import NOW_MS
 from hypothesis import strategies as st
-from people import raws
+from people import ANN, START_MS, raws
 from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, Post
@@ -38,6 +39,7 @@ from cablestore.protocol.message import (
     decode_message,
     encode_message,
 )
+from cablestore.store.store import system_clock_ms
 
 HOST: Final = "127.0.0.1"
 QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False, spares_cable_js=False)
@@ -45,6 +47,8 @@ QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False, sp
 
 Such nodes do not recognise each other as cablestore, so they give everything to everyone.
 """
+UNHURRIED: Final = replace(QUICK, list_every_s=600)
+"""It does not ask for channels again, and makes no full pass in the background."""
 ANSWERS_ONLY: Final = NodeSettings(channels=frozenset(), reconciles=False, spares_cable_js=False)
 FOREVER_MS: Final = 2**50
 
@@ -377,6 +381,53 @@ async def raw_listener(kind: Callable[..., Any], **options: Any) -> AsyncIterato
         server.close()
         for peer in peers:
             await peer.close()
+
+
+def spread(count: int, together: int = 1) -> list[Post]:
+    """Return texts, this many of them at each moment."""
+    return [ANN.text("default", str(n), at=START_MS + n // together) for n in range(count)]
+
+
+async def paired(
+    folder: Path,
+    source: CableStore,
+    act: Callable[[Node, Address], Awaitable[Any]],
+    settings: NodeSettings = UNHURRIED,
+    key: bytes = bytes(32),
+    *,
+    is_whole: bool = True,
+) -> Any:
+    """Do something with a node on a folder, and the address of a node that has `source`."""
+    async with Node(source, with_key(ANSWERS_ONLY, key)) as serving:
+        address = await serving.listen(Address(HOST, 0))
+        with CableStore.open(folder) as store:
+            async with Node(store, with_key(settings, key)) as node:
+                found = await act(node, address)
+            report = store.check()
+            assert report.is_clean or not is_whole, report.problems
+        return found
+
+
+class Visit(NamedTuple):
+    """Connection to a peer that lasts until its channel is marked: how many posts and bytes came."""
+
+    posts: int
+    received_size_bytes: int
+
+
+async def visit(node: Node, address: Address, channel: str = "default") -> Visit:
+    """Connect to a peer, and wait until a pass over a channel is complete and marked."""
+    entries, began_ms = node.store.last_sequence, system_clock_ms()
+    connection = await soon(node.connect(address))
+    static = connection.remote_static
+    name = str(address) if static is None else static.hex()
+    marks = node._core.context.marks
+    before = marks.get(name, channel)
+    await until(lambda: (mark := marks.get(name, channel)) not in (None, before) and mark.until_ms >= began_ms)
+    size_bytes = connection.received_size_bytes
+    connection.close("visited")
+    await connection.closed
+    return Visit(node.store.last_sequence - entries, size_bytes)
 
 
 async def sync_of(node: Node, address: Address) -> Any:

@@ -1,0 +1,122 @@
+"""What a comparison covers: a live request gets what is new since the compared state, or the history."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from random import Random
+
+import pytest
+from by_hand import on_loop
+from history import histories
+from hypothesis import given
+from hypothesis import strategies as st
+from peering import HOST, memory
+from people import ANN, START_MS, raws
+from waiting import LIMIT_S
+
+from cablestore import LEGACY, Dialect, Post, limits
+from cablestore.index.place import LogPlace
+from cablestore.index.reader import Reader
+from cablestore.peers import Address, Node
+from cablestore.peers.answering import items_of
+from cablestore.peers.coverage import Coverage
+from cablestore.peers.news import MAX_ENTRIES, hashes_since
+from cablestore.protocol.message import (
+    FrameReader,
+    ListRequest,
+    ModerationRequest,
+    Request,
+    StateRequest,
+    TimeRangeRequest,
+    decode_message,
+    encode_message,
+)
+from cablestore.protocol.recognition import REQUESTS, Greeter
+from cablestore.reconcile.messages import SNAPSHOT, Terms
+
+PLACE = LogPlace("db", 7, b"")
+LIVE = TimeRangeRequest(b"", "default", 0, 0, 0)
+
+
+def answer(reader: Reader, request: Request) -> set[bytes]:
+    return set(items_of(reader, request, is_spared=False))
+
+
+@given(histories(), st.integers(0, 2**32).map(Random))
+def test_what_is_compared_and_what_is_new_since_are_the_state(
+    history: tuple[Dialect, list[Post]], choice: Random
+) -> None:
+    dialect, posts = history
+    posts = [post for post in posts if not post.is_local_only]
+    choice.shuffle(posts)
+    cut = choice.randint(0, len(posts))
+    channels = sorted({post.channel for post in posts if post.channel})
+    requests: list[Request] = [ModerationRequest(b"", tuple(channels), 1, 0)]
+    for channel in channels:
+        requests += [StateRequest(b"", channel, 1), TimeRangeRequest(b"", channel, 0, 0, 0)]
+    with memory("a", dialect, posts[:cut]) as store:
+        place = store.place
+        compared = {post.hash for post in posts[:cut] if store.post(post.hash) is not None}
+        for post in posts[cut:]:
+            store.ingest([post.raw])
+        with store.snapshot() as state:
+            for request in requests:
+                new = hashes_since(state.reader, request, place)
+                found = answer(state.reader, request) if new is None else set(new)
+                assert answer(state.reader, request) <= compared | found, request
+
+
+def test_too_many_entries_since_and_another_database_cost_the_history() -> None:
+    texts = [ANN.text("default", f"{number}", at=START_MS + number) for number in range(MAX_ENTRIES + 1)]
+    with memory("a", posts=[ANN.text("default", "first")]) as store:
+        place = store.place
+        store.ingest(raws(*texts[:-1]))
+        with store.snapshot() as state:
+            assert set(hashes_since(state.reader, LIVE, place) or []) == {text.hash for text in texts[:-1]}
+            assert hashes_since(state.reader, LIVE, place._replace(entry=b"another")) is None
+        store.ingest(raws(texts[-1]))
+        with store.snapshot() as state:
+            assert hashes_since(state.reader, LIVE, place) is None
+
+
+def test_only_what_both_compare_is_answered_without_history() -> None:
+    coverage = Coverage()
+    assert coverage.since(LIVE) is None
+    assert coverage.read(Terms(from_ms=100, channels=frozenset(["default"])), PLACE) == [SNAPSHOT]
+    assert coverage.since(LIVE) is None  # the peer may be of a version before
+    coverage.known_there()
+    for request, is_covered in (
+        (LIVE, False),
+        (LIVE._replace(time_start_ms=100), True),
+        (LIVE._replace(time_start_ms=100, time_end_ms=200), False),
+        (LIVE._replace(time_start_ms=100, channel="other"), False),
+        (StateRequest(b"", "default", 1), False),
+        (ModerationRequest(b"", ("default",), 1, 100), True),
+        (ModerationRequest(b"", ("default", "other"), 1, 100), False),
+        (ListRequest(b"", 0, 0), False),
+    ):
+        assert coverage.since(request) == (PLACE if is_covered else None), request
+    # Older posts are compared next: where the first comparison began is where everything is continued from.
+    assert coverage.read(Terms(until_ms=100, channels=frozenset(["default"])), PLACE._replace(sequence=9)) == [SNAPSHOT]
+    assert coverage.since(LIVE) == PLACE
+    assert coverage.read(Terms(from_ms=50, until_ms=60), PLACE) == []  # the recent ones, now and then
+    assert coverage.since(LIVE) == PLACE
+    coverage.end(failed=True)
+    assert coverage.since(LIVE) is None
+
+
+@on_loop
+async def test_a_peer_that_greets_and_compares_nothing_is_asked_over_cable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COMPARISON_WAIT_S."""
+    monkeypatch.setattr(limits, "COMPARISON_WAIT_S", 0.1)
+    with memory("a", posts=[ANN.text("default", "x")]) as store:
+        async with Node(store) as node:
+            reader, writer = await asyncio.open_connection(*await node.listen(Address(HOST, 0)))
+            greeter, frames = Greeter(random.randbytes), FrameReader()
+            writer.write(b"".join(encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)))
+            heard: set[type] = set()
+            while TimeRangeRequest not in heard:
+                found = frames.feed(await asyncio.wait_for(reader.read(65_536), LIMIT_S))
+                heard.update(type(decode_message(frame, LEGACY)) for frame in found)
+            writer.close()

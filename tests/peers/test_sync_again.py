@@ -1,0 +1,61 @@
+"""`cablestore sync` again, as people run it: what the peer has got since, whatever its date, and whoever is there now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from people import ANN, BOB, START_MS, raws
+from serving import HERE, Served, cablestore
+
+from cablestore import CableStore, Post
+
+DAY_MS = 86_400_000
+NEWEST = [ANN.text("default", f"{n}", at=START_MS + 30 * DAY_MS + n) for n in range(30)]
+LATE = [BOB.text("default", f"{n}", at=START_MS + n * DAY_MS) for n in range(9)]
+OTHER = [BOB.text("elsewhere", "another store", at=START_MS)]
+
+KINDS = pytest.mark.parametrize(
+    "kind", [(), ("--no-reconcile",), ("--channels", "default")], ids=["cablestore", "any other", "follows one channel"]
+)
+
+
+def fill(folder: Path, posts: list[Post]) -> None:
+    with CableStore.open(folder) as store:
+        store.ingest(raws(*posts))
+
+
+def lacks(folder: Path, posts: list[Post]) -> int:
+    with CableStore.open(folder) as store:
+        return sum(store.post(post.hash) is None for post in posts)
+
+
+@KINDS
+@pytest.mark.parametrize("has_key", [False, True], ids=["plain", "key"])
+def test_each_sync_fetches_what_the_store_lacks(
+    tmp_path: Path, serving: Callable[..., Served], kind: tuple[str, ...], has_key: bool
+) -> None:
+    """Old posts that came late, and then another store at the same address, with posts in a channel that it does not
+    follow."""
+    here, there, third = tmp_path / "here", tmp_path / "there", tmp_path / "third"
+    key = tmp_path / "key"
+    key.write_text("22" * 32)
+    key.chmod(0o600)
+    options = ("--cabal-key", f"@{key}") if has_key else ()
+    CableStore.open(here).close()
+    fill(there, NEWEST)
+    fill(third, OTHER + LATE)
+    served = serving(there, "--listen", HERE, *kind, *options)
+    address = served.address
+    assert "30 new posts" in cablestore("sync", address, *options, store=here).stdout
+    served.stop()
+    fill(there, LATE[:5])
+    served = serving(there, "--listen", address, *kind, *options)
+    assert served.address == address
+    assert "5 new posts" in cablestore("sync", address, *options, store=here).stdout
+    served.stop()
+    assert serving(third, "--listen", address, *kind, *options).address == address
+    assert "5 new posts" in cablestore("sync", address, *options, store=here).stdout
+    assert lacks(here, NEWEST + LATE + OTHER) == 0
+    assert cablestore("sync", address, *options, store=here).stdout.startswith("0 new posts")
