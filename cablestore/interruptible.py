@@ -13,9 +13,10 @@ _LOOK_S: Final = 0.5
 T = TypeVar("T")
 
 
-def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a thread that no end of the program waits for."""
+def in_thread(work: Callable[[], T], name: str = "cablestore-work") -> Future[T]:
+    """Run `work` in a thread that no end of the program waits for. The result cannot be cancelled."""
     answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
@@ -23,7 +24,7 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
             answer.set_exception(error)
 
-    Thread(target=run, name="cablestore-work", daemon=True).start()
+    Thread(target=run, name=name, daemon=True).start()
     return answer
 
 

@@ -1,0 +1,39 @@
+"""TCP connections to hosts by name or address: the first address that answers is used (RFC 8305)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiohappyeyeballs import start_connection
+
+from cablestore import limits
+from cablestore.peers.address import Address
+from cablestore.resolution import RESOLVER
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+
+
+async def connected(make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
+    """Connect, and return the protocol that `make` made. Raises OSError, and ValueError for impossible names."""
+    loop = asyncio.get_running_loop()
+    addresses = await RESOLVER.resolve(host, port)
+    try:
+        connection = await start_connection(addresses, happy_eyeballs_delay=limits.EYEBALLS_DELAY_S)
+    except RuntimeError as error:  # uvloop
+        RESOLVER.doubt(host)
+        raise OSError(str(error)) from None
+    except (OSError, asyncio.CancelledError):  # refused, or not answered in time
+        RESOLVER.doubt(host)
+        raise
+    try:
+        return (await loop.create_connection(make, sock=connection))[1]
+    except BaseException:
+        connection.close()
+        raise
+
+
+def what_is_silent(address: Address) -> str:
+    """Return what has not answered until now: the name server, or the peer."""
+    return f"cannot connect to {address}: the name server" if RESOLVER.is_looking_up(address.host) else str(address)
