@@ -13,9 +13,15 @@ _LOOK_S: Final = 0.5
 T = TypeVar("T")
 
 
-def in_thread(work: Callable[[], T], name: str = "cablestore-work") -> Future[T]:
-    """Run `work` in a thread that no end of the program waits for. The result cannot be cancelled."""
-    answer: Future[T] = Future()
+class ThreadResult(Future[T]):
+    """The coming result of work in `thread`. It cannot be cancelled."""
+
+    thread: Thread
+
+
+def in_thread(work: Callable[[], T], name: str = "cablestore-work") -> ThreadResult[T]:
+    """Run `work` in a thread that no end of the program waits for."""
+    answer: ThreadResult[T] = ThreadResult()
     answer.set_running_or_notify_cancel()
 
     def run() -> None:
@@ -24,7 +30,8 @@ def in_thread(work: Callable[[], T], name: str = "cablestore-work") -> Future[T]
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
             answer.set_exception(error)
 
-    Thread(target=run, name=name, daemon=True).start()
+    answer.thread = Thread(target=run, name=name, daemon=True)
+    answer.thread.start()
     return answer
 
 

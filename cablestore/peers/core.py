@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import NodeError, StoreClosedError
+from cablestore.errors import NodeError
 from cablestore.forks import ProcessBound, bind
 from cablestore.interruptible import in_thread
 from cablestore.peers.address import Address

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future, wait
 from logging import Logger
 from typing import Final
 
 from cablestore.errors import StoreClosedError
-from cablestore.interruptible import in_thread
+from cablestore.interruptible import ThreadResult, in_thread
 from cablestore.store.store import CableStore
 
 
@@ -22,7 +21,7 @@ class Sweeper:
     def __init__(self, store: CableStore, log: Logger) -> None:
         self._store = store
         self._log: Final = log
-        self._work: Future[int] | None = None
+        self._work: ThreadResult[int] | None = None
         self._is_stopping = False
         self._has_failed = False
 
@@ -61,4 +60,4 @@ class Sweeper:
         """Wait for the batch that is under way, in any thread."""
         work = self._work
         if work is not None:
-            wait([work])
+            work.thread.join()

@@ -249,12 +249,17 @@ def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arg
         return
 
 
-def beside_loop(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Return the coming result of work in a thread of its own, on the running loop.
+async def beside_loop(work: Callable[[], T]) -> T:
+    """Return the result of work in a thread of its own.
 
     The executor of the loop belongs to the program: its threads may all be busy, and they outlive the node.
     """
-    return asyncio.wrap_future(in_thread(work))
+    answer = in_thread(work)
+    try:
+        return await asyncio.wrap_future(answer)
+    finally:
+        if answer.done():
+            answer.thread.join()  # it does nothing more
 
 
 Stored = Callable[[list[Outcome] | None], None]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from logging import Logger
 from typing import Final
 
-from cablestore.interruptible import in_thread
+from cablestore.interruptible import ThreadResult, in_thread
 from cablestore.peers.threads import on_loop
 from cablestore.store.store import CableStore
 
@@ -25,7 +24,7 @@ class WriteWatch:
         self._log: Final = log
         self._recovered = recovered
         self._is_failing = False
-        self._retry: Future[None] | None = None
+        self._retry: ThreadResult[None] | None = None
         self._unwatch = store.watch(self._written)
         self._look()
 
@@ -53,4 +52,4 @@ class WriteWatch:
         """End the watch, and wait for a retry that is under way, in any thread."""
         self._unwatch()
         if self._retry is not None:
-            wait([self._retry])
+            self._retry.thread.join()
