@@ -25,6 +25,8 @@ AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 
 def look_up(host: str, flags: int = 0) -> list[AddressInfo]:
     """Return the addresses of a host. Blocks. Raises OSError, and ValueError for names that no host can have."""
+    if "\0" in host:  # the system would look up what is before it
+        raise ValueError("the name of a host cannot contain a null character")
     return list(socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=flags))
 
 

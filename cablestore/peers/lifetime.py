@@ -55,6 +55,7 @@ class Lifetime:
 
     async def call(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a call of the program returns. The end of the node ends the call with NodeError."""
+        check_task()
         self.check()
         task = self._begin(function(*args, **kwargs))
         try:
@@ -134,6 +135,14 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def check_task() -> None:
+    """Raise NodeError if the caller is not in a task of asyncio, as in one of trio: it could not await the end."""
+    if running_loop() is None or asyncio.current_task() is None:
+        raise NodeError(
+            "a node needs a task on a running event loop of asyncio. Use it there, or in a thread that has one"
+        )
 
 
 def _is_of_closed_store(error: BaseException) -> bool:

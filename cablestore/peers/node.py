@@ -11,7 +11,7 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.peers.address import Address
 from cablestore.peers.connection import Connection
 from cablestore.peers.core import NodeCore
-from cablestore.peers.lifetime import NOT_RUNNING, running_loop
+from cablestore.peers.lifetime import NOT_RUNNING, check_task, running_loop
 from cablestore.peers.metrics import NodeLoad
 from cablestore.peers.peer_events import Peer, PeerEvents, PeerWatchers
 from cablestore.peers.reconcile_port import ReconcilePort
@@ -41,10 +41,7 @@ class Node(ProcessBound):
 
     async def __aenter__(self) -> Self:
         """Start the node. Raises NodeError if it is running, and errors of a store that cannot be read."""
-        if running_loop() is None:
-            raise NodeError(
-                "a node needs a running event loop of asyncio. Run it with asyncio, or in a thread that does"
-            )
+        check_task()
         if self._running is not None:
             raise NodeError("this node is running. Leave its `async with` first, or make another node")
         if self._watchers.is_over:

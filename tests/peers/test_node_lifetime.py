@@ -449,11 +449,22 @@ def test_a_program_may_run_the_loop_in_turns(tmp_path: Path) -> None:
         loop.close()
 
 
-def test_a_node_needs_a_loop_of_asyncio() -> None:
+def test_a_node_needs_a_task_of_asyncio() -> None:
+    """As in trio, which may run without a loop of asyncio, or as its guest."""
+
+    def start(store: CableStore) -> None:
+        with pytest.raises(NodeError, match="needs a task on a running event loop of asyncio"):
+            Node(store).__aenter__().send(None)
+
+    async def main(store: CableStore) -> None:
+        called = asyncio.get_running_loop().create_future()
+        async with nothing_is_left():
+            asyncio.get_running_loop().call_soon(lambda: called.set_result(start(store)))
+            await called
+
     with stored() as store:
-        start = Node(store).__aenter__()
-        with pytest.raises(NodeError, match="needs a running event loop"):
-            start.send(None)
+        start(store)
+        asyncio.run(main(store))
 
 
 def test_a_sync_that_the_end_interrupts_says_so() -> None:
