@@ -115,7 +115,8 @@ class StopSignal:
         The signal cancels work that is still starting. Raises its error if it fails before.
         """
         if starting is not None:
-            await asyncio.wait({self._received, starting}, return_when=asyncio.FIRST_COMPLETED)
+            first: set[asyncio.Future[Any]] = {self._received, starting}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
             starting.cancel()

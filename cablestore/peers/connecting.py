@@ -27,11 +27,23 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int) -> Prot
     except (OSError, asyncio.CancelledError):  # refused, or not answered in time
         RESOLVER.doubt(host)
         raise
+    making = asyncio.ensure_future(loop.create_connection(make, sock=connection))
     try:
-        return (await loop.create_connection(make, sock=connection))[1]
-    except BaseException:
+        return (await asyncio.shield(making))[1]
+    except (
+        asyncio.CancelledError
+    ):  # uvloop would close the descriptor, and leave it to the socket, which closes it again
+        making.add_done_callback(_abort)
+        await asyncio.wait({making})  # a turn of the loop
+        raise
+    except OSError:
         connection.close()
         raise
+
+
+def _abort(making: asyncio.Task[tuple[asyncio.Transport, ProtocolT]]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        making.result()[0].abort()
 
 
 def what_is_silent(address: Address) -> str:

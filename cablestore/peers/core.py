@@ -164,8 +164,8 @@ class NodeCore(ProcessBound):
         await finish(self._let_peers_ask(), may_hurry=True)
         self._end_work()
         await finish(asyncio.gather(*(port.close() for port in ports)), may_hurry=True)
-        await finish(asyncio.gather(*(port.abort() for port in ports)))
         await finish(self.life.tasks_ended())
+        await finish(asyncio.gather(*(port.abort() for port in ports)))
         if self.has_started:
             self.context.reads.flush()
         await finish(beside_loop(self._threads.close))

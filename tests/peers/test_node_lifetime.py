@@ -457,10 +457,15 @@ def test_a_node_needs_a_task_of_asyncio() -> None:
             Node(store).__aenter__().send(None)
 
     async def main(store: CableStore) -> None:
-        called = asyncio.get_running_loop().create_future()
+        called = asyncio.Event()
+
+        def call() -> None:
+            start(store)
+            called.set()
+
         async with nothing_is_left():
-            asyncio.get_running_loop().call_soon(lambda: called.set_result(start(store)))
-            await called
+            asyncio.get_running_loop().call_soon(call)
+            await called.wait()
 
     with stored() as store:
         start(store)
