@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 from typing import TypeVar
 
-from aiohappyeyeballs import start_connection
+from aiohappyeyeballs import AddrInfoType, start_connection
 
 from cablestore import limits
 from cablestore.peers.address import Address
@@ -19,13 +21,24 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int) -> Prot
     """Connect, and return the protocol that `make` made. Raises OSError, and ValueError for impossible names."""
     loop = asyncio.get_running_loop()
     addresses = await RESOLVER.resolve(host, port)
+    made: list[socket.socket] = []
+
+    def new_socket(info: AddrInfoType) -> socket.socket:
+        made.append(socket.socket(*info[:3]))
+        return made[-1]
+
     try:
-        connection = await start_connection(addresses, happy_eyeballs_delay=limits.EYEBALLS_DELAY_S)
+        connection = await start_connection(
+            addresses, happy_eyeballs_delay=limits.EYEBALLS_DELAY_S, socket_factory=new_socket
+        )
     except RuntimeError as error:  # uvloop
         RESOLVER.doubt(host)
         raise OSError(str(error)) from None
     except (OSError, asyncio.CancelledError):  # refused, or not answered in time
         RESOLVER.doubt(host)
+        for each in made:  # uvloop keeps a socket open whose connecting is cancelled
+            if each.fileno() >= 0:
+                os.close(each.detach())
         raise
     making = asyncio.ensure_future(loop.create_connection(make, sock=connection))
     try:
