@@ -13,9 +13,16 @@ _LOOK_S: Final = 0.5
 T = TypeVar("T")
 
 
-def in_thread(work: Callable[[], T]) -> Future[T]:
+class ThreadResult(Future[T]):
+    """The coming result of work in `thread`. It cannot be cancelled."""
+
+    thread: Thread
+
+
+def in_thread(work: Callable[[], T], name: str = "cablestore-work") -> ThreadResult[T]:
     """Run `work` in a thread that no end of the program waits for."""
-    answer: Future[T] = Future()
+    answer: ThreadResult[T] = ThreadResult()
+    answer.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
@@ -23,7 +30,8 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
             answer.set_exception(error)
 
-    Thread(target=run, name="cablestore-work", daemon=True).start()
+    answer.thread = Thread(target=run, name=name, daemon=True)
+    answer.thread.start()
     return answer
 
 

@@ -40,7 +40,7 @@ USES: dict[str, Callable[[CableStore], object]] = {
     "rebuild": lambda store: store.rebuild(),
     "export": lambda store: store.export("export"),
     "with": lambda store: store.__enter__(),
-    "node": Node,
+    "node": lambda store: asyncio.run(Node(store).__aenter__()),
 }
 
 

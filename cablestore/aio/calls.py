@@ -14,7 +14,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from cablestore.aio.items import Items
-from cablestore.aio.threads import Threads, alone
+from cablestore.aio.threads import Threads, alone, to_the_end
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -128,4 +128,4 @@ class Opening(Generic[ClosingT]):
         return self._opened
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._opened.close()
+        await to_the_end(self._opened.close())

@@ -16,7 +16,7 @@ from cablestore.aio.items import Feed
 from cablestore.aio.local_values import AsyncLocalValues
 from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
-from cablestore.aio.threads import Threads
+from cablestore.aio.threads import Threads, to_the_end
 from cablestore.errors import StoreClosedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.place import LogPlace
@@ -93,7 +93,8 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
+        """Close the store. CancelledError is raised after that, so the folder is free then."""
+        await to_the_end(self.close())
 
     async def close(self) -> None:
         """Finish the writes that wait, and close the store. Iterators and snapshots that are still open end."""

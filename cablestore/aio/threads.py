@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from cablestore import limits
-from cablestore.errors import StoreClosedError
+from cablestore.errors import CableStoreError, StoreClosedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import Progress, no_progress
 
@@ -36,11 +36,13 @@ class Threads(ProcessBound):
 
     async def read(self, call: Callable[[], T]) -> T:
         """Return what a short call that reads returns."""
-        return await asyncio.wrap_future(_submit(self._reader, call))
+        loop = _own_loop()
+        return await asyncio.wrap_future(_submit(self._reader, call), loop=loop)
 
     async def write(self, call: Callable[[], T]) -> T:
         """Return what a short call that writes returns. Such calls run in order."""
-        return await asyncio.wrap_future(_submit(self._writer, call))
+        loop = _own_loop()
+        return await asyncio.wrap_future(_submit(self._writer, call), loop=loop)
 
     async def work(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return what a long call returns, after those before it. Its `progress` is called on the loop.
@@ -65,11 +67,12 @@ class Threads(ProcessBound):
 
         All this is done also if the caller is cancelled.
         """
+        loop = _own_loop()
         if self._closing is None:
             self._closing = closing = Future[None]()
             closing.set_running_or_notify_cancel()  # from here on, cancelling the caller does not cancel it
             threading.Thread(target=self._close, args=(close_store, closing), name="cablestore-aio-close").start()
-        await asyncio.wrap_future(self._closing)
+        await asyncio.wrap_future(self._closing, loop=loop)
 
     def _close(self, close_store: Callable[[], None], closing: Future[None]) -> None:
         try:
@@ -96,7 +99,7 @@ class Work(Generic[T]):
     def __init__(self, executor: ThreadPoolExecutor, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> None:
         signature = inspect.signature(function)
         given = signature.bind(*args, **kwargs)
-        self._loop = asyncio.get_running_loop()
+        self._loop = _own_loop()
         self._told: Progress = given.arguments.get("progress", no_progress)
         self._reason: BaseException | None = None
         if "progress" in signature.parameters:
@@ -130,6 +133,30 @@ async def alone(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         return await threads.work(function, *args, **kwargs)
     finally:
         threads.leave()
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await the end of work. Only after it the CancelledError of a caller that was cancelled is raised."""
+    task, cancellation = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancellation = error
+    task.result()
+    if cancellation is not None:
+        raise cancellation
+
+
+def _own_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop of the caller, before its call begins: where nobody can await its end, it must not begin."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is None:
+        raise CableStoreError("this is awaited in tasks of asyncio alone. Use CableStore in a thread elsewhere")
+    return task.get_loop()
 
 
 def _submit(executor: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:

@@ -35,7 +35,7 @@ from cablestore.cli.serve_options import (
     sync_options,
     unknown_variables,
 )
-from cablestore.cli.serve_plan import SettingsReloader, log_level_of, plan_of
+from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
 from cablestore.cli.service import StopSignal, allow_files, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
@@ -43,6 +43,7 @@ from cablestore.extras import naming_extras
 from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport
+from cablestore.resolution import RESOLVER
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
@@ -101,35 +102,48 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
 
 
 async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader: SettingsReloader) -> int:
-    plan = reloader.plan
-    async with Node(store, plan.settings) as node:
+    async with Node(store, reloader.plan.settings) as node:
         stop = StopSignal(partial(reloader.reload, node, watched))
         call_on_sigusr1(node.dial_now)
         watching = asyncio.create_task(watched.watch(node))
         with ExitStack() as stack:
-            if plan.metrics is not None:
-                with naming_extras("metrics need"):
-                    from cablestore.peers.metrics_http import exporter  # noqa: PLC0415 - needs an extra
-                address = stack.enter_context(exporter(node, plan.metrics))
-                out.say(f"metrics on {address}", metrics=str(address))
-            stack.enter_context(dialling(store, node))
-            for wanted in plan.listen:
-                watched.listening += (await node.listen(wanted),)
-            for wanted in plan.reconcile_listen:
-                await node.reconcile_port.listen(wanted)
-            for found in node.addresses():
-                out.say(f"listening on {found}", listening=str(found))
-            for found in node.reconcile_port.addresses():
-                out.say(f"reconciling on {found}", reconciling=str(found))
-            for wanted in plan.connect:
-                node.keep_connected(wanted)
-            for wanted in plan.reconcile_connect:
-                node.reconcile_port.keep_connected(wanted)
-            tell_ready()
-            name, status = await stop.wait()
+            # A name of an address to listen on may have to be looked up, which a signal does not wait for.
+            starting = asyncio.create_task(_open_ports(node, stack, out, watched, reloader.plan))
+            name, status = await stop.wait(starting)
         watching.cancel()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
     return status
+
+
+async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: WatchedNode, plan: ServePlan) -> None:
+    """Listen and connect as the plan says, and report that the service is up."""
+    if plan.metrics is not None:
+        with naming_extras("metrics need"):
+            from cablestore.peers.metrics_http import exporter  # noqa: PLC0415 - needs an extra
+        address = stack.enter_context(exporter(node, await _by_address(plan.metrics)))
+        out.say(f"metrics on {address}", metrics=str(address))
+    stack.enter_context(dialling(node.store, node))
+    for wanted in plan.listen:
+        watched.listening += (await node.listen(wanted),)
+    for wanted in plan.reconcile_listen:
+        await node.reconcile_port.listen(wanted)
+    for found in node.addresses():
+        out.say(f"listening on {found}", listening=str(found))
+    for found in node.reconcile_port.addresses():
+        out.say(f"reconciling on {found}", reconciling=str(found))
+    for wanted in plan.connect:
+        node.keep_connected(wanted)
+    for wanted in plan.reconcile_connect:
+        node.reconcile_port.keep_connected(wanted)
+    tell_ready()
+
+
+async def _by_address(wanted: Address) -> Address:
+    """Return an address to listen on without the name of its host. Raises NodeError."""
+    try:
+        return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
+    except (OSError, ValueError) as error:  # ValueError: no host can have this name
+        raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
 
 
 @contextmanager

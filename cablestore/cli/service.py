@@ -109,8 +109,17 @@ class StopSignal:
         for each in self._signals:
             self._loop.add_signal_handler(each, self._receive, each)
 
-    async def wait(self) -> tuple[str, int]:
-        """Wait for the signal; return its name and the exit status."""
+    async def wait(self, starting: asyncio.Task[None] | None = None) -> tuple[str, int]:
+        """Wait for the signal; return its name and the exit status.
+
+        The signal cancels work that is still starting. Raises its error if it fails before.
+        """
+        if starting is not None:
+            first: set[asyncio.Future[Any]] = {self._received, starting}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+            starting.cancel()
         received = await self._received
         return received.name, _status_after(received)
 

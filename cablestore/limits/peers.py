@@ -151,6 +151,18 @@ MAX_HANDSHAKES_PER_ADDRESS: Final = 16
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 """Seconds within which a handshake must be done, counted from the start of the connection."""
 
+EYEBALLS_DELAY_S: Final = 0.25
+"""Seconds after which the next address of a host is tried beside those before it (RFC 8305 5)."""
+
+NAME_FRESH_S: Final = 60.0
+"""Seconds for which the addresses of a host are used without another look-up, unless they do not answer."""
+
+NAME_PATIENCE_S: Final = 2.0
+"""Seconds to wait for a name server before the addresses that a host had earlier are used."""
+
+MAX_KNOWN_HOSTS: Final = 256
+"""Hosts whose addresses are remembered: the latest of them. A node has fewer peers that it connects to by name."""
+
 IDLE_TIMEOUT_S: Final = 600.0
 """Seconds without a byte after which a connection without live requests is closed. Cable has no ping."""
 

@@ -11,12 +11,13 @@ from typing import Any
 from cablestore import limits
 from cablestore.peers.dialling import Dials
 from cablestore.peers.key_warnings import KeyWarnings
+from cablestore.peers.lifetime import Lifetime
 from cablestore.peers.metrics import Metrics
 from cablestore.peers.peer_events import PeerWatchers
 from cablestore.peers.restrictions import RestrictionKeeper
 from cablestore.peers.settings import NodeSettings
 from cablestore.peers.sync_state import SyncState
-from cablestore.peers.threads import ReadThread, Stopwatch, WriteThread
+from cablestore.peers.threads import ReadThread, Stopwatch, WriteThread, beside_loop
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.secure_channel import SecureChannel
 from cablestore.store.store import CableStore
@@ -29,6 +30,7 @@ class PeerContext:
     store: CableStore
     dialect: Dialect
     settings: NodeSettings
+    life: Lifetime
     loop: asyncio.AbstractEventLoop
     log: Logger
     watch: Stopwatch
@@ -53,7 +55,7 @@ class PeerContext:
         """Write the marks to the disk if they have changed. The loop does not wait for the disk."""
         write = self.marks.changed()
         if write is not None:
-            await self.loop.run_in_executor(None, write)
+            await beside_loop(write)
 
     def new_channel(self, *, is_initiator: bool, port_name: bytes = b"") -> SecureChannel | None:
         """Make the encrypted channel of a connection, None if the node has no cabal key.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from cablestore import limits
-from cablestore.errors import NodeError, StoreClosedError
+from cablestore.errors import NodeError
 from cablestore.forks import ProcessBound, bind
+from cablestore.interruptible import in_thread
 from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer
 from cablestore.peers.connection import Connection
@@ -20,6 +21,7 @@ from cablestore.peers.dialling import Dials
 from cablestore.peers.inspecting import InspectionThread
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.key_warnings import KeyWarnings
+from cablestore.peers.lifetime import Lifetime
 from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.live import LiveRequests
@@ -35,7 +37,7 @@ from cablestore.peers.settings import NodeSettings
 from cablestore.peers.sweeper import Sweeper
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
-from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
+from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread, beside_loop
 from cablestore.peers.told import ToldPosts
 from cablestore.peers.write_watch import WriteWatch
 from cablestore.protocol.exchange import Exchange, Fault, Names, ResponseEvent
@@ -55,7 +57,7 @@ _ROWS_PER_FORWARD: Final = 20
 
 
 class NodeCore(ProcessBound):
-    """The parts of a node, and the `ConnectionOwner` of its connections. `Node` is what programs see of it."""
+    """One run of a node: its parts, and the `ConnectionOwner` of its connections. `Node` is what programs see of it."""
 
     context: PeerContext
     sync: Sync
@@ -67,23 +69,25 @@ class NodeCore(ProcessBound):
     _inspection: InspectionThread
     _feed: FeedThread
 
-    def __init__(self, store: CableStore, settings: NodeSettings) -> None:
+    def __init__(self, store: CableStore, settings: NodeSettings, watchers: PeerWatchers) -> None:
+        """Prepare a run on the running loop. `start` starts it."""
         self.store: Final = store
         self.settings = settings
         self.log: Final = logging.getLogger("cablestore.node")
+        self.life: Final = Lifetime(asyncio.get_running_loop(), self.log)
         self.metrics: Final = Metrics(store, self.load)
         self.live: Final = LiveRequests(store.dialect)
-        self.watchers: Final = PeerWatchers()
+        self.watchers: Final = watchers
         self._told: Final = ToldPosts()
         self.has_started = False
+        self._threads: Final = ExitStack()
+        """Ends the threads that were started, the last one first. It waits for them, in any thread."""
         self._by_session: Final[dict[Session, Connection]] = {}
         self._routes: Final[dict[Exchange, Route]] = {}
         """By the request of the peer that asked."""
         self._routes_of_forwarded: Final[dict[Exchange, Route]] = {}
         """By the requests to other peers."""
         self._loops: Final = Loops()
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
-        self._is_stopping = False
         self._next_save_s = 0.0
         bind(self)
 
@@ -94,81 +98,106 @@ class NodeCore(ProcessBound):
     # --- life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the threads and tasks on the running loop. If that fails, nothing of them is left."""
-        self._make_parts(asyncio.get_running_loop())
+        """Start the threads and tasks. If that fails or is cancelled, nothing of them is left."""
         try:
+            self._make_parts(self.life.loop)
             await self.context.restrictions.read()
         except BaseException:
             await self.stop()
             raise
-        self._run(self._tick())
-        self._run(self._expire_forwards())
-        self._run(self.sync.look_at_channels())
-        self.has_started = True
+        self.life.run(self._tick())
+        self.life.run(self._expire_forwards())
+        self.life.run(self.sync.look_at_channels())
 
     def _make_parts(self, loop: asyncio.AbstractEventLoop) -> None:
+        at_end = self._threads.callback
         marks = SyncState(self.store.path, self.store.sync)  # before there are threads: it reads a file
         reads = ReadThread(self.store, loop)
+        at_end(reads.close)
+        writes = WriteThread(self.store, loop)
+        at_end(writes.close)
         self.context = context = PeerContext(
             store=self.store,
             dialect=self.store.dialect,
             settings=self.settings,
+            life=self.life,
             loop=loop,
             log=self.log,
             watch=Stopwatch(),
             reads=reads,
             restrictions=RestrictionKeeper(self.store, reads, self._restricted),
-            writes=WriteThread(self.store, loop),
+            writes=writes,
             marks=marks,
             metrics=self.metrics,
             watchers=self.watchers,
             dials=Dials(loop.time),
             key_warnings=KeyWarnings(self.log),
-            run=self._run,
+            run=self.life.run,
         )
         self.listener = PeerListener(context, partial(Connection, context, self), _until_closed)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
+        at_end(self.reconciler.close)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
         self.reachability = Reachability(context, self.links)
         self.sweeper = Sweeper(self.store, self.log)
+        at_end(self.sweeper.close)
         self.write_watch = WriteWatch(self.store, loop, self.log, self._writes_recovered)
+        at_end(self.write_watch.close)
         self._inspection = InspectionThread(context, self._by_session.get, self._send_on)
+        at_end(self._inspection.close)
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
         )
+        at_end(self._feed.close)
+        self.has_started = True
 
     def change_settings(self, settings: NodeSettings) -> None:
-        """Use other limits and intervals. Raises NodeError if another setting differs."""
-        if self.settings.with_numbers_of(settings) != settings:
-            raise NodeError("a running node can change limits and intervals only. Restart it for other settings")
+        """Use other limits and intervals."""
         self.settings = self.context.settings = settings
 
     async def stop(self) -> None:
-        """Stop in good order: no new connections, what is written goes out, what arrived is stored."""
-        loop, ports = self.context.loop, (self.listener, self.reconcile_port)
+        """Stop in good order: no new connections, what is written goes out, what arrived is stored.
+
+        If the caller is cancelled meanwhile, peers get no more time. All the same, nothing of the node is left when
+        CancelledError is raised.
+        """
+        finish, ports = self.life.finish, (self.listener, self.reconcile_port) if self.has_started else ()
+        self.life.end()
         for port in ports:
             port.stop()
-        with suppress(StoreClosedError):
-            await self._let_peers_ask()
-        self._is_stopping = True
-        self.reachability.close()
-        self.sweeper.stop()
-        self.context.restrictions.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*(port.close() for port in ports))
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.sweeper.close()
-        await self.write_watch.close()
-        await self.reconciler.close()
-        await self._inspection.close()
-        for worker in (self._feed, self.context.writes):
-            await loop.run_in_executor(None, worker.close)
-        await self.context.reads.close()
-        await asyncio.sleep(0)  # the loop takes what the threads handed over last
-        await self.context.save_marks()
+        await finish(self._let_peers_ask(), may_hurry=True)
+        self._end_work()
+        await finish(asyncio.gather(*(port.close() for port in ports)), may_hurry=True)
+        await finish(self.life.tasks_ended())
+        await finish(asyncio.gather(*(port.abort() for port in ports)))
+        if self.has_started:
+            self.context.reads.flush()
+        await finish(beside_loop(self._threads.close))
+        await finish(self._save_last())
+        self.watchers.close()
+        self.life.conclude()
+
+    def _end_work(self) -> None:
+        self.life.cancel_tasks()
+        if self.has_started:
+            self.reachability.close()
+            self.sweeper.stop()
+            self.context.restrictions.close()
+
+    async def _save_last(self) -> None:
+        """Take what the threads handed over last, and save the marks."""
+        await asyncio.sleep(0)
+        if self.has_started:
+            await self.context.save_marks()
+
+    def abandon(self) -> None:
+        """End the threads and close the sockets where nothing can be awaited: the loop does not run any more."""
+        self.life.end()
+        in_thread(self._threads.close)
+        for port in (self.listener, self.reconcile_port) if self.has_started else ():
+            port.abandon()
         self.watchers.close()
 
     async def _let_peers_ask(self) -> None:
@@ -176,6 +205,8 @@ class NodeCore(ProcessBound):
 
         What was written before is told first. A peer that does not ask is waited for until the time is over.
         """
+        if not self.has_started or self.store.is_closed:
+            return
         loop, grace_s = self.context.loop, self.settings.grace_s
         ends_s, last = loop.time() + grace_s, self.store.last_sequence
         while self.connections and loop.time() < ends_s:
@@ -184,18 +215,6 @@ class NodeCore(ProcessBound):
             if is_told and not self._told.is_recent(loop.time() - grace_s):
                 return
             await asyncio.sleep(_GRACE_LOOK_S)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self.context.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not self._is_stopping and not _tells_of_closed_store(error):
-            self.log.error("a task failed", exc_info=error)
 
     async def _expire_forwards(self) -> None:
         while True:
@@ -228,7 +247,7 @@ class NodeCore(ProcessBound):
             ended_s = self.context.loop.time()
             self._next_save_s = ended_s + _SAVE_PAUSE * (ended_s - now_s)
 
-        self._run(save())
+        self.life.run(save())
 
     def _halt_fetches(self) -> None:
         self.sync.fetches.halt()
@@ -255,6 +274,8 @@ class NodeCore(ProcessBound):
 
     def load(self) -> NodeLoad:
         """Return the load of the node at this moment. In any thread."""
+        if not self.has_started:
+            return NodeLoad()
         connections, context = list(self.connections), self.context
         return NodeLoad(
             peers=len(connections),
@@ -337,7 +358,7 @@ class NodeCore(ProcessBound):
     def met(self, connection: Connection) -> None:
         """Start to reconcile with a peer: both sides know that the other one does."""
         if connection.is_ours and not connection.is_once and not connection.is_banished:
-            self._run(self.reconciler.keep_in_step(connection))
+            self.life.run(self.reconciler.keep_in_step(connection))
 
     def is_reconciling(self, connection: Connection) -> bool:
         """Tell whether a reconciliation over the connection is under way."""
@@ -480,12 +501,6 @@ class NodeCore(ProcessBound):
             live.connection.flush()
             if live.exchange.is_over:
                 self.dropped(live.exchange)
-
-
-def _tells_of_closed_store(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(_tells_of_closed_store, error.exceptions))
-    return isinstance(error, StoreClosedError)
 
 
 async def _until_closed(connection: Connection) -> None:

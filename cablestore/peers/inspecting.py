@@ -58,9 +58,9 @@ class InspectionThread:
         self._paused: Final[set[Connection]] = set()
         """Givers that are not read from until less waits."""
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the thread."""
-        await self._context.loop.run_in_executor(None, self._thread.shutdown)
+        self._thread.shutdown()
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         """Give those that are not known to be deleted to `route.pass_hashes`."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers.address import Address
+from cablestore.peers.connecting import connected, what_is_silent
 from cablestore.peers.context import PeerContext
 from cablestore.peers.dialling import Dial
 from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.own_addresses import address_of, reachable_at
+from cablestore.resolution import RESOLVER
 
 _BACKLOG: Final = 1024
 _STOP_TIMEOUT_S: Final = 5.0
@@ -47,14 +50,19 @@ class PeerListener(Generic[L]):
 
     async def listen(self, address: Address) -> Address:
         """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
+        return await self._context.life.call(self._listen, address)
+
+    async def _listen(self, address: Address) -> Address:
         loop = self._context.loop
         try:
+            hosts = await RESOLVER.texts(address.host)
             server = await loop.create_server(
-                lambda: self._new_link(None), address.host, address.port, backlog=_BACKLOG
+                lambda: self._new_link(None), hosts, address.port, backlog=_BACKLOG, start_serving=False
             )
+            self._servers.append(server)  # from here on the end of the node closes it
+            await server.start_serving()
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
-        self._servers.append(server)
         found = tuple(address_of(each.getsockname()) for each in server.sockets)
         encrypted = self._context.settings.cabal_key is not None
         for each in found:
@@ -73,14 +81,16 @@ class PeerListener(Generic[L]):
         new_link: Callable[[Address | None], L] | None = None,
     ) -> L:
         """Connect to a peer, the handshake included. Raises NodeError."""
-        make = new_link or self._new_link
+        return await self._context.life.call(self._connect, address, timeout_s, new_link or self._new_link)
+
+    async def _connect(self, address: Address, timeout_s: float, make: Callable[[Address | None], L]) -> L:
         link: L | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                _, link = await self._context.loop.create_connection(lambda: make(address), *address)
+                link = await connected(lambda: make(address), *address)
                 is_established = await asyncio.shield(link.established)
         except TimeoutError:
-            reason = f"{address} does not answer within {timeout_s:g} s"
+            reason = f"{what_is_silent(address)} does not answer within {timeout_s:g} s"
             raise NodeError(reason if link is None else link.with_cause(reason)) from None
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
@@ -96,11 +106,13 @@ class PeerListener(Generic[L]):
 
         Not to this node itself, as far as no translation of addresses hides that.
         """
+        self._context.life.check()
         if address not in self._kept:
             self._kept[address] = self._context.run(self._keep_reconnecting(address))
 
     def disconnect(self, address: Address) -> None:
         """End the connection with a peer, and do not connect to it again by itself."""
+        self._context.life.check()
         if address in self._kept:
             self._kept.pop(address).cancel()
         for link in self.links:
@@ -174,11 +186,22 @@ class PeerListener(Generic[L]):
             server.close()
 
     async def close(self) -> None:
-        """End all connections in good order, and abort those that do not end in time."""
-        self.stop()
+        """End all connections in good order, as far as peers do so in time."""
         for link in list(self.links):
             link.end("the node stops")
         if self.links:
             await asyncio.wait([link.closed for link in self.links], timeout=_STOP_TIMEOUT_S)
+
+    async def abort(self) -> None:
+        """End all connections at once, and wait until they are closed."""
+        while links := list(self.links):
+            for link in links:
+                link.close("the node stops")
+            await asyncio.wait([link.closed for link in links])
+
+    def abandon(self) -> None:
+        """Close what can be closed without the loop."""
+        self.stop()
         for link in list(self.links):
-            link.close("the node stops")
+            with suppress(RuntimeError):  # the loop was closed, and the transport with it
+                link.close("the event loop of the node ended")

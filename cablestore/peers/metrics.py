@@ -38,20 +38,20 @@ _DIFFERENCES: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000)
 class NodeLoad(NamedTuple):
     """Load of a node at one moment."""
 
-    peers: int
-    silent_peers: int
+    peers: int = 0
+    silent_peers: int = 0
     """Peers that are connected and do not answer."""
-    unreachable_peers: int
+    unreachable_peers: int = 0
     """Addresses that the node stays connected to, and is not connected to now."""
-    live_requests: int
-    queued_size_bytes: int
+    live_requests: int = 0
+    queued_size_bytes: int = 0
     """Bytes that peers have not read."""
-    received_size_bytes: int
-    sent_size_bytes: int
+    received_size_bytes: int = 0
+    sent_size_bytes: int = 0
     """Bytes of the connections that are open."""
-    reads_waiting: int
-    ingest_queued_size_bytes: int
-    wanted_hashes: int
+    reads_waiting: int = 0
+    ingest_queued_size_bytes: int = 0
+    wanted_hashes: int = 0
 
 
 class Metrics(Collector):

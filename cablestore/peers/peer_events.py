@@ -117,7 +117,8 @@ class PeerWatchers:
     def __init__(self) -> None:
         self._followers: Final[WeakSet[PeerEvents]] = WeakSet()
         self._numbers: Final = count(1)
-        self._is_over = False
+        self.is_over = False
+        """True after `close`."""
 
     def next_number(self) -> int:
         """Return the number of a new connection."""
@@ -127,7 +128,7 @@ class PeerWatchers:
         """Return an iterator of the events from now on. Nothing remains of one that is forgotten."""
         found = PeerEvents()
         self._followers.add(found)
-        if self._is_over:
+        if self.is_over:
             found.close()
         return found
 
@@ -138,6 +139,6 @@ class PeerWatchers:
 
     def close(self) -> None:
         """End all iterations."""
-        self._is_over = True
+        self.is_over = True
         for follower in tuple(self._followers):
             follower.close()

@@ -106,10 +106,10 @@ class Reconciler:
         """Tell whether a reconciliation over this connection is under way."""
         return link in self._by_link
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """End the thread. All tasks are over by then."""
         self._agreements.close()
-        await self._context.loop.run_in_executor(None, self._thread.shutdown)
+        self._thread.shutdown()
 
     # --- when -----------------------------------------------------------------------------------
 

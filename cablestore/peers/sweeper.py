@@ -7,6 +7,7 @@ from logging import Logger
 from typing import Final
 
 from cablestore.errors import StoreClosedError
+from cablestore.interruptible import ThreadResult, in_thread
 from cablestore.store.store import CableStore
 
 
@@ -20,7 +21,7 @@ class Sweeper:
     def __init__(self, store: CableStore, log: Logger) -> None:
         self._store = store
         self._log: Final = log
-        self._work: asyncio.Future[int] | None = None
+        self._work: ThreadResult[int] | None = None
         self._is_stopping = False
         self._has_failed = False
 
@@ -31,8 +32,8 @@ class Sweeper:
         """
         is_idle = self._work is None and not (self._is_stopping or self._has_failed or self._store.write_failure)
         if is_idle and self._store.moderation.is_sweeping:
-            self._work = asyncio.get_running_loop().run_in_executor(None, self._sweep)
-            self._work.add_done_callback(self._done)
+            self._work = in_thread(self._sweep)
+            asyncio.wrap_future(self._work).add_done_callback(self._done)
 
     def _sweep(self) -> int:
         try:
@@ -55,7 +56,8 @@ class Sweeper:
         """Remove no more."""
         self._is_stopping = True
 
-    async def close(self) -> None:
-        """Wait for the batch that is under way."""
-        if self._work is not None:
-            await asyncio.wait({self._work})
+    def close(self) -> None:
+        """Wait for the batch that is under way, in any thread."""
+        work = self._work
+        if work is not None:
+            work.thread.join()

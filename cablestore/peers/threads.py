@@ -19,6 +19,7 @@ from cablestore import limits
 from cablestore.errors import CableStoreError, CorruptStoreError, StoreClosedError
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Outcome
+from cablestore.interruptible import in_thread
 from cablestore.peers.news import MAX_ENTRIES, News, news_of
 from cablestore.store.following import read_again
 from cablestore.store.queries import Snapshot
@@ -197,12 +198,15 @@ class ReadThread:
         """Return the result of a function on the present state."""
         return await self.begin(function)
 
-    async def close(self) -> None:
-        """End the thread when all jobs are done."""
+    def flush(self) -> None:
+        """Hand over all jobs now. On the loop."""
         self._batches.put(self._jobs)
         self._jobs = []
+
+    def close(self) -> None:
+        """End the thread when all jobs that were handed over are done."""
         self._batches.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        self._thread.join()
 
     def _work(self) -> None:
         watch = Stopwatch()
@@ -243,6 +247,19 @@ def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arg
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:  # the loop was closed: nobody waits for this
         return
+
+
+async def beside_loop(work: Callable[[], T]) -> T:
+    """Return the result of work in a thread of its own.
+
+    The executor of the loop belongs to the program: its threads may all be busy, and they outlive the node.
+    """
+    answer = in_thread(work)
+    try:
+        return await asyncio.wrap_future(answer)
+    finally:
+        if answer.done():
+            answer.thread.join()  # it does nothing more
 
 
 Stored = Callable[[list[Outcome] | None], None]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from logging import Logger
 from typing import Final
 
+from cablestore.interruptible import ThreadResult, in_thread
 from cablestore.peers.threads import on_loop
 from cablestore.store.store import CableStore
 
@@ -23,7 +24,7 @@ class WriteWatch:
         self._log: Final = log
         self._recovered = recovered
         self._is_failing = False
-        self._retry: asyncio.Future[None] | None = None
+        self._retry: ThreadResult[None] | None = None
         self._unwatch = store.watch(self._written)
         self._look()
 
@@ -45,10 +46,10 @@ class WriteWatch:
     def retry(self) -> None:
         """Begin to try again after a failure, in a thread. Nothing reports that a disk has space again."""
         if self._is_failing and (self._retry is None or self._retry.done()):
-            self._retry = self._loop.run_in_executor(None, self._store.retry_writes)
+            self._retry = in_thread(self._store.retry_writes)
 
-    async def close(self) -> None:
-        """End the watch, and wait for a retry that is under way."""
+    def close(self) -> None:
+        """End the watch, and wait for a retry that is under way, in any thread."""
         self._unwatch()
         if self._retry is not None:
-            await asyncio.wait({self._retry})
+            self._retry.thread.join()

@@ -14,9 +14,9 @@ import pytest
 from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore
+from cablestore import CableStore, Post
 from cablestore.aio import AsyncCableStore
-from cablestore.errors import StoreLockedError
+from cablestore.errors import CableStoreError, StoreLockedError
 from cablestore.store.changes import MessageAdded
 
 
@@ -223,3 +223,43 @@ def test_long_work_that_is_cancelled_ends_and_goes_on_later(tmp_path: Path) -> N
             assert (await store.check()).is_clean
 
     asyncio.run(use())
+
+
+def test_a_cancelled_end_of_a_with_leaves_the_folder_free(tmp_path: Path) -> None:
+    clock = HeldClock()
+
+    async def stay(left: asyncio.Event) -> None:
+        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock) as store:
+            writing.append(asyncio.create_task(store.text("c", "begun")))
+            await until(clock.has_begun.is_set)
+            left.set()
+
+    async def use() -> None:
+        left = asyncio.Event()
+        staying = asyncio.create_task(stay(left))
+        await left.wait()
+        for _ in range(3):
+            staying.cancel()
+            await asyncio.sleep(0.01)
+        assert not staying.done(), "the write is not over"
+        clock.may_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await staying
+        with CableStore.open(tmp_path) as store:
+            assert texts(store) == ["begun"]
+        assert (await writing[0]).hash
+
+    writing: list[asyncio.Task[Post]] = []
+    asyncio.run(use())
+
+
+def test_a_call_that_nobody_can_await_is_not_made() -> None:
+    """As in a task of trio, which does not know the futures of asyncio."""
+    with CableStore.in_memory() as blocking:
+        store = AsyncCableStore(blocking)
+        for call in (store.text("c", "from elsewhere"), store.channels().__anext__(), store.compact(), store.close()):
+            with pytest.raises(CableStoreError, match="tasks of asyncio alone"):
+                call.send(None)
+        assert not blocking.last_sequence
+        assert not blocking.is_closed
+        asyncio.run(store.close())

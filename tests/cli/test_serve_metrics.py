@@ -133,7 +133,9 @@ def test_health_tells_what_waits(chat: CableStore) -> None:
         health = json.loads(text)
         assert (status, health["status"], health["peers"], health["reads_waiting"]) == (200, "ok", 0, 0)
         assert health["loop_lag_s"] >= 0
-        node._core.metrics.failed_writes, node._core.context.writes.failure = 1, "the disk refused"
+        core = node._running
+        assert core is not None
+        core.metrics.failed_writes, core.context.writes.failure = 1, "the disk refused"
         status, text = fetch(f"{url}/healthz")
         assert (status, json.loads(text)["status"]) == (503, "failing")
         assert "the disk refused" in json.loads(text)["reason"]

@@ -57,7 +57,7 @@ async def test_what_waits_for_a_closed_store_is_told_so() -> None:
     assert taken == [None, None]
     assert writes.queued_size_bytes == 0
     assert writes.failure == "the store is closed"
-    await reads.close()
+    reads.close()
     writes.close()
 
 

@@ -201,6 +201,6 @@ async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
             await other.close()
             assert offered._offered < 2 * limits.MAX_WANTED_PER_PEER
             assert len(node._core.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER
-            assert len(node._core._tasks) < 20
+            assert len(node._core.life._tasks) < 20
         peer.flood.cancel()
         await peer.close()

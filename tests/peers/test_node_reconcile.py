@@ -168,7 +168,7 @@ async def test_each_new_connection_compares_everything() -> None:
         for number in range(3):
             store.ingest(raws(*recent(ANN, 5, age_ms=10**9 + 1_000 * number)))
             link = await other.reconcile_port.connect(address)
-            task = other._core._run(other._core.reconciler.keep_in_step(link))
+            task = other._core.life.run(other._core.reconciler.keep_in_step(link))
             await until(lambda: are_alike(one, other))
             link.end("by the test")
             await soon(task)

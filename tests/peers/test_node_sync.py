@@ -384,6 +384,7 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
         link = await net.link(*reversed(net.nodes))
         await until(lambda: stores[1].last_sequence > 300)
         serving, fetching = net.nodes
+        core = fetching._core
         await net.stop(fetching)
         await until(lambda: not serving.connections)
         reasons = net.log.reasons()
@@ -391,8 +392,8 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
         lost = "without the end", "broke"
         assert key is None or not any(each in reason for reason in reasons for each in lost), reasons
         assert link.closed.done()
-        assert not fetching._core.sync.fetches.storing, "it came, and was not stored"
-        assert not asyncio.all_tasks() - {asyncio.current_task(), *serving._core._tasks}
+        assert not core.sync.fetches.storing, "it came, and was not stored"
+        assert not asyncio.all_tasks() - {asyncio.current_task(), *serving._core.life._tasks}
 
 
 @on_loop
@@ -404,12 +405,12 @@ async def test_lost_peers_leave_nothing() -> None:
         await net.link(other, one)
         await cut_and_mend(net, choice, 30)
         await net.are_alike()
-        tasks = {node: len(node._core._tasks) for node in net.nodes}
+        tasks = {node: len(node._core.life._tasks) for node in net.nodes}
         assert max(tasks.values()) < 12, tasks
         for link in net.links:
             link.close("the end")
         await every(net.nodes, lambda node: not node.connections)
-        await every(net.nodes, lambda node: len(node._core._tasks) == 2)  # its two clocks
+        await every(net.nodes, lambda node: len(node._core.life._tasks) == 2)  # its two clocks
         for node in net.nodes:
             assert not len(node._core.sync.fetches.wanted)
             assert not len(node._core.sync)

@@ -55,7 +55,8 @@ async def test_jobs_of_a_round_share_states_and_are_done_in_turn() -> None:
         late = [Note(done) for _ in range(100)]
         for job in late:
             reads.submit(job)
-        await reads.close()
+        reads.flush()
+        reads.close()
         await asyncio.sleep(0)
         assert done[200:] == late, "what waits is done before the thread ends"
 
@@ -71,7 +72,7 @@ async def test_a_job_does_not_wait_for_ever_for_others() -> None:
             reads.submit(Note(done))
             await asyncio.sleep(0)
         assert sum(job.state is done[0].state for job in done) < 20, "a few rounds, not until a lot is full"
-        await reads.close()
+        reads.close()
 
 
 def test_a_stopwatch_counts_work_and_no_waiting() -> None:

@@ -150,11 +150,11 @@ def test_a_node_does_not_stay_connected_to_itself(key: bytes | None) -> None:
             one, two = net.nodes
             one.keep_connected(net.addresses[two])
             await until(lambda: [peer.is_in_step for peer in one.peers()] == [True])
-            tasks = len(one._core._tasks)
+            tasks = len(one._core.life._tasks)
             one.keep_connected(net.addresses[one])
-            assert len(one._core._tasks) == tasks + 1
+            assert len(one._core.life._tasks) == tasks + 1
             await until(lambda: net.log.reasons() == [ITSELF, ITSELF])
-            await until(lambda: len(one._core._tasks) == tasks)  # it is not tried again
+            await until(lambda: len(one._core.life._tasks) == tasks)  # it is not tried again
             assert [peer.address for peer in one.peers()] == [net.addresses[two]]
 
     run(scenario())

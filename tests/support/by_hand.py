@@ -18,6 +18,7 @@ from waiting import LIMIT_S
 from cablestore import LEGACY, CableStore, Dialect, Identity, Post
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
+from cablestore.peers.core import NodeCore
 from cablestore.protocol.message import (
     FrameReader,
     HashResponse,
@@ -74,11 +75,12 @@ async def running(store: CableStore, **settings: Any) -> AsyncIterator[tuple[Nod
     tasks = asyncio.all_tasks()
     try:
         async with Node(store, NodeSettings(**{"channels": frozenset(), "reconciles": False, **settings})) as node:
+            core = node._core
             yield node, await node.listen(Address(HOST, 0))
     finally:
         while _OPEN:
             await _OPEN.pop().close()
-    assert_nothing_is_left(node)
+    assert_nothing_is_left(core)
     assert not {task for task in asyncio.all_tasks() - tasks if not task.done()}
 
 
@@ -98,23 +100,23 @@ def only(node: Node) -> Connection:
     return found
 
 
-def assert_nothing_is_left(node: Node) -> None:
+def assert_nothing_is_left(core: NodeCore) -> None:
     """Check that no connection has left a trace in the node's tables."""
-    assert not node.connections
-    assert not node._core._by_session
-    assert not node._core.listener._by_host
-    assert not node._core._routes
-    assert not node._core.intake.paused
-    assert node._core.live.count == 0
-    assert not node._core.live._alike
-    assert not node._core.live._tables
-    assert not node._core._routes_of_forwarded
-    assert node._core.context.writes.queued_size_bytes == 0
-    assert len(node._core.sync.fetches.wanted) == 0
-    assert not len(node._core.sync)
-    assert not node._core.sync.fetches.storing
-    assert not len(node._core.reconciler)
-    assert not node.reconcile_port.links
+    assert not core.connections
+    assert not core._by_session
+    assert not core.listener._by_host
+    assert not core._routes
+    assert not core.intake.paused
+    assert core.live.count == 0
+    assert not core.live._alike
+    assert not core.live._tables
+    assert not core._routes_of_forwarded
+    assert core.context.writes.queued_size_bytes == 0
+    assert len(core.sync.fetches.wanted) == 0
+    assert not len(core.sync)
+    assert not core.sync.fetches.storing
+    assert not len(core.reconciler)
+    assert not core.reconcile_port.links
 
 
 _OPEN: list[ByHand] = []

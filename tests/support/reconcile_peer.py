@@ -65,7 +65,8 @@ async def attacked(**chosen: Any) -> AsyncIterator[tuple[Node, Address, Log]]:
         logged() as log,
     ):
         async with Node(store, NodeSettings(**chosen)) as node:
+            core = node._core
             yield node, await node.reconcile_port.listen(Address(HOST, 0)), log
-        assert_nothing_is_left(node)
+        assert_nothing_is_left(core)
         assert not log.errors()
         assert store.check().is_clean

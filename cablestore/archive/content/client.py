@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from cablestore import limits
 from cablestore.archive.content.api import (
@@ -43,6 +44,7 @@ from cablestore.archive.format.cid import (
     manifest_of,
 )
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
+from cablestore.resolution import RESOLVER
 
 _MAX_TEXT_SIZE_BYTES: Final = 2_048
 """Bytes that are read of an answer that is a content id or an error message."""
@@ -96,8 +98,10 @@ class ContentClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        if self._session is not None and not self._session.closed:
+            raise ArchiveError("this client is open. Leave its `async with` first, or make another client")
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(socket_factory=_paced_socket),
+            connector=aiohttp.TCPConnector(socket_factory=_paced_socket, resolver=_Names()),
             timeout=self._timeout,
             headers=self._headers,
             auto_decompress=False,
@@ -330,6 +334,27 @@ class ContentClient:
         except (aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise UnreachableError(f"{self.url} does not answer, or stopped in the middle: {reason}") from None
+
+
+class _Names(AbstractResolver):
+    """Names of nodes, looked up in threads that the end of the loop does not wait for."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the addresses of a host. Raises OSError, also if the name server does not answer in time."""
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            texts = await RESOLVER.texts(host)
+        families = [(socket.AF_INET6 if ":" in text else socket.AF_INET, text) for text in texts]
+        flags = socket.AI_NUMERICHOST
+        return [
+            ResolveResult(hostname=host, host=text, port=port, family=found, proto=0, flags=flags)
+            for found, text in families
+            if family in (socket.AF_UNSPEC, found)
+        ]
+
+    async def close(self) -> None:
+        """Do nothing: the resolver belongs to the process."""
 
 
 def _paced_socket(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -48,6 +48,7 @@ from cablestore.errors import (
     NoSuchContentError,
     StorageError,
 )
+from cablestore.resolution import RESOLVER
 
 _LOG: Final = logging.getLogger("cablestore.content")
 _STATUS: Final[tuple[tuple[type[CableStoreError], HTTPStatus], ...]] = (
@@ -103,11 +104,12 @@ class ContentServer:
         await self._runner.setup()
         make = self._runner.server
         assert make is not None  # noqa: S101 - `setup` made it
+        host, port = self._where
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: one_content_type(make()), *self._where
+                lambda: one_content_type(make()), await RESOLVER.texts(host), port
             )
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, ValueError) as error:  # ValueError: no host can have this name
             await self._runner.cleanup()
             raise NodeError(f"cannot listen on {self._where[0]}:{self._where[1]}: {error}") from None
         self.address = self._server.sockets[0].getsockname()[:2]

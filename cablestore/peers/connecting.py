@@ -1,0 +1,62 @@
+"""TCP connections to hosts by name or address: the first address that answers is used (RFC 8305)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiohappyeyeballs import AddrInfoType, start_connection
+
+from cablestore import limits
+from cablestore.peers.address import Address
+from cablestore.resolution import RESOLVER
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+
+
+async def connected(make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
+    """Connect, and return the protocol that `make` made. Raises OSError, and ValueError for impossible names."""
+    loop = asyncio.get_running_loop()
+    addresses = await RESOLVER.resolve(host, port)
+    made: list[socket.socket] = []
+
+    def new_socket(info: AddrInfoType) -> socket.socket:
+        made.append(socket.socket(*info[:3]))
+        return made[-1]
+
+    try:
+        connection = await start_connection(
+            addresses, happy_eyeballs_delay=limits.EYEBALLS_DELAY_S, socket_factory=new_socket
+        )
+    except RuntimeError as error:  # uvloop
+        RESOLVER.doubt(host)
+        raise OSError(str(error)) from None
+    except (OSError, asyncio.CancelledError):  # refused, or not answered in time
+        RESOLVER.doubt(host)
+        for each in made:  # also one that was connected just before
+            each.close()
+        raise
+    making = asyncio.ensure_future(loop.create_connection(make, sock=connection))
+    try:
+        return (await asyncio.shield(making))[1]
+    except (
+        asyncio.CancelledError
+    ):  # uvloop would close the descriptor, and leave it to the socket, which closes it again
+        making.add_done_callback(_abort)
+        await asyncio.wait({making})  # a turn of the loop
+        raise
+    except OSError:
+        connection.close()
+        raise
+
+
+def _abort(making: asyncio.Task[tuple[asyncio.Transport, ProtocolT]]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        making.result()[0].abort()
+
+
+def what_is_silent(address: Address) -> str:
+    """Return what has not answered until now: the name server, or the peer."""
+    return f"cannot connect to {address}: the name server" if RESOLVER.is_looking_up(address.host) else str(address)

@@ -1,0 +1,151 @@
+"""The life of a node on its event loop: the calls that it accepts, its tasks, and an end that nothing breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from logging import Logger
+from typing import Any, Final, ParamSpec, TypeVar
+
+from cablestore.errors import NodeError, StoreClosedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NOT_RUNNING: Final = "this node is not running. Call it inside of its `async with`"
+
+
+class Lifetime:
+    """One run of a node. On its loop, and in the thread of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: Logger) -> None:
+        self.loop: Final = loop
+        self._log: Final = log
+        self._thread_id: Final = threading.get_ident()
+        self._tasks: Final[set[asyncio.Task[Any]]] = set()
+        self._is_ending = False
+        self._cancellation: asyncio.CancelledError | None = None
+        """What cancelled the caller that waits for the end."""
+        self._errors: list[Exception] = []
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise NodeError unless the node runs and the caller is on its loop."""
+        self.check_loop()
+        if self._is_ending or self.loop.is_closed():
+            raise NodeError(NOT_RUNNING)
+
+    def check_loop(self) -> None:
+        """Raise NodeError if the caller is not on the loop of the node.
+
+        Callbacks of a program that runs the loop in turns with another one are between two turns: the loop stands.
+        """
+        here = running_loop()
+        if here is self.loop or (here is None and (not self.loop.is_running() or self._is_own_thread())):
+            return
+        raise NodeError(
+            "this node runs on another event loop. Call it there: by loop.call_soon_threadsafe, or by "
+            "asyncio.run_coroutine_threadsafe for what is awaited"
+        )
+
+    def _is_own_thread(self) -> bool:
+        return threading.get_ident() == self._thread_id
+
+    async def call(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a call of the program returns. The end of the node ends the call with NodeError."""
+        check_task()
+        self.check()
+        task = self._begin(function(*args, **kwargs))
+        try:
+            return await task
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if self._is_ending and task.cancelled() and not (caller and caller.cancelling()):
+                raise NodeError("the node ended during this call") from None
+            raise
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run work of the node itself until it is done or the node ends. Its error is logged."""
+        task = self._begin(work)
+        task.add_done_callback(self._report)
+        return task
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._is_ending and not _is_of_closed_store(error):
+            self._log.error("a task failed", exc_info=error)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Accept no more calls."""
+        self._is_ending = True
+
+    def cancel_tasks(self) -> None:
+        """Cancel all tasks, and the calls of the program."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def tasks_ended(self) -> None:
+        """Wait until all tasks have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def finish(self, work: Awaitable[object], *, may_hurry: bool = False) -> None:
+        """Await a step of the end, however often the caller is cancelled, and keep its error for `conclude`.
+
+        A step that `may_hurry` only gives peers time. It is cancelled when the caller is.
+        """
+        step = asyncio.ensure_future(work)
+        if may_hurry and self._cancellation is not None:
+            step.cancel()
+        while not step.done():
+            try:
+                await asyncio.wait({step})
+            except asyncio.CancelledError as error:
+                self._cancellation = error
+                if may_hurry:
+                    step.cancel()
+        try:
+            step.result()
+        except asyncio.CancelledError:  # by us, or by an asyncio.run that ends all tasks
+            pass
+        except Exception as error:  # noqa: BLE001 - the other steps come first
+            self._errors.append(error)
+
+    def conclude(self) -> None:
+        """Raise the CancelledError or the first error that came during the end."""
+        errors, self._errors = [self._cancellation, *self._errors], []
+        for error in filter(None, errors):
+            raise error
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def check_task() -> None:
+    """Raise NodeError if the caller is not in a task of asyncio, as in one of trio: it could not await the end."""
+    if running_loop() is None or asyncio.current_task() is None:
+        raise NodeError(
+            "a node needs a task on a running event loop of asyncio. Use it there, or in a thread that has one"
+        )
+
+
+def _is_of_closed_store(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_of_closed_store, error.exceptions))
+    return isinstance(error, StoreClosedError)
