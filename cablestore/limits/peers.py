@@ -108,6 +108,10 @@ OFFERS_REMEMBERED: Final = 3
 MAX_PEERS: Final = 2_000
 """Connections of one node. Each takes a file descriptor and, while idle, some 30 kB."""
 
+RESERVED_DESCRIPTORS: Final = 512
+"""File descriptors that connections of peers leave free, but at most half of those that the process may use: for the
+tables of LevelDB, commands, scrapes of metrics, and files that are written."""
+
 MAX_MARKS_PER_PEER: Final = 65_536
 """Channels of one peer for which the time is kept up to which their history is stored: as many as one list names. Those
 that were synced longest ago are dropped first."""

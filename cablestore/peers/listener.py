@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from cablestore import limits
 from cablestore.errors import NodeError
+from cablestore.peers import accepting, descriptors
 from cablestore.peers.address import Address
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import ITSELF, PeerLink
 
-_BACKLOG: Final = 1024
 _STOP_TIMEOUT_S: Final = 5.0
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 300.0
+_WARN_EVERY_S: Final = 600.0
+"""How often the log repeats that there are too few file descriptors."""
 
 L = TypeVar("L", bound=PeerLink)
 
@@ -40,26 +44,60 @@ class PeerListener(Generic[L]):
         self._new_link = new_link
         self._keep = keep
         self._purpose = {"for": purpose} if purpose else {}
-        self._servers: Final[list[asyncio.Server]] = []
+        self._servers: Final[list[accepting.AcceptingSockets]] = []
         self.links: Final[set[L]] = set()
         self._by_host: Final[Counter[str]] = Counter()
         self._kept: Final[dict[Address, asyncio.Task[None]]] = {}
         self._is_stopping = False
+        self._warns_at_s = 0.0
+        """When the log may say again that there are too few file descriptors."""
 
     async def listen(self, address: Address) -> Address:
         """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
         loop = self._context.loop
         try:
-            server = await loop.create_server(
-                lambda: self._new_link(None), address.host, address.port, backlog=_BACKLOG
-            )
+            sockets = await accepting.bind(loop, address.host, address.port)
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
-        self._servers.append(server)
-        found = Address(*server.sockets[0].getsockname()[:2])
+        self._servers.append(accepting.AcceptingSockets(loop, sockets, self._accept, self._not_accepted))
+        found = Address(*sockets[0].getsockname()[:2])
         encrypted = self._context.settings.cabal_key is not None
         self._context.log.info("listening", extra={"address": str(found), "encrypted": encrypted, **self._purpose})
         return found
+
+    def _accept(self, connection: socket.socket) -> None:
+        """Make a link of a connection that was accepted, unless it would use up the file descriptors."""
+        refusal = descriptors.refusal(connection.fileno())
+        if refusal:
+            self._refuse(connection, refusal)
+            return
+
+        async def use() -> None:
+            await self._context.loop.connect_accepted_socket(lambda: self._new_link(None), connection)
+
+        def used(task: asyncio.Task[None]) -> None:
+            if task.cancelled() or task.exception() is not None:
+                connection.close()
+
+        self._context.run(use()).add_done_callback(used)
+
+    def _refuse(self, connection: socket.socket, reason: str) -> None:
+        self._warn("too few file descriptors: more peers are refused", reason)
+        self._context.metrics.refused["descriptors"].inc()
+        with suppress(OSError):  # the peer is gone
+            peer = Address(*connection.getpeername()[:2])
+            self._context.log.info("disconnected", extra={"peer": str(peer), "reason": reason})
+        connection.close()
+
+    def _not_accepted(self, error: OSError) -> None:
+        self._warn("connections cannot be accepted", str(error.strerror))
+
+    def _warn(self, what: str, reason: str) -> None:
+        """Log that there are too few file descriptors, not for each connection."""
+        now_s = self._context.loop.time()
+        if now_s >= self._warns_at_s:
+            self._warns_at_s = now_s + _WARN_EVERY_S
+            self._context.log.warning(what, extra={"reason": reason})
 
     async def connect(
         self,
@@ -132,13 +170,20 @@ class PeerListener(Generic[L]):
             return "the node stops"
         settings = self._context.settings
         shaking = [known.host for known in self.links if not known.is_established] if settings.cabal_key else []
-        for count, most, what in (
-            (len(self.links), settings.max_peers, "peers"),
-            (self._by_host[link.host], settings.max_peers_per_address, "peers from one address"),
-            (len(shaking), settings.max_handshakes, "handshakes in progress"),
-            (shaking.count(link.host), settings.max_handshakes_per_address, "handshakes in progress with one address"),
+        for kind, count, most, what in (
+            ("peers", len(self.links), settings.max_peers, "peers"),
+            ("address", self._by_host[link.host], settings.max_peers_per_address, "peers from one address"),
+            ("handshakes", len(shaking), settings.max_handshakes, "handshakes in progress"),
+            (
+                "handshakes",
+                shaking.count(link.host),
+                settings.max_handshakes_per_address,
+                "handshakes in progress with one address",
+            ),
         ):
             if count > most:
+                if not link.is_ours:
+                    self._context.metrics.refused[kind].inc()
                 return f"more than {most} {what}"
         return ""
 

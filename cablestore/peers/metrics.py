@@ -29,6 +29,8 @@ else:
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
+REFUSING: Final = ("peers", "address", "handshakes", "descriptors")
+"""Limits for which connections are refused."""
 OUTCOMES: Final = ("done", "refused", "limit", "lost", "silent", "storage", "fault", "stopped")
 _ROUNDS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 1000)
 _RECONCILE_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
@@ -77,6 +79,13 @@ class Metrics(Collector):
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
         self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
         """By whether we connected."""
+        refused = Counter(
+            "cablestore_refused_connections",
+            "Connections of peers that were refused, by the limit",
+            ["limit"],
+            registry=self.registry,
+        )
+        self.refused: Final = {limit: refused.labels(limit) for limit in REFUSING}
         self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
         self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
         self.failed_writes = 0
