@@ -79,6 +79,16 @@ CONTROL_TIMEOUT_S: Final = 20.0
 for seconds; a person thinks after half a minute that nothing happens. A command that was given up before it began is
 never run: `cablestore.cli.control_socket`."""
 
+CONTROL_REQUEST_TIMEOUT_S: Final = 10.0
+"""Seconds within which a client of the control socket must send its command. Clients send it at once."""
+
+MAX_METRICS_CLIENTS: Final = 32
+"""Clients of the page with metrics at the same time. Each has a thread; a few programs read it."""
+
+METRICS_TIMEOUT_S: Final = 10.0
+"""Seconds within which a client of the page with metrics must send its request and read the answer. Prometheus waits
+for as long."""
+
 RELAY_TIMEOUT_S: Final = 5.0
 """Seconds that a forwarded request waits for each further part of the answer, at the last node that it reaches."""
 

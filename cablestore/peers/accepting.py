@@ -20,6 +20,9 @@ _PAUSE_S: Final = 1.0
 """Pause after the system had no descriptor or memory for a connection."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
+_NO_SUCH_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""Errors of a machine without IPv6, for a name that has addresses of both kinds, such as localhost."""
+
 
 class AcceptingSockets:
     """Sockets that listen on all addresses of a host. On the loop."""
@@ -71,21 +74,17 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[so
     """Return sockets that listen on all addresses of a host. Raises OSError, and ValueError if it cannot be a name."""
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
-    error: OSError | None = None
-    try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            try:
-                sockets.append(_bound(family, address))
-            except OSError as refused:
-                error = refused
-                if refused.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # no IPv6 here, for localhost
-                    raise
-        if not sockets:
-            raise error or OSError(f"no address of {host} can be listened on")
-    except BaseException:
+    errors: list[OSError] = []
+    for family, _, _, _, address in dict.fromkeys(found):
+        try:
+            sockets.append(_bound(family, address))
+        except OSError as error:
+            errors.append(error)
+    fatal = errors if not sockets else [error for error in errors if error.errno not in _NO_SUCH_FAMILY]
+    if fatal:
         for each in sockets:
             each.close()
-        raise
+        raise fatal[0]
     return sockets
 
 

@@ -82,7 +82,8 @@ class PeerListener(Generic[L]):
         self._context.run(use()).add_done_callback(used)
 
     def _refuse(self, connection: socket.socket, reason: str) -> None:
-        self._warn("too few file descriptors: more peers are refused", reason)
+        if self._may_warn():
+            self._context.log.warning("too few file descriptors: more peers are refused", extra={"reason": reason})
         self._context.metrics.refused["descriptors"].inc()
         with suppress(OSError):  # the peer is gone
             peer = Address(*connection.getpeername()[:2])
@@ -90,14 +91,16 @@ class PeerListener(Generic[L]):
         connection.close()
 
     def _not_accepted(self, error: OSError) -> None:
-        self._warn("connections cannot be accepted", str(error.strerror))
+        if self._may_warn():
+            self._context.log.warning("connections cannot be accepted", extra={"reason": str(error.strerror)})
 
-    def _warn(self, what: str, reason: str) -> None:
-        """Log that there are too few file descriptors, not for each connection."""
+    def _may_warn(self) -> bool:
+        """Return True if the log may say now that there are too few file descriptors. It does so a few times an hour."""
         now_s = self._context.loop.time()
-        if now_s >= self._warns_at_s:
+        may_warn = now_s >= self._warns_at_s
+        if may_warn:
             self._warns_at_s = now_s + _WARN_EVERY_S
-            self._context.log.warning(what, extra={"reason": reason})
+        return may_warn
 
     async def connect(
         self,
