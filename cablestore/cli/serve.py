@@ -346,6 +346,8 @@ def _tell_sync(out: Output, report: SyncReport) -> None:
     )
     if report.refused:
         text += f"; {report.refused:,} were refused"
+    if report.early:
+        text += f", {report.early:,} of them because they are from the future: is the clock right?"
     if report.missing:
         text += f"; {report.missing:,} were offered but did not arrive"
     out.say(text, **asdict(report) | {"seconds": round(report.seconds, 3)})

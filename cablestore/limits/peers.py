@@ -122,6 +122,10 @@ RESERVED_DESCRIPTORS: Final = 512
 """File descriptors that connections of peers leave free, but at most half of those that the process may use: for the
 tables of LevelDB, commands, scrapes of metrics, and files that are written."""
 
+MAX_EARLY_POSTS: Final = 16_384
+"""Posts that were refused as too far ahead and are requested again when the clock allows it: 4 MB. If there are more,
+all peers are asked again for their channels instead."""
+
 MAX_MARKS_PER_PEER: Final = 65_536
 """Channels of one peer for which the time is kept up to which their history is stored: as many as one list names. Those
 that were synced longest ago are dropped first."""

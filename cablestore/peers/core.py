@@ -14,6 +14,7 @@ from cablestore.errors import NodeError, StoreClosedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer
+from cablestore.peers.clock_watch import ClockWatch
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.inspecting import InspectionThread
@@ -126,6 +127,7 @@ class NodeCore(ProcessBound):
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
+        self.clock_watch = ClockWatch(context, self.intake, self.sync, self.reconciler)
         self.sweeper = Sweeper(self.store, self.log)
         self.write_watch = WriteWatch(self.store, loop, self.log, self._writes_recovered)
         self._inspection = InspectionThread(context, self._by_session.get, self._send_on)
@@ -203,6 +205,7 @@ class NodeCore(ProcessBound):
             for link in self.links():
                 link.tick(now_s)
             self._disconnect_slowest()
+            self.clock_watch.look(now_s)
             if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
                 self.context.restrictions.read_soon()
             self.write_watch.retry()
@@ -257,6 +260,7 @@ class NodeCore(ProcessBound):
             reads_waiting=context.reads.waiting,
             ingest_queued_size_bytes=context.writes.queued_size_bytes,
             wanted_hashes=len(self.sync.fetches.wanted),
+            early_posts=len(self.intake.early),
         )
 
     # --- connections ---------------------------------------------------------------------------

@@ -50,6 +50,8 @@ class NodeLoad(NamedTuple):
     reads_waiting: int
     ingest_queued_size_bytes: int
     wanted_hashes: int
+    early_posts: int
+    """Posts that were refused as too far ahead, and are requested when the clock allows it."""
 
 
 class Metrics(Collector):
@@ -111,6 +113,7 @@ class Metrics(Collector):
             "cablestore_reads_waiting": ("Answers that wait for the store", load.reads_waiting),
             "cablestore_ingest_queued_bytes": ("Posts that wait to be stored", load.ingest_queued_size_bytes),
             "cablestore_wanted_hashes": ("Posts that are to be fetched", load.wanted_hashes),
+            "cablestore_early_posts": ("Posts from the future that were refused", load.early_posts),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)

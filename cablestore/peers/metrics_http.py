@@ -147,6 +147,7 @@ class _App:
             "reads_waiting": load.reads_waiting,
             "ingest_queued_bytes": load.ingest_queued_size_bytes,
             "wanted_hashes": load.wanted_hashes,
+            "early_posts": load.early_posts,
             "loop_lag_s": round(self._heartbeat.lag_s, 3),
         }
         return "503 Service Unavailable" if reason else "200 OK", [json.dumps(health).encode() + b"\n"]

@@ -89,6 +89,7 @@ class Reconciler:
         """`links` returns the connections of both ports."""
         self._context = context
         self._agreements = Agreements(context, links)
+        self._links = links
         self._intake = intake
         self._sync = sync
         self._metrics = ReconcileMetrics(context.metrics.registry)
@@ -109,6 +110,11 @@ class Reconciler:
         """End the thread. All tasks are over by then."""
         self._agreements.close()
         await self._context.loop.run_in_executor(None, self._thread.shutdown)
+
+    def compare_again(self) -> None:
+        """Compare everything with all peers once more: posts that were refused may be accepted now."""
+        for link in self._links():
+            self._agreements.failed(link)
 
     # --- when -----------------------------------------------------------------------------------
 
