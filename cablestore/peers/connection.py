@@ -96,6 +96,8 @@ class Connection(PeerLink):
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
         """Done with True when both sides know of each other that they reconcile, with False if the connection ends
         before."""
+        self.is_of_another_node = False
+        """True if the peer's first request shows that it is not this node itself."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
         self.answers: Final = AnswerQueue(

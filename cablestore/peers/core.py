@@ -122,7 +122,7 @@ class NodeCore(ProcessBound):
             watchers=self.watchers,
             run=self._run,
         )
-        self.listener = PeerListener(context, partial(Connection, context, self), _until_closed)
+        self.listener = PeerListener(context, partial(Connection, context, self), self._keep)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
@@ -295,6 +295,13 @@ class NodeCore(ProcessBound):
             raise NodeError(f"{address} was not recognised within {limits.GREETING_TIMEOUT_S:g} s: {reason}")
         return connection
 
+    async def _keep(self, connection: Connection) -> None:
+        """Use a connection that is kept, until it is over."""
+        self.reconciler.node_ids.keep(connection)
+        if await asyncio.shield(connection.met):
+            self.reconciler.node_ids.announce(connection)
+        await asyncio.wait({connection.closed})
+
     def admit(self, connection: Connection) -> str:
         """Add a connection. Returns why it is refused, or ""."""
         self._by_session[connection.session] = connection
@@ -360,6 +367,9 @@ class NodeCore(ProcessBound):
         of them gets all news of it.
         """
         request = exchange.request
+        if self.reconciler.node_ids.leads_here(connection):
+            connection.session.refuse(exchange)
+            return False
         if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
             connection.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
             connection.session.refuse(exchange)
@@ -480,7 +490,3 @@ def _tells_of_closed_store(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(map(_tells_of_closed_store, error.exceptions))
     return isinstance(error, StoreClosedError)
-
-
-async def _until_closed(connection: Connection) -> None:
-    await asyncio.wait({connection.closed})

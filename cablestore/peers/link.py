@@ -38,6 +38,12 @@ class PeerLink(asyncio.Protocol, ABC):
         self.agreement: Final = Agreement()
         """Whether the stores are in step."""
         self._step_told: bool | None = None
+        self.is_kept = False
+        """True if this node connects again when the connection is over."""
+        self.node_id = b""
+        """Id of the node that the connection leads to, if the peer has sent it."""
+        self.twin: PeerLink | None = None
+        """The other connection with the same peer, for which this one ends."""
         self.ends: tuple[Any, Any] = (None, None)
         """Addresses of the socket here and of the one there."""
         self._address = dialed or Address("?", 0)

@@ -129,7 +129,7 @@ class PeerListener(Generic[L]):
     def keep_connected(self, address: Address) -> None:
         """Stay connected to a peer. After a failure, try again after longer and longer pauses.
 
-        Not to this node itself, as far as no translation of addresses hides that.
+        Not to this node itself, and not twice to one peer: `node_ids`.
         """
         if address not in self._kept:
             self._kept[address] = self._context.run(self._keep_reconnecting(address))
@@ -151,6 +151,8 @@ class PeerListener(Generic[L]):
                 await self._keep(link)
                 if link.closed.done() and link.closed.result() == ITSELF:
                     return
+                if link.twin is not None:
+                    await asyncio.wait({link.twin.closed})  # then this address is the one to use
             except NodeError as error:
                 fields = {"peer": str(address), "reason": str(error), "again_in_s": pause_s}
                 self._context.log.info("no connection", extra=fields)

@@ -64,5 +64,10 @@ class ReconcilePort(PeerListener[ReconcileConnection]):
     """The reconciliation ports that a node listens on, and its connections to those of others."""
 
     def __init__(self, context: PeerContext, reconciler: Reconciler) -> None:
-        super().__init__(context, partial(ReconcileConnection, context, self), reconciler.keep_in_step, "reconciling")
+        super().__init__(context, partial(ReconcileConnection, context, self), self._keep_in_step, "reconciling")
         self.reconciler: Final = reconciler
+
+    async def _keep_in_step(self, link: ReconcileConnection) -> None:
+        self.reconciler.node_ids.keep(link)
+        self.reconciler.node_ids.announce(link)
+        await self.reconciler.keep_in_step(link)

@@ -30,6 +30,7 @@ from cablestore.peers.in_step import Agreements
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.metrics import ReconcileMetrics
+from cablestore.peers.node_ids import NodeIds
 from cablestore.peers.places import gives_way
 from cablestore.peers.reconciliation import LostError, Reconciliation, SilentError
 from cablestore.peers.report import ReconcileReport
@@ -40,6 +41,7 @@ from cablestore.reconcile.messages import (
     EQUAL,
     HELLO,
     NEW_CHANNEL,
+    NODE,
     Ended,
     EndReason,
     Purpose,
@@ -90,6 +92,7 @@ class Reconciler:
         self._context = context
         self._agreements = Agreements(context, links)
         self._links = links
+        self.node_ids: Final = NodeIds(links)
         self._intake = intake
         self._sync = sync
         self._metrics = ReconcileMetrics(context.metrics.registry)
@@ -289,6 +292,8 @@ class Reconciler:
             self._sync.announced_channel(link)
         elif frame in (EQUAL, CHANGED):
             self._agree(link, frame)
+        elif frame.startswith(NODE):
+            self.node_ids.received(link, frame)
         elif frame.startswith(HELLO) and not link.is_ours:
             self._asked(link, frame)
         elif current is not None:

@@ -211,6 +211,11 @@ class Session:
         return self._said.has_heard
 
     @property
+    def first_ids(self) -> tuple[bytes, bytes]:
+        """Ids of our first request without a ttl and of the peer's, empty before it. They are random."""
+        return self._said.first, self._heard.first
+
+    @property
     def is_spared(self) -> bool:
         """Whether the peer gets nothing that ends cable.js, because it may be that program (`cable_js`)."""
         return self._spares and self.dialect is LEGACY and not self.is_cablestore and not self.reads_everything
