@@ -160,6 +160,15 @@ MAX_HANDSHAKES_PER_ADDRESS: Final = 16
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 """Seconds within which a handshake must be done, counted from the start of the connection."""
 
+MIN_MESSAGE_BYTES_PER_S: Final = 100
+"""Bytes of a message below which a second counts as slow. The slowest lines in use bring thousands."""
+
+MAX_SLOW_S: Final = 60
+"""Slow seconds of one message after which the peer is disconnected."""
+
+MAX_SLOW_FIRST_S: Final = 20
+"""The same for the first message of a peer. Until then it is a stranger, as in a handshake."""
+
 IDLE_TIMEOUT_S: Final = 600.0
 """Seconds without a byte after which a connection without live requests is closed. Cable has no ping."""
 

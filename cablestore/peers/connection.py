@@ -148,6 +148,14 @@ class Connection(PeerLink):
             self._take(events)
         self.flush()
 
+    @property
+    def _messages(self) -> int:
+        return self.session.messages
+
+    @property
+    def _is_read(self) -> bool:
+        return not self.pauses
+
     def pause_writing(self) -> None:
         """Read no more for the peer: it reads slower than we write."""
         self.is_slow = True

@@ -39,6 +39,10 @@ class ReconcileConnection(PeerLink):
             for frame in self._frames.feed(message):
                 self._port.reconciler.received(self, frame)
 
+    @property
+    def _messages(self) -> int:
+        return self._frames.messages
+
     def _look_at_silence(self, now_s: float) -> None:
         is_silent = now_s - self.heard_s > self._context.settings.idle_timeout_s
         if is_silent and not self._port.reconciler.is_under_way(self):  # a reconciliation has limits of its own

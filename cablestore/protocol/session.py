@@ -160,6 +160,11 @@ class Session:
         """Bytes of a message of the peer that is not complete."""
         return self._frames.held_size_bytes
 
+    @property
+    def messages(self) -> int:
+        """Number of messages of the peer that are complete."""
+        return self._frames.messages
+
     def output(self) -> list[bytes]:
         """Remove and return the messages that must be sent now."""
         out, self._out = self._out, []
