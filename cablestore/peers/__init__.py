@@ -8,6 +8,8 @@
     link        what the connections of both ports share           connection  one Cable connection
     listener    one port: listen, connect, stay connected          answering   the answers to one peer
     sync        what a node asks of its peers                      fetch       how it gets the posts that they offer
+    accepting   listening sockets                                  descriptors file descriptors that are left to others
+    node_ids    connections to one node, and to this node itself   clock_watch what a clock that is wrong or set means
     relay       forwarding of legacy requests                      live, news  what live requests get
     invitation  what somebody needs to join, on one line
     reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable

@@ -56,7 +56,7 @@ class PeerLink(asyncio.Protocol, ABC):
         """Done with True when messages can be exchanged, with False if the connection ends before."""
         self.began_s = self.heard_s = context.loop.time()
         self.received_size_bytes = self.sent_size_bytes = 0
-        self._pace = MessagePace(0)
+        self._pace = MessagePace(0, self.began_s)
         self.invalid_posts = 0
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
@@ -163,7 +163,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     def _establish(self) -> None:
         self.established.set_result(True)
-        self._pace = MessagePace(self.received_size_bytes)
+        self._pace = MessagePace(self.received_size_bytes, self._context.loop.time())
         self._since_ms = system_clock_ms()
         self._context.watchers.tell(PeerConnected(self.peer))
         self._begin()
@@ -243,18 +243,18 @@ class PeerLink(asyncio.Protocol, ABC):
         """Act on what takes too long: the end of the stream, the handshake, silence."""
         if self._ends_s is not None and now_s > self._ends_s:
             self.close("it does not end")
-        elif self.is_established and self._is_too_slow():
+        elif self.is_established and self._is_too_slow(now_s):
             self.close("its messages come too slowly")
         elif self.is_established:
             self._look_at_silence(now_s)
         elif now_s - self.began_s > self._context.settings.handshake_timeout_s:
             self.close("the handshake took too long")
 
-    def _is_too_slow(self) -> bool:
-        """Return True if the peer sends a message byte by byte. Called every second."""
+    def _is_too_slow(self, now_s: float) -> bool:
+        """Return True if the peer sends a message byte by byte. Called every second or so."""
         if not self._is_read:
             return False
-        self._pace.look(self.received_size_bytes, self._messages)
+        self._pace.look(self.received_size_bytes, self._messages, now_s)
         most_s = limits.MAX_SLOW_FIRST_S if self._pace.is_first else limits.MAX_SLOW_S
         return self._pace.slow_looks > min(most_s, self._context.settings.idle_timeout_s)
 
