@@ -186,7 +186,9 @@ class Reconciler:
         if settings.channels:
             channels = frozenset(map(self._context.dialect.channel_id, settings.channels))
         from_ms = 0 if settings.window_ms is None else max(0, system_clock_ms() - settings.window_ms)
-        return Terms(takes=settings.channels != frozenset(), from_ms=from_ms, channels=channels)
+        # Each conversation would bring the posts again that are refused until the clock is set.
+        until_ms = self._context.store.now_ms() + limits.MAX_FUTURE_MS if self._intake.early else None
+        return Terms(settings.channels != frozenset(), from_ms, until_ms, channels)
 
     # --- once -----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from by_hand import CABAL_KEY, on_loop
 from hypothesis import given
 from hypothesis import strategies as st
-from peering import QUICK, memory, network, until, with_key
+from peering import QUICK, Network, memory, network, until, with_key
 from people import ANN, BOB
 
 from cablestore import limits
@@ -52,6 +52,26 @@ async def test_posts_of_the_present_come_when_a_clock_that_was_behind_is_set(
         messages = [record.getMessage() for record in net.log.records]
         assert messages.count(WARNING) == 1
         assert messages.count("the clock was set, or the machine slept") == 1
+
+
+@on_loop
+async def test_reconciliations_do_not_bring_refused_posts_again_and_again() -> None:
+    clock = Clock(NOW_MS - YEARS_MS)
+    behind, right = memory("behind", clock=clock), memory("right", posts=CHATTING, clock=lambda: NOW_MS + 1000)
+    async with network(behind, right, settings=RECONCILING, may_complain=True) as net:
+        await net.link(*net.nodes)
+        await until(lambda: net.nodes[0].load().early_posts == len(CHATTING))
+        sizes_bytes = []
+        for number in range(4):
+            compared = number_of_reconciliations(net)
+            behind.text("default", f"written with the wrong clock {number}")
+            await until(lambda before=compared: number_of_reconciliations(net) > before + 1)  # type: ignore[misc] # the argument has its default
+            sizes_bytes.append(net.nodes[0].load().received_size_bytes)
+        assert sizes_bytes[-1] - sizes_bytes[0] < sum(len(post.raw) for post in CHATTING) / 2
+
+
+def number_of_reconciliations(net: Network) -> int:
+    return sum(record.getMessage() == "reconciled" for record in net.log.records)
 
 
 @on_loop
