@@ -73,10 +73,13 @@ class PeerListener(Generic[L]):
             return
 
         async def use() -> None:
-            await self._context.loop.connect_accepted_socket(lambda: self._new_link(None), connection)
+            try:
+                await self._context.loop.connect_accepted_socket(lambda: self._new_link(None), connection)
+            except OSError:  # the peer is gone
+                connection.close()
 
         def used(task: asyncio.Task[None]) -> None:
-            if task.cancelled() or task.exception() is not None:
+            if task.cancelled():  # maybe before it began
                 connection.close()
 
         self._context.run(use()).add_done_callback(used)
