@@ -19,7 +19,7 @@ from cablestore.store import ClosedStore
 
 CALLED_BY_A_LIBRARY = re.compile(
     r"(action|on|_on)_\w+|get_content_height|format_(commands|options)|readall|pushFilters|(pause|resume)_writing"
-    r"|connection_(made|lost)|eof_received|handle_error|log_message"
+    r"|connection_(made|lost)|eof_received|handle_error|log_message|verify_request|service_actions"
 )
 
 

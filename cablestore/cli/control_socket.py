@@ -55,11 +55,10 @@ MAX_WIDTH: Final = 10_000
 _COLOURS: Final = (None, "standard", "256", "truecolor")
 _ALIVE: Final = b'{"alive": true}\n'
 _ALIVE_EVERY_S: Final = 0.5
-_REQUEST_WAIT_S: Final = 10.0
-"""Timeout for a client's request. Clients send it at once; one that does not must not keep others out."""
 _CLOSING_WAIT_S: Final = 10.0
 """How long `close` waits for running commands."""
 _ACCEPT_AGAIN_S: Final = 0.1
+_LEAST_WAIT_S: Final = 0.001
 RECEIVED_SIZE_BYTES: Final = 65_536
 
 
@@ -198,9 +197,10 @@ class ControlServer(Closable, ProcessBound):
     Create it after opening the store, close it before the store.
     """
 
-    def __init__(self, folder: Path, run: Run) -> None:
+    def __init__(self, folder: Path, run: Run, *, request_timeout_s: float = limits.CONTROL_REQUEST_TIMEOUT_S) -> None:
         """Listen in a store's folder. Raises StorageError if no socket can be created there."""
         self._run = run
+        self._request_timeout_s = request_timeout_s
         self._path = folder.absolute() / NAME
         self._listener = _listen(self._path)
         self._made = _inode(self._path)
@@ -264,7 +264,7 @@ class ControlServer(Closable, ProcessBound):
                 client.reply.keep_alive()
 
     def _begin(self, connection: socket.socket) -> None:
-        connection.settimeout(_REQUEST_WAIT_S)
+        connection.settimeout(self._request_timeout_s)
         if not is_same_user(connection):
             connection.close()
             return
@@ -288,7 +288,7 @@ class ControlServer(Closable, ProcessBound):
 
     def _serve(self, connection: socket.socket, reply: ControlReply) -> None:
         try:
-            _answer(connection, reply, self._run)
+            _answer(connection, reply, self._run, self._request_timeout_s)
         except (ConnectionAbortedError, StoreClosedError):
             pass  # the client is gone; or the store is closed, and a reply without an exit status says so
         finally:
@@ -296,9 +296,9 @@ class ControlServer(Closable, ProcessBound):
                 connection.close()
 
 
-def _answer(connection: socket.socket, reply: ControlReply, run: Run) -> None:
+def _answer(connection: socket.socket, reply: ControlReply, run: Run, timeout_s: float) -> None:
     try:
-        request = ControlRequest.decode(_read_line(connection))
+        request = ControlRequest.decode(_read_line(connection, timeout_s))
     except ValueError as error:
         _refuse(reply, str(error))
         return
@@ -315,11 +315,16 @@ def _refuse(reply: ControlReply, reason: str) -> None:
     reply.end(2)
 
 
-def _read_line(connection: socket.socket) -> bytes:
+def _read_line(connection: socket.socket, timeout_s: float) -> bytes:
+    """Read a line, within `timeout_s` in all, however few bytes come at a time."""
     line = bytearray()
+    until_s = time.monotonic() + timeout_s
     while not line.endswith(b"\n"):
         try:
+            connection.settimeout(max(until_s - time.monotonic(), _LEAST_WAIT_S))
             received = connection.recv(RECEIVED_SIZE_BYTES)
+            if time.monotonic() > until_s:
+                raise TimeoutError
         except OSError:
             raise ConnectionAbortedError("the client sent no request in time, or is gone") from None
         line += received

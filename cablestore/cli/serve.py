@@ -36,13 +36,13 @@ from cablestore.cli.serve_options import (
     unknown_variables,
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
-from cablestore.cli.service import StopSignal, allow_files, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
+from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
-from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport
+from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport, descriptors
 from cablestore.resolution import RESOLVER
 from cablestore.store.store import CableStore
 
@@ -92,7 +92,7 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
     plan = reloader.plan
     # A new identity is created now, so that a problem with its file is reported now.
     public_key = store.identity.public_key.hex()
-    allow_files(plan.settings.max_peers)
+    descriptors.allow(plan.settings.max_peers)
     watched = WatchedNode(plan.settings.cabal_key, plan.connect)
     with inviting(store, plan.settings.cabal_key, plan.connect), _controlled(store, path, watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
@@ -364,6 +364,8 @@ def _tell_sync(out: Output, report: SyncReport) -> None:
     )
     if report.refused:
         text += f"; {report.refused:,} were refused"
+    if report.early:
+        text += f", {report.early:,} of them because they are from the future: is the clock right?"
     if report.missing:
         text += f"; {report.missing:,} were offered but did not arrive"
     out.say(text, **asdict(report) | {"seconds": round(report.seconds, 3)})

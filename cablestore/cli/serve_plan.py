@@ -11,10 +11,9 @@ import click
 from cablestore.chat.hosting import WatchedNode
 from cablestore.cli.sections import ARGUMENTS
 from cablestore.cli.serve_options import CHANGEABLE, invited, settings_of
-from cablestore.cli.service import allow_files
 from cablestore.errors import CableStoreError
 from cablestore.moderation import Seed
-from cablestore.peers import Address, Invitation, Node, NodeSettings
+from cablestore.peers import Address, Invitation, Node, NodeSettings, descriptors
 
 _LOG: Final = logging.getLogger("cablestore.node")
 
@@ -111,7 +110,7 @@ class SettingsReloader:
     def _apply(self, plan: ServePlan, node: Node, watched: WatchedNode) -> None:
         logging.getLogger("cablestore").setLevel(log_level_of(self._params).upper())
         node.change_settings(node.settings.with_numbers_of(plan.settings))
-        allow_files(plan.settings.max_peers)
+        descriptors.allow(plan.settings.max_peers)
         for port, before, now in (
             (node, self.plan.connect, plan.connect),
             (node.reconcile_port, self.plan.reconcile_connect, plan.reconcile_connect),

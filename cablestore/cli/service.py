@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import resource
 import signal
 import socket
 import time
@@ -20,10 +18,6 @@ INTERRUPTED: Final = 130
 """Exit status after Ctrl-C."""
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_S: Final = 1.0
-_LOG: Final = logging.getLogger("cablestore.node")
-_OTHER_FILES: Final = 512
-"""Files that a process has open besides connections of peers: LevelDB's tables, the control socket, scrapes of
-metrics."""
 
 
 def _status_after(number: int) -> int:
@@ -56,24 +50,6 @@ def fast_loop() -> asyncio.AbstractEventLoop:
     import uvloop  # noqa: PLC0415 - optional
 
     return uvloop.new_event_loop()
-
-
-def allow_files(peers: int) -> None:
-    """Raise the limit of open files to what this many peers may need.
-
-    Most shells set 1,024 and let a process raise it.
-    """
-    wanted = peers + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    except (OSError, ValueError):  # a sandbox forbids it, or the kernel has a lower limit
-        allowed = soft
-    if allowed < wanted:
-        _LOG.warning("too few open files are allowed for all peers", extra={"allowed": allowed, "wanted": wanted})
 
 
 def run_on_loop(

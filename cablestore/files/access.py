@@ -42,7 +42,13 @@ def file_mode(folder: Path) -> int:
 def make_folder(path: Path) -> None:
     """Make a folder for the user alone, with those above it. An existing one stays as it is. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir(PRIVATE_FOLDER, exist_ok=True)
+    try:
+        path.mkdir(PRIVATE_FOLDER)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    else:
+        _set_mode(path, PRIVATE_FOLDER)  # the umask may take permissions from the user too
 
 
 def make_part(path: Path) -> None:

@@ -79,6 +79,16 @@ CONTROL_TIMEOUT_S: Final = 20.0
 for seconds; a person thinks after half a minute that nothing happens. A command that was given up before it began is
 never run: `cablestore.cli.control_socket`."""
 
+CONTROL_REQUEST_TIMEOUT_S: Final = 10.0
+"""Seconds within which a client of the control socket must send its command. Clients send it at once."""
+
+MAX_METRICS_CLIENTS: Final = 32
+"""Clients of the page with metrics at the same time. Each has a thread; a few programs read it."""
+
+METRICS_TIMEOUT_S: Final = 10.0
+"""Seconds within which a client of the page with metrics must send its request and read the answer. Prometheus waits
+for as long."""
+
 RELAY_TIMEOUT_S: Final = 5.0
 """Seconds that a forwarded request waits for each further part of the answer, at the last node that it reaches."""
 
@@ -116,6 +126,14 @@ BACKGROUND_PAGE_HASHES: Final = 256
 
 BACKGROUND_HASHES_PER_S: Final = 32
 """Rate of the full pass in the background: 1 kB a second. A million posts take nine hours."""
+
+RESERVED_DESCRIPTORS: Final = 512
+"""File descriptors that connections of peers leave free, but at most half of those that the process may use: for the
+tables of LevelDB, commands, scrapes of metrics, and files that are written."""
+
+MAX_EARLY_POSTS: Final = 16_384
+"""Posts that were refused as too far ahead and are requested again when the clock allows it: 4 MB. If there are more,
+all peers are asked again for their channels instead."""
 
 MAX_MARKS_PER_PEER: Final = 65_536
 """Channels of one peer for which the time is kept up to which their history is stored: as many as one list names. Those
@@ -162,6 +180,14 @@ NAME_PATIENCE_S: Final = 2.0
 
 MAX_KNOWN_HOSTS: Final = 256
 """Hosts whose addresses are remembered: the latest of them. A node has fewer peers that it connects to by name."""
+MIN_MESSAGE_BYTES_PER_S: Final = 100
+"""Bytes of a message below which a second counts as slow. The slowest lines in use bring thousands."""
+
+MAX_SLOW_S: Final = 60
+"""Slow seconds of one message after which the peer is disconnected."""
+
+MAX_SLOW_FIRST_S: Final = 20
+"""The same for the first message of a peer. Until then it is a stranger, as in a handshake."""
 
 IDLE_TIMEOUT_S: Final = 600.0
 """Seconds without a byte after which a connection without live requests is closed. Cable has no ping."""

@@ -10,6 +10,8 @@
     sync        what a node asks of its peers                      fetch       how it gets the posts that they offer
     dialling    the pauses between attempts to connect             silence     when a peer is asked for a sign of life
     reachability  what a change of the network causes              delivery    what the system knows of a connection
+    accepting   listening sockets                                  descriptors file descriptors that are left to others
+    node_ids    connections to one node, and to this node itself   clock_watch what a clock that is wrong or set means
     relay       forwarding of legacy requests                      live, news  what live requests get
     invitation  what somebody needs to join, on one line
     reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable

@@ -99,6 +99,8 @@ class Connection(PeerLink):
         before."""
         self.first_answer: Final[asyncio.Future[None]] = context.loop.create_future()
         """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets before."""
+        self.is_of_another_node = False
+        """True if the peer's first request shows that it is not this node itself."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
         self.answers: Final = AnswerQueue(
@@ -148,6 +150,10 @@ class Connection(PeerLink):
         if events:
             self._take(events)
         self.flush()
+
+    @property
+    def _messages(self) -> int:
+        return self.session.messages
 
     def pause_writing(self) -> None:
         """Read no more for the peer: it reads slower than we write."""

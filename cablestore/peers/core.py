@@ -15,6 +15,7 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.interruptible import in_thread
 from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer
+from cablestore.peers.clock_watch import ClockWatch
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.dialling import Dials
@@ -134,13 +135,14 @@ class NodeCore(ProcessBound):
             key_warnings=KeyWarnings(self.log),
             run=self.life.run,
         )
-        self.listener = PeerListener(context, partial(Connection, context, self), _until_closed)
+        self.listener = PeerListener(context, partial(Connection, context, self), self._keep)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
         at_end(self.reconciler.close)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
         self.reachability = Reachability(context, self.links)
+        self.clock_watch = ClockWatch(context, self.intake, self.sync, self.reconciler)
         self.sweeper = Sweeper(self.store, self.log)
         at_end(self.sweeper.close)
         self.write_watch = WriteWatch(self.store, loop, self.log, self._writes_recovered)
@@ -196,8 +198,10 @@ class NodeCore(ProcessBound):
         """End the threads and close the sockets where nothing can be awaited: the loop does not run any more."""
         self.life.end()
         in_thread(self._threads.close)
-        for port in (self.listener, self.reconcile_port) if self.has_started else ():
-            port.abandon()
+        if self.has_started:
+            self.reachability.close()
+            self.listener.abandon()
+            self.reconcile_port.abandon()
         self.watchers.close()
 
     async def _let_peers_ask(self) -> None:
@@ -230,6 +234,7 @@ class NodeCore(ProcessBound):
             for link in self.links():
                 link.tick(now_s)
             self._disconnect_slowest()
+            self.clock_watch.look(now_s)
             if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
                 self.context.restrictions.read_soon()
             self.write_watch.retry()
@@ -288,6 +293,7 @@ class NodeCore(ProcessBound):
             reads_waiting=context.reads.waiting,
             ingest_queued_size_bytes=context.writes.queued_size_bytes,
             wanted_hashes=len(self.sync.fetches.wanted),
+            early_posts=len(self.intake.early),
         )
 
     # --- connections ---------------------------------------------------------------------------
@@ -321,6 +327,13 @@ class NodeCore(ProcessBound):
             reason = connection.closed.result() if is_closed else "it is no cablestore, or does not reconcile"
             raise NodeError(f"{address} was not recognised within {limits.GREETING_TIMEOUT_S:g} s: {reason}")
         return connection
+
+    async def _keep(self, connection: Connection) -> None:
+        """Use a connection that is kept, until it is over."""
+        self.reconciler.node_ids.keep(connection)
+        if await asyncio.shield(connection.met):
+            self.reconciler.node_ids.announce(connection)
+        await asyncio.wait({connection.closed})
 
     def admit(self, connection: Connection) -> str:
         """Add a connection. Returns why it is refused, or ""."""
@@ -387,6 +400,9 @@ class NodeCore(ProcessBound):
         of them gets all news of it.
         """
         request = exchange.request
+        if self.reconciler.node_ids.leads_here(connection):
+            connection.session.refuse(exchange)
+            return False
         if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
             connection.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
             connection.session.refuse(exchange)
@@ -501,7 +517,3 @@ class NodeCore(ProcessBound):
             live.connection.flush()
             if live.exchange.is_over:
                 self.dropped(live.exchange)
-
-
-async def _until_closed(connection: Connection) -> None:
-    await asyncio.wait({connection.closed})

@@ -32,9 +32,7 @@ from cablestore.store import answers
 _SHARE_WAIT_S: Final = 0.05
 """How often a peer that offered more than its share allows is looked at again."""
 
-_USELESS: Final = frozenset(
-    {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.TOO_FAR_AHEAD, Verdict.LOCAL_ONLY}
-)
+_USELESS: Final = frozenset({Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.LOCAL_ONLY})
 """Posts that are not asked for again."""
 _UNWELCOME: Final = frozenset({Verdict.DROPPED, Verdict.BLOCKED})
 """Posts that are not asked for again until moderation lets them in."""
@@ -69,7 +67,14 @@ class Fetches:
         fetch = self._of_peers.pop(connection, None)
         if fetch is not None:
             fetch.lose()
+        self.intake.early.lose(connection)
         self.pass_on(*self.wanted.lose(connection))
+
+    def offer_again(self, connection: Connection, hashes: Sequence[bytes]) -> None:
+        """Fetch posts from a peer that gave them before, when they were refused."""
+        fetch = self._of_peers.get(connection)
+        if fetch is not None:
+            fetch.offer_soon(hashes)
 
     def pass_on(self, busier: Iterable[Connection], missing: Sequence[bytes]) -> None:
         """Fetch what was passed on to other peers, and give up what nobody else offers."""
@@ -206,6 +211,7 @@ class Fetch:
             return list(found)
         self._elsewhere.update(filter(self._all.is_on_its_way, found))
         left = [digest for digest in found if digest not in self._all.storing and not self._all.is_useless(digest)]
+        left = [digest for digest in left if not self._all.intake.early.is_early(digest, self._connection)]
         left = self._all.wanted.offer(self._connection, left)
         self.go_on()
         return left
@@ -267,6 +273,9 @@ class Fetch:
         if outcome.verdict in _USELESS or outcome.verdict in _UNWELCOME:
             self.report.refused += 1
             self._all.refuse(outcome)
+        elif outcome.verdict is Verdict.TOO_FAR_AHEAD:
+            self.report.refused += 1
+            self.report.early += 1
         session = self._connection.session
         if session.is_spared and outcome.verdict in _GENUINE and not cable_js.bears_post(post):
             session.reads_everything = True

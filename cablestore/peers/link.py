@@ -18,6 +18,7 @@ from cablestore.peers.delivery import Delivery, keep_alive
 from cablestore.peers.key_warnings import probable_cause
 from cablestore.peers.network_watch import has_address, source_address
 from cablestore.peers.own_addresses import address_of
+from cablestore.peers.pace import MessagePace
 from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost, PeerSilent
 from cablestore.peers.silence import LifeCheck, Silence
 from cablestore.protocol.secure_channel import SecureChannel
@@ -42,9 +43,15 @@ class PeerLink(asyncio.Protocol, ABC):
         self.host = "?"
         self.number: Final = context.watchers.next_number()
         self.agreement: Final = Agreement()
-        self.coverage: Final = Coverage()
         """Whether the stores are in step."""
+        self.coverage: Final = Coverage()
         self._step_told: bool | None = None
+        self.is_kept = False
+        """True if this node connects again when the connection is over."""
+        self.node_id = b""
+        """Id of the node that the connection leads to, if the peer has sent it."""
+        self.twin: PeerLink | None = None
+        """The other connection with the same peer, for which this one ends."""
         self.ends: tuple[Any, Any] = (None, None)
         """Addresses of the socket here and of the one there."""
         self._address = dialed or Address("?", 0)
@@ -61,6 +68,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.is_silent = False
         """True while programs know that the peer does not answer."""
         self.received_size_bytes = self.sent_size_bytes = 0
+        self._pace = MessagePace(0, self.began_s)
         self.invalid_posts = 0
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
@@ -82,6 +90,11 @@ class PeerLink(asyncio.Protocol, ABC):
     @abstractmethod
     def _receive(self, messages: list[bytes]) -> None:
         """Take bytes of the peer, decrypted. Raises DecodeError or ReconcileError if they end the connection."""
+
+    @property
+    @abstractmethod
+    def _messages(self) -> int:
+        """How many messages of the peer are complete."""
 
     @abstractmethod
     def _look_at_silence(self, now_s: float) -> None:
@@ -177,6 +190,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     def _establish(self) -> None:
         self.established.set_result(True)
+        self._pace = MessagePace(self.received_size_bytes, self._context.loop.time())
         self._since_ms = system_clock_ms()
         self._context.watchers.tell(PeerConnected(self.peer))
         self._begin()
@@ -263,6 +277,8 @@ class PeerLink(asyncio.Protocol, ABC):
         """Act on what takes too long: the end of the stream, the handshake, silence."""
         if self._ends_s is not None and now_s > self._ends_s:
             self.close("it does not end")
+        elif self.is_established and self._is_too_slow(now_s):
+            self.close("its messages come too slowly")
         elif self.is_established:
             self._look_for_life(now_s)
             self._look_at_silence(now_s)
@@ -352,6 +368,14 @@ class PeerLink(asyncio.Protocol, ABC):
             return reason
         self._context.key_warnings.suspect(self._known_as, cause)
         return f"{reason}: {cause}"
+
+    def _is_too_slow(self, now_s: float) -> bool:
+        """Return True if the peer sends a message byte by byte. Called every second or so."""
+        if not self._is_read:
+            return False
+        self._pace.look(self.received_size_bytes, self._messages, now_s)
+        most_s = limits.MAX_SLOW_FIRST_S if self._pace.is_first else limits.MAX_SLOW_S
+        return self._pace.slow_looks > min(most_s, self._context.settings.idle_timeout_s)
 
     # --- sending and ending --------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from cablestore import limits
 from cablestore.errors import NodeError
+from cablestore.peers import accepting, descriptors
 from cablestore.peers.address import Address
 from cablestore.peers.connecting import connected, what_is_silent
 from cablestore.peers.context import PeerContext
@@ -18,8 +20,9 @@ from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.own_addresses import address_of, reachable_at
 from cablestore.resolution import RESOLVER
 
-_BACKLOG: Final = 1024
 _STOP_TIMEOUT_S: Final = 5.0
+_WARN_EVERY_S: Final = 600.0
+"""How often the log repeats that there are too few file descriptors."""
 
 L = TypeVar("L", bound=PeerLink)
 
@@ -42,11 +45,13 @@ class PeerListener(Generic[L]):
         self._new_link = new_link
         self._keep = keep
         self._purpose = {"for": purpose} if purpose else {}
-        self._servers: Final[list[asyncio.Server]] = []
+        self._servers: Final[list[accepting.AcceptingSockets]] = []
         self.links: Final[set[L]] = set()
         self._by_host: Final[Counter[str]] = Counter()
         self._kept: Final[dict[Address, asyncio.Task[None]]] = {}
         self._is_stopping = False
+        self._warns_at_s = 0.0
+        """When the log may say again that there are too few file descriptors."""
 
     async def listen(self, address: Address) -> Address:
         """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
@@ -55,15 +60,11 @@ class PeerListener(Generic[L]):
     async def _listen(self, address: Address) -> Address:
         loop = self._context.loop
         try:
-            hosts = await RESOLVER.texts(address.host)
-            server = await loop.create_server(
-                lambda: self._new_link(None), hosts, address.port, backlog=_BACKLOG, start_serving=False
-            )
-            self._servers.append(server)  # from here on the end of the node closes it
-            await server.start_serving()
+            sockets = await accepting.bind(loop, await RESOLVER.texts(address.host), address.port)
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
-        found = tuple(address_of(each.getsockname()) for each in server.sockets)
+        self._servers.append(accepting.AcceptingSockets(loop, sockets, self._accept, self._not_accepted))
+        found = tuple(address_of(each.getsockname()) for each in sockets)
         encrypted = self._context.settings.cabal_key is not None
         for each in found:
             self._context.log.info("listening", extra={"address": str(each), "encrypted": encrypted, **self._purpose})
@@ -73,6 +74,46 @@ class PeerListener(Generic[L]):
         """Return where peers can connect: each address of the machine instead of 0.0.0.0 or ::."""
         found = (address_of(each.getsockname()) for server in self._servers for each in server.sockets)
         return [each for address in found for each in reachable_at(address)]
+
+    def _accept(self, connection: socket.socket) -> None:
+        """Make a link of a connection that was accepted, unless it would use up the file descriptors."""
+        refusal = descriptors.refusal(connection.fileno())
+        if refusal:
+            self._refuse(connection, refusal)
+            return
+
+        async def use() -> None:
+            try:
+                await self._context.loop.connect_accepted_socket(lambda: self._new_link(None), connection)
+            except OSError:  # the peer is gone
+                connection.close()
+
+        def used(task: asyncio.Task[None]) -> None:
+            if task.cancelled():  # maybe before it began
+                connection.close()
+
+        self._context.run(use()).add_done_callback(used)
+
+    def _refuse(self, connection: socket.socket, reason: str) -> None:
+        if self._may_warn():
+            self._context.log.warning("too few file descriptors: more peers are refused", extra={"reason": reason})
+        self._context.metrics.refused["descriptors"].inc()
+        with suppress(OSError):  # the peer is gone
+            peer = Address(*connection.getpeername()[:2])
+            self._context.log.info("disconnected", extra={"peer": str(peer), "reason": reason})
+        connection.close()
+
+    def _not_accepted(self, error: OSError) -> None:
+        if self._may_warn():
+            self._context.log.warning("connections cannot be accepted", extra={"reason": str(error.strerror)})
+
+    def _may_warn(self) -> bool:
+        """Return True if the log may say now that there are too few file descriptors. It does so a few times an hour."""
+        now_s = self._context.loop.time()
+        may_warn = now_s >= self._warns_at_s
+        if may_warn:
+            self._warns_at_s = now_s + _WARN_EVERY_S
+        return may_warn
 
     async def connect(
         self,
@@ -104,7 +145,7 @@ class PeerListener(Generic[L]):
     def keep_connected(self, address: Address) -> None:
         """Stay connected to a peer. Pauses after failures grow: `dialling`.
 
-        Not to this node itself, as far as no translation of addresses hides that.
+        Not to this node itself, and not twice to one peer: `node_ids`.
         """
         self._context.life.check()
         if address not in self._kept:
@@ -143,6 +184,8 @@ class PeerListener(Generic[L]):
             return str(error)
         self._context.dials.connected(dial)
         await self._keep(link)
+        if link.twin is not None:
+            await asyncio.wait({link.twin.closed})  # then this address is the one to use
         return await asyncio.shield(link.closed)
 
     def sockets(self) -> Iterator[int]:
@@ -160,13 +203,20 @@ class PeerListener(Generic[L]):
             return "the node stops"
         settings = self._context.settings
         shaking = [known.host for known in self.links if not known.is_established] if settings.cabal_key else []
-        for count, most, what in (
-            (len(self.links), settings.max_peers, "peers"),
-            (self._by_host[link.host], settings.max_peers_per_address, "peers from one address"),
-            (len(shaking), settings.max_handshakes, "handshakes in progress"),
-            (shaking.count(link.host), settings.max_handshakes_per_address, "handshakes in progress with one address"),
+        for kind, count, most, what in (
+            ("peers", len(self.links), settings.max_peers, "peers"),
+            ("address", self._by_host[link.host], settings.max_peers_per_address, "peers from one address"),
+            ("handshakes", len(shaking), settings.max_handshakes, "handshakes in progress"),
+            (
+                "handshakes",
+                shaking.count(link.host),
+                settings.max_handshakes_per_address,
+                "handshakes in progress with one address",
+            ),
         ):
             if count > most:
+                if not link.is_ours:
+                    self._context.metrics.refused[kind].inc()
                 return f"more than {most} {what}"
         return ""
 

@@ -29,6 +29,8 @@ else:
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
+REFUSING: Final = ("peers", "address", "handshakes", "descriptors")
+"""Limits for which connections are refused."""
 OUTCOMES: Final = ("done", "refused", "limit", "lost", "silent", "storage", "fault", "stopped")
 _ROUNDS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 1000)
 _RECONCILE_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
@@ -52,6 +54,8 @@ class NodeLoad(NamedTuple):
     reads_waiting: int = 0
     ingest_queued_size_bytes: int = 0
     wanted_hashes: int = 0
+    early_posts: int = 0
+    """Posts that were refused as too far ahead, and are requested when the clock allows it."""
 
 
 class Metrics(Collector):
@@ -84,6 +88,13 @@ class Metrics(Collector):
         self.vanished: Final = Counter(
             "cablestore_vanished_peers", "Connections closed because the peer did not answer", registry=self.registry
         )
+        refused = Counter(
+            "cablestore_refused_connections",
+            "Connections of peers that were refused, by the limit",
+            ["limit"],
+            registry=self.registry,
+        )
+        self.refused: Final = {limit: refused.labels(limit) for limit in REFUSING}
         self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
         self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
         self.failed_writes = 0
@@ -111,6 +122,7 @@ class Metrics(Collector):
             "cablestore_reads_waiting": ("Answers that wait for the store", load.reads_waiting),
             "cablestore_ingest_queued_bytes": ("Posts that wait to be stored", load.ingest_queued_size_bytes),
             "cablestore_wanted_hashes": ("Posts that are to be fetched", load.wanted_hashes),
+            "cablestore_early_posts": ("Posts from the future that were refused", load.early_posts),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)

@@ -24,6 +24,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_wsgi_app
 from prometheus_client.registry import Collector
 
+from cablestore import limits
 from cablestore.errors import CableStoreError, NodeError
 from cablestore.forks import released_in_child
 from cablestore.peers.address import Address
@@ -34,13 +35,12 @@ _LOG: Final = logging.getLogger("cablestore.node")
 STUCK_S: Final = 10.0
 """A loop that has not turned for this long counts as stuck. Some hundredths of a second are normal."""
 _BEAT_S: Final = 1.0
-_CLIENT_WAIT_S: Final = 10.0
 _LOOKS_EVERY_S: Final = 0.2
 """How often the thread checks whether it must end."""
 
 
 @contextmanager
-def exporter(node: Node, address: Address) -> Iterator[Address]:
+def exporter(node: Node, address: Address, *, client_timeout_s: float = limits.METRICS_TIMEOUT_S) -> Iterator[Address]:
     """Serve a node's metrics and health while the block runs, inside of the node's own `async with`.
 
     Yields the address, with the port that was given for port 0. Raises NodeError if it cannot listen there.
@@ -52,7 +52,7 @@ def exporter(node: Node, address: Address) -> Iterator[Address]:
     core = node._core  # noqa: SLF001 - this module is a part of the node
     heartbeat = Heartbeat(core.context.loop)
     try:
-        server = (_Server6 if ":" in address.host else _Server)(address, _Handler)
+        server = (_Server6 if ":" in address.host else _Server)(address, client_timeout_s)
     except (OSError, ValueError, TypeError) as error:  # no host can have this name
         heartbeat.end()
         raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
@@ -147,6 +147,7 @@ class _App:
             "reads_waiting": load.reads_waiting,
             "ingest_queued_bytes": load.ingest_queued_size_bytes,
             "wanted_hashes": load.wanted_hashes,
+            "early_posts": load.early_posts,
             "loop_lag_s": round(self._heartbeat.lag_s, 3),
         }
         return "503 Service Unavailable" if reason else "200 OK", [json.dumps(health).encode() + b"\n"]
@@ -170,9 +171,47 @@ class _App:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Server with a thread for each client, so that a silent client keeps nobody waiting."""
+    """Server with a thread for each client, so that a silent client keeps nobody waiting.
+
+    Clients have a limit in number and in time: those that send a byte now and then would use up descriptors.
+    """
 
     daemon_threads = True
+    request_queue_size = limits.MAX_METRICS_CLIENTS
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._clients: dict[socket.socket, float] = {}
+        """When each client that is connected must be done. Changed in the server's thread and in those of clients."""
+        super().__init__(address, _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a client. Where the system has no descriptor left, wait a little before the next one is tried."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_LOOKS_EVERY_S)
+            raise
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - what a server is given
+        """Return False if there are too many clients: each of them has a thread."""
+        is_room = len(self._clients) < limits.MAX_METRICS_CLIENTS
+        if is_room:
+            self._clients[request] = time.monotonic() + self._timeout_s
+        return is_room
+
+    def service_actions(self) -> None:
+        """Disconnect clients that take too long. The server calls this between clients."""
+        now_s = time.monotonic()
+        for client, until_s in list(self._clients.items()):
+            if now_s > until_s:
+                with suppress(OSError):  # it is gone
+                    client.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close the connection with a client."""
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
 
     def server_bind(self) -> None:
         """Bind without looking up our own name, which may take long."""
@@ -190,8 +229,6 @@ class _Server6(_Server):
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = _CLIENT_WAIT_S
-
     def handle(self) -> None:
         """Answer, unless the client is gone or says nothing."""
         with suppress(TimeoutError, ConnectionError):

@@ -51,7 +51,8 @@ class NetworkWatch:
         if self._settling is not None:
             self._settling.cancel()
         if self._netlink is not None:
-            self._loop.remove_reader(self._netlink)
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.remove_reader(self._netlink)
             self._netlink.close()
             self._netlink = None
 

@@ -53,6 +53,10 @@ class ReconcileConnection(PeerLink):
     def _ask_for_life(self) -> None:
         self.send_frames([LIFE_REQUEST])
 
+    @property
+    def _messages(self) -> int:
+        return self._frames.messages
+
     def _look_at_silence(self, now_s: float) -> None:
         is_silent = now_s - self.heard_s > self._context.settings.idle_timeout_s
         if is_silent and not self._port.reconciler.is_under_way(self):  # a reconciliation has limits of its own
@@ -78,5 +82,10 @@ class ReconcilePort(PeerListener[ReconcileConnection]):
     """The reconciliation ports that a node listens on, and its connections to those of others."""
 
     def __init__(self, context: PeerContext, reconciler: Reconciler) -> None:
-        super().__init__(context, partial(ReconcileConnection, context, self), reconciler.keep_in_step, "reconciling")
+        super().__init__(context, partial(ReconcileConnection, context, self), self._keep_in_step, "reconciling")
         self.reconciler: Final = reconciler
+
+    async def _keep_in_step(self, link: ReconcileConnection) -> None:
+        self.reconciler.node_ids.keep(link)
+        self.reconciler.node_ids.announce(link)
+        await self.reconciler.keep_in_step(link)

@@ -30,6 +30,7 @@ from cablestore.peers.in_step import Agreements
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.metrics import ReconcileMetrics
+from cablestore.peers.node_ids import NodeIds
 from cablestore.peers.places import gives_way
 from cablestore.peers.reconciliation import LostError, Reconciliation, SilentError
 from cablestore.peers.report import ReconcileReport
@@ -40,6 +41,7 @@ from cablestore.reconcile.messages import (
     EQUAL,
     HELLO,
     NEW_CHANNEL,
+    NODE,
     SNAPSHOT,
     Ended,
     EndReason,
@@ -90,6 +92,8 @@ class Reconciler:
         """`links` returns the connections of both ports."""
         self._context = context
         self._agreements = Agreements(context, links)
+        self._links = links
+        self.node_ids: Final = NodeIds(links)
         self._intake = intake
         self._sync = sync
         self._metrics = ReconcileMetrics(context.metrics.registry)
@@ -110,6 +114,11 @@ class Reconciler:
         """End the thread. All tasks are over by then."""
         self._agreements.close()
         self._thread.shutdown()
+
+    def compare_again(self) -> None:
+        """Compare everything with all peers once more: posts that were refused may be accepted now."""
+        for link in self._links():
+            self._agreements.failed(link)
 
     # --- when -----------------------------------------------------------------------------------
 
@@ -178,7 +187,9 @@ class Reconciler:
         if settings.channels:
             channels = frozenset(map(self._context.dialect.channel_id, settings.channels))
         from_ms = 0 if settings.window_ms is None else max(0, system_clock_ms() - settings.window_ms)
-        return Terms(takes=settings.channels != frozenset(), from_ms=from_ms, channels=channels)
+        # Each conversation would bring the posts again that are refused until the clock is set.
+        until_ms = self._context.store.now_ms() + limits.MAX_FUTURE_MS if self._intake.early else None
+        return Terms(settings.channels != frozenset(), from_ms, until_ms, channels)
 
     # --- once -----------------------------------------------------------------------------------
 
@@ -286,6 +297,8 @@ class Reconciler:
             link.coverage.known_there()
         elif frame in (EQUAL, CHANGED):
             self._agree(link, frame)
+        elif frame.startswith(NODE):
+            self.node_ids.received(link, frame)
         elif frame.startswith(HELLO) and not link.is_ours:
             self._asked(link, frame)
         elif current is not None:

@@ -12,6 +12,8 @@ class SyncReport:
     channels: int = 0
     posts: int = 0
     refused: int = 0
+    early: int = 0
+    """Those of the refused posts that are dated too far ahead."""
     missing: int = 0
     """Posts that the peer offered and did not deliver."""
     unstored: int = 0

@@ -49,7 +49,8 @@ class Stretches:
         if self._reached_ms is not None and self._reached_ms <= self._terms.from_ms:
             return None
         from_ms = max(self._terms.from_ms, self._top_ms - self._length_ms) if self._length_ms else self._terms.from_ms
-        return self._terms._replace(from_ms=from_ms, until_ms=self._reached_ms)
+        until_ms = self._terms.until_ms if self._reached_ms is None else self._reached_ms
+        return self._terms._replace(from_ms=from_ms, until_ms=until_ms)
 
     def done(self) -> None:
         """Note that the conversation about `next` came to its end."""

@@ -88,6 +88,11 @@ class Sync:
             if asks_again:
                 peer.look(asks=True, again=True)
 
+    def ask_again(self) -> None:
+        """Ask all peers for all channels once more, from where the last pass ended."""
+        for peer in self._peers.values():
+            peer.look(asks=True, again=True)
+
     def take(self, connection: Connection, event: ResponseEvent) -> None:
         """Take a part of the answer to a request, or its end."""
         peer = self._peers.get(connection)

@@ -174,6 +174,8 @@ class FrameReader:
         """Number of bytes to wait for, so that a large message is not read again for each of its pieces."""
         self._empty = 0
         """Consecutive messages of length 0."""
+        self.messages = 0
+        """Number of messages that were complete."""
 
     @property
     def held_size_bytes(self) -> int:
@@ -196,6 +198,7 @@ class FrameReader:
         at = 0
         while (found := self._next(data, at)) is not None:
             start, at = found
+            self.messages += 1
             if start < at or not self._skips_empty:
                 self._empty = 0
                 frames.append(data[start:at])

@@ -63,12 +63,15 @@ class GreetingDetector:
 
     def __init__(self) -> None:
         self.has_heard = False
+        self.first = b""
+        """Id of the first request, which is random."""
         self._heard = 0
         self._follows: dict[bytes, int] = {}
         """Next id of each possible greeting -> how many ids of that greeting have followed its first."""
 
     def hear(self, request_id: bytes) -> None:
         """Take the id of the next request without a ttl."""
+        self.first = self.first or request_id
         if self.has_heard or self._heard >= _LISTENED_TO:
             return
         self._heard += 1

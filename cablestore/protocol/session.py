@@ -160,6 +160,11 @@ class Session:
         """Bytes of a message of the peer that is not complete."""
         return self._frames.held_size_bytes
 
+    @property
+    def messages(self) -> int:
+        """Number of messages of the peer that are complete."""
+        return self._frames.messages
+
     def output(self) -> list[bytes]:
         """Remove and return the messages that must be sent now."""
         out, self._out = self._out, []
@@ -209,6 +214,11 @@ class Session:
     def has_greeted(self) -> bool:
         """Whether we have greeted the peer, in the dialect that is spoken."""
         return self._said.has_heard
+
+    @property
+    def first_ids(self) -> tuple[bytes, bytes]:
+        """Ids of our first request without a ttl and of the peer's, empty before it. They are random."""
+        return self._said.first, self._heard.first
 
     @property
     def is_spared(self) -> bool:

@@ -495,6 +495,10 @@ class CableStore(Queries, Closable, ProcessBound):
         """The number of the latest event of the arrival log, 0 before the first."""
         return self._engine.next_sequence - 1
 
+    def now_ms(self) -> int:
+        """Return the time of the store's clock, in milliseconds since 1970."""
+        return self._intake.clock()
+
     # --- what the user has read, and is looking for --------------------------------------------
 
     def mark_read(self, channel: str, upto: str | None = None, *, sync: bool = False) -> None:

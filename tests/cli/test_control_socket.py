@@ -268,14 +268,38 @@ def test_a_client_that_goes_away_ends_what_runs_for_it(folder: Path) -> None:
         wait_until(lambda: followers() == 0)
 
 
-def test_one_that_says_nothing_does_not_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cablestore.cli.control_socket._REQUEST_WAIT_S", 0.1)
-    with CableStore.open(folder) as store, control(store, folder):
+def unserved(request: ControlRequest, reply: ControlReply) -> int:
+    raise AssertionError("no request was complete")
+
+
+def test_a_client_that_sends_nothing_is_disconnected(folder: Path) -> None:
+    with CableStore.open(folder), ControlServer(folder, unserved, request_timeout_s=0.1):
         connection = connect(folder)
         assert connection is not None
         with connection:
             connection.settimeout(LIMIT_S)
             assert connection.recv(1) == b""
+
+
+def test_a_client_that_sends_its_request_byte_by_byte_is_disconnected(folder: Path) -> None:
+    """limits.CONTROL_REQUEST_TIMEOUT_S is for the whole request."""
+    with CableStore.open(folder), ControlServer(folder, unserved, request_timeout_s=0.3):
+        connection = connect(folder)
+        assert connection is not None
+        with connection:
+            connection.settimeout(0.05)
+            wait_until(lambda: is_over_after_a_byte(connection))
+
+
+def is_over_after_a_byte(connection: socket.socket) -> bool:
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.send(b" ")
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 def test_closing_ends_everything_and_can_be_repeated(folder: Path) -> None:

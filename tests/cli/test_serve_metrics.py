@@ -12,14 +12,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from folders import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from serving import fetch
+from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore
+from cablestore import CableStore, limits
 from cablestore.errors import NodeError
 from cablestore.peers import Address, Node
 from cablestore.peers.metrics_http import STUCK_S, exporter
@@ -197,3 +199,39 @@ def test_an_exporter_ends_with_its_block(chat: CableStore) -> None:
 
     asyncio.run(main())
     assert not [thread for thread in threading.enumerate() if thread.name == "cablestore-exporter"]
+
+
+def test_clients_that_take_too_long_or_are_too_many_are_disconnected(chat: CableStore) -> None:
+    """limits.METRICS_TIMEOUT_S, also for a client that sends a byte now and then, and limits.MAX_METRICS_CLIENTS."""
+
+    async def main() -> None:
+        async with Node(chat) as node:
+            with exporter(node, Address("127.0.0.1", 0), client_timeout_s=1.0) as address:
+                await asyncio.to_thread(drip, address)
+
+    def drip(address: Address) -> None:
+        clients = [socket.create_connection(address, LIMIT_S) for _ in range(limits.MAX_METRICS_CLIENTS)]
+        wait_until(lambda: one_more(address) == b"")
+        left = set(clients)
+        while left:
+            for client in list(left):
+                client.settimeout(0.01)
+                with suppress(TimeoutError):
+                    try:
+                        client.send(b"G")
+                        left -= set() if client.recv(1) else {client}
+                    except ConnectionError:
+                        left.remove(client)
+        for client in clients:
+            client.close()
+        assert fetch(f"http://{address}/healthz")[0] == 200
+
+    def one_more(address: Address) -> bytes:
+        with socket.create_connection(address, LIMIT_S) as client:
+            client.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+            try:
+                return client.recv(1)
+            except ConnectionResetError:
+                return b""
+
+    asyncio.run(main())

@@ -62,6 +62,19 @@ def test_what_is_made_is_private(tmp_path: Path, store: CableStore, maker: str) 
     assert wide(tmp_path / "made") == []
 
 
+@pytest.mark.parametrize("maker", MAKERS)
+def test_a_umask_that_takes_permissions_from_the_user_leaves_folders_usable(
+    tmp_path: Path, store: CableStore, maker: str
+) -> None:
+    """As in scripts that set `umask 177` to write a key."""
+    store.text("default", "a text")
+    os.umask(0o177)
+    made = tmp_path / "made"
+    MAKERS[maker](made, store)
+    folders = (made, *(path for path in made.rglob("*") if path.is_dir()))
+    assert [f"{path}: {path.stat().st_mode:o}" for path in folders if stat.S_IMODE(path.stat().st_mode) != 0o700] == []
+
+
 AGAIN = {name: MAKERS[name] for name in ("store", "backup", "causal logs", "content store")}
 AGAIN["export"] = lambda path, _: read_manifest(path)
 

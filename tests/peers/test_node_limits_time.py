@@ -6,6 +6,8 @@ A peer that takes too long is disconnected, one that asks for too much waits, an
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,11 +25,11 @@ from by_hand import (
     texts,
 )
 from clock import pass_time
-from peering import Keeper, logged, raw_peer, until
+from peering import HOST, Keeper, logged, raw_peer, until
 from people import ANN
 
 from cablestore import DRAFT8, LEGACY, limits
-from cablestore.peers import threads
+from cablestore.peers import Address, threads
 from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.shares import LoopShare
 from cablestore.peers.threads import Stopwatch
@@ -38,6 +40,7 @@ from cablestore.protocol.message import (
     ListResponse,
     Message,
     ModerationRequest,
+    PostRequest,
     StateRequest,
     TimeRangeRequest,
     encode_message,
@@ -86,6 +89,69 @@ async def test_max_handshakes_per_address() -> None:
             honest = await ByHand.connect(address, cabal_key=CABAL_KEY, host="127.0.0.2")
             assert await honest.hashes() == []
             await honest.close()
+
+
+async def drip(peer: ByHand, data: bytes) -> bool:
+    """Send a byte a second, of a message that does not end. Tell if the node ends the connection before."""
+    peer.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for at in range(len(data) - 1):
+        if peer.reader.at_eof() or peer.reader.exception() is not None:
+            return True
+        with suppress(ConnectionError):
+            peer.writer.write(data[at : at + 1])
+        await pass_time(1.0, step_s=0.5)
+    return False
+
+
+@pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
+@on_standing_loop
+async def test_a_peer_that_sends_a_message_byte_by_byte_is_disconnected(key: bytes | None) -> None:
+    """MIN_MESSAGE_BYTES_PER_S and MAX_SLOW_S; MAX_SLOW_FIRST_S for the first message."""
+    with logged() as log:
+        async with listening(cabal_key=key) as (node, address):
+            first, later, silent = [await ByHand.connect(address, cabal_key=key) for _ in range(3)]
+            assert await later.hashes() == []
+            await until(lambda: sum(known.is_established for known in node.connections) == 3)
+            message = encode_message(PostRequest(b"none", (bytes(32),) * 100), LEGACY)
+            data = message if first.channel is None else first.channel.send(message)
+            assert await drip(first, data[: 3 * limits.MAX_SLOW_FIRST_S])
+            assert log.reasons() == ["its messages come too slowly"]
+            data = message if later.channel is None else later.channel.send(message)
+            assert await drip(later, data[: 3 * limits.MAX_SLOW_S])
+            assert log.reasons() == ["its messages come too slowly"] * 2
+            assert len(node.connections) == 1
+            await silent.close()
+
+
+@on_standing_loop
+async def test_a_peer_on_a_slow_line_is_not_disconnected() -> None:
+    """A long message takes as long as it takes, and a line that is cut for a while delays it."""
+    with logged() as log:
+        async with listening() as (_, address):
+            peer = await ByHand.connect(address)
+            assert await peer.hashes() == []
+            message = encode_message(PostRequest(b"none", tuple(bytes([at % 256]) * 32 for at in range(2_000))), LEGACY)
+            for at in range(0, len(message), 2 * limits.MIN_MESSAGE_BYTES_PER_S):
+                peer.writer.write(message[at : at + 2 * limits.MIN_MESSAGE_BYTES_PER_S])
+                await pass_time(1.0, step_s=0.5)
+                if at == 20_000:
+                    await pass_time(2.0 * limits.MAX_SLOW_S, step_s=0.5)
+            assert not log.reasons()
+            assert await peer.hashes() == []
+            await peer.close()
+
+
+@pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
+@on_standing_loop
+async def test_a_slow_peer_of_the_reconciliation_port_is_disconnected(key: bytes | None) -> None:
+    with logged() as log:
+        async with listening(cabal_key=key, reconciles=True) as (node, _):
+            address = await node.reconcile_port.listen(Address(HOST, 0))
+            peer = await ByHand.connect(address)
+            await until(lambda: len(node.reconcile_port.links) == 1)
+            assert await drip(peer, b"\x90\x01" + bytes(100))
+            reason = "its messages come too slowly" if key is None else "the handshake took too long"
+            assert log.reasons() == [reason]
 
 
 @on_standing_loop

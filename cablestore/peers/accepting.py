@@ -1,0 +1,107 @@
+"""The listening sockets of an address, which accept connections also after the system had no descriptor left.
+
+The servers of the event loops do not: that of uvloop closes for good after an error, and that of asyncio logs a
+traceback each second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+_BACKLOG: Final = 1024
+_AT_ONCE: Final = 64
+"""Connections that are accepted before the loop does other work."""
+_PAUSE_S: Final = 1.0
+"""Pause after the system had no descriptor or memory for a connection."""
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+_NO_SUCH_FAMILY: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""Errors of a machine without IPv6, for a name that has addresses of both kinds, such as localhost."""
+
+
+class AcceptingSockets:
+    """Sockets that listen on all addresses of a host. On the loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sockets: list[socket.socket],
+        accepted: Callable[[socket.socket], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """Accept from now on. `accepted` gets each connection, `failed` the error before each pause."""
+        self._loop = loop
+        self.sockets: Final = sockets
+        self._accepted = accepted
+        self._failed = failed
+        self._pauses: Final[dict[socket.socket, asyncio.TimerHandle]] = {}
+        for each in sockets:
+            self._resume(each)
+
+    def close(self) -> None:
+        """Accept no more."""
+        for pause in self._pauses.values():
+            pause.cancel()
+        while self.sockets:
+            each = self.sockets.pop()
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.remove_reader(each)
+            each.close()
+
+    def _resume(self, listening: socket.socket) -> None:
+        self._pauses.pop(listening, None)
+        self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, _ = listening.accept()
+            except OSError as error:  # none waits, the peer is gone, or nothing can be opened
+                if error.errno in _EXHAUSTED:
+                    self._loop.remove_reader(listening)
+                    self._pauses[listening] = self._loop.call_later(_PAUSE_S, self._resume, listening)
+                    self._failed(error)
+                return
+            connection.setblocking(False)
+            self._accepted(connection)
+
+
+async def bind(loop: asyncio.AbstractEventLoop, hosts: Iterable[str], port: int) -> list[socket.socket]:
+    """Return sockets that listen on these addresses of a host. Raises OSError."""
+    found: list[Any] = []
+    for host in hosts:  # without a look-up: they are numbers
+        found += await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    errors: list[OSError] = []
+    for family, _, _, _, address in dict.fromkeys(found):
+        try:
+            sockets.append(_bound(family, address))
+        except OSError as error:
+            errors.append(error)
+    fatal = errors if not sockets else [error for error in errors if error.errno not in _NO_SUCH_FAMILY]
+    if fatal:
+        for each in sockets:
+            each.close()
+        raise fatal[0]
+    return sockets
+
+
+def _bound(family: int, address: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY by it
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            with suppress(OSError):
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,93 @@
+"""What a node does about a clock that is wrong, and about one that is corrected while the node runs.
+
+A machine without a battery clock starts in 1970 or when it was shut down. Then posts of the present are refused as too
+far ahead. They are requested again when the clock allows it, from peers that have them. If nobody is known to have
+them, and whenever the clock was set or the machine slept, all peers are asked for their channels again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from cablestore import limits
+from cablestore.errors import CableStoreError
+from cablestore.index.reader import Reader
+from cablestore.peers.context import PeerContext
+from cablestore.peers.intake import PostIntake
+from cablestore.peers.reconciler import Reconciler
+from cablestore.peers.sync import Sync
+from cablestore.views import activity
+
+_JUMP_S: Final = 60.0
+"""Change of the clock against the loop's time that counts as one. Posts may be dated a week ahead, so less is no matter."""
+_ASK_EVERY_S: Final = 60.0
+"""All peers are asked for their channels again once in this time at most, whatever posts they send."""
+_WARN_EVERY_S: Final = 86_400.0
+_MS_PER_S: Final = 1000
+_LAST_DATE_MS: Final = 253_402_300_799_000
+"""The last second that a date of four digits can name."""
+
+
+class ClockWatch:
+    """Watch on the clock of a node. On the loop."""
+
+    def __init__(self, context: PeerContext, intake: PostIntake, sync: Sync, reconciler: Reconciler) -> None:
+        self._context = context
+        self._early = intake.early
+        self._sync = sync
+        self._reconciler = reconciler
+        self._offset_s: float | None = None
+        """How much the clock is ahead of the loop's time."""
+        self._asks_again = False
+        self._asks_at_s = self._warns_at_s = 0.0
+        self._stored = 0
+        """Posts of the store that would be refused now."""
+
+    def look(self, now_s: float) -> None:
+        """Act on the present time of the clock. `now_s` is the loop's."""
+        now_ms = self._context.store.now_ms()
+        self._notice_jump(now_ms, now_s)
+        due = self._early.take_due(now_ms)
+        for connection, hashes in due.hashes.items():
+            self._sync.fetches.offer_again(connection, hashes)
+        self._asks_again |= not due.are_complete
+        if self._asks_again and now_s >= self._asks_at_s:
+            self._asks_again, self._asks_at_s = False, now_s + _ASK_EVERY_S
+            self._sync.ask_again()
+            self._reconciler.compare_again()
+        if (self._early or self._stored) and now_s >= self._warns_at_s:
+            self._warns_at_s = now_s + _WARN_EVERY_S
+            self._context.log.warning(
+                "posts from the future: is the clock right?",
+                extra={"clock": _utc(now_ms), "refused": len(self._early), "stored": self._stored},
+            )
+
+    def _notice_jump(self, now_ms: int, now_s: float) -> None:
+        before_s, self._offset_s = self._offset_s, now_ms / _MS_PER_S - now_s
+        by_s = None if before_s is None else self._offset_s - before_s
+        if by_s is not None and abs(by_s) < _JUMP_S:
+            return
+        self._context.run(self._look_at_store(now_ms))
+        if by_s is not None:
+            self._context.log.warning(
+                "the clock was set, or the machine slept", extra={"clock": _utc(now_ms), "by_s": round(by_s)}
+            )
+            self._asks_again = True
+            self._asks_at_s = self._warns_at_s = 0.0
+
+    async def _look_at_store(self, now_ms: int) -> None:
+        """Count the posts that the store accepted when the clock was later than it is now."""
+        first_ms = now_ms + limits.MAX_FUTURE_MS + activity.DAY_MS
+
+        def count(reader: Reader) -> int:
+            return sum(activity.between(reader, first_ms, max(first_ms, limits.MAX_TIMESTAMP_MS) + 1))
+
+        try:
+            self._stored = await self._context.reads.call(count)
+        except CableStoreError:  # what needs it reports that
+            self._stored = 0
+
+
+def _utc(time_ms: int) -> str:
+    return datetime.fromtimestamp(min(time_ms, _LAST_DATE_MS) / _MS_PER_S, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,47 @@
+"""File descriptors: how many of them connections of peers may use, so that the store and commands always get some."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import Final
+
+from cablestore import limits
+
+_LOG: Final = logging.getLogger("cablestore.node")
+
+
+def allow(peers: int) -> None:
+    """Raise the limit of the process to what this many peers may need.
+
+    Most shells set 1,024 and let a process raise it.
+    """
+    wanted = peers + limits.RESERVED_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError):  # a sandbox forbids it, or the kernel has a lower limit
+        allowed = soft
+    if allowed < wanted:
+        room = {"allowed": allowed, "wanted": wanted, "room_for_peers": allowed - reserved(allowed)}
+        _LOG.warning("too few open files are allowed for all peers", extra=room)
+
+
+def refusal(descriptor: int) -> str:
+    """Return why a connection with this descriptor is refused, or "".
+
+    The system assigns the lowest free number, so a number tells how many descriptors are in use at least, whatever part
+    of the process opened them. The limit is read each time, because `prlimit` changes it while a process runs.
+    """
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if allowed == resource.RLIM_INFINITY or descriptor < allowed - reserved(allowed):
+        return ""
+    return f"{descriptor} of {allowed} file descriptors are in use, and the others are reserved"
+
+
+def reserved(allowed: int) -> int:
+    """Return how many of the allowed descriptors are not for peers."""
+    return min(limits.RESERVED_DESCRIPTORS, allowed // 2)

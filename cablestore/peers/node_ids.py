@@ -1,0 +1,108 @@
+"""Ids of nodes: which connections lead to this node itself, and which ones lead to a peer that is connected already.
+
+A node has a random id while it runs. A node that stays connected to a store like itself sends the id as a notice of a
+reconciliation, and the other side answers with its own. Other peers never get one. An address alone proves nothing: one
+node has several, and a forwarded port or a proxy hides them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from cablestore.peers.connection import Connection
+from cablestore.peers.link import ITSELF, PeerLink
+from cablestore.reconcile.messages import NODE
+
+_SIZE_BYTES: Final = 16
+TWICE: Final = "the peer is connected already, under another address or in the other direction"
+"""Why a connection ends."""
+
+
+class NodeIds:
+    """The id of a node, and those that its connections lead to. On the loop."""
+
+    def __init__(self, links: Callable[[], Iterable[PeerLink]]) -> None:
+        """`links` returns the connections of both ports."""
+        self._links = links
+        self._own: Final = os.urandom(_SIZE_BYTES)
+
+    def keep(self, link: PeerLink) -> None:
+        """Note that a connection is kept, and end it if another one leads to the same address and port."""
+        link.is_kept = True
+        others = (known for known in self._links() if known.is_kept and known is not link and _is_open(known))
+        for known in others:
+            if (known.port_name, known.ends[1]) == (link.port_name, link.ends[1]):
+                self._end(link, known)
+                return
+
+    def announce(self, link: PeerLink) -> None:
+        """Send our id."""
+        link.send_frames([NODE + self._own])
+
+    def received(self, link: PeerLink, frame: bytes) -> None:
+        """Take the id of the node that a connection leads to, and end connections that are not needed."""
+        if len(frame) != len(NODE) + _SIZE_BYTES:
+            return  # of a later version
+        link.node_id = frame[len(NODE) :]
+        if not link.is_ours:
+            self.announce(link)
+        if link.node_id == self._own:
+            link.end(ITSELF)
+            return
+        needless, kept = self._needless(link)
+        for known in needless:
+            self._end(known, kept)
+
+    def _needless(self, link: PeerLink) -> tuple[list[PeerLink], PeerLink]:
+        """Return which connections that we keep have another one beside them, and that one.
+
+        Both sides keep the same one without a message: of two directions, the one that the smaller id began; of several
+        in that direction, the oldest.
+        """
+        same = [known for known in self._links() if _is_open(known) and _are_alike(known, link)]
+        ours = sorted((known for known in same if known.is_ours and known.is_kept), key=lambda known: known.number)
+        theirs = [known for known in same if not known.is_ours and any(_may_replace(known, own) for own in ours)]
+        if theirs and self._own > link.node_id:
+            return ours, theirs[0]
+        return ours[1:], (ours or [link])[0]
+
+    @staticmethod
+    def _end(link: PeerLink, other: PeerLink) -> None:
+        link.twin = other
+        link.end(TWICE)
+
+    def leads_here(self, connection: Connection) -> bool:
+        """Return True if a connection that a peer began is one of ours, and end both ends of it.
+
+        The id of the first request is random. What another node says first differs from what we said.
+        """
+        if connection.is_ours or connection.is_of_another_node:
+            return False
+        _, heard = connection.session.first_ids
+        connection.is_of_another_node = bool(heard)
+        for known in self._links():
+            if heard and isinstance(known, Connection) and known.is_ours and known.session.first_ids[0] == heard:
+                for end in (known, connection):
+                    end.close(ITSELF)
+                return True
+        return False
+
+
+def _is_open(link: PeerLink) -> bool:
+    return link.is_established and not link.closed.done() and link.twin is None
+
+
+def _are_alike(one: PeerLink, other: PeerLink) -> bool:
+    """Return True if two connections lead to the same node. With a cabal key, nobody can claim the id of another user."""
+    is_same = one.node_id == other.node_id and one.remote_static == other.remote_static
+    return is_same and one.port_name == other.port_name
+
+
+def _may_replace(theirs: PeerLink, ours: PeerLink) -> bool:
+    """Return True if a connection that a peer began may replace ours.
+
+    Without a cabal key anybody can claim any id. A stranger must not end connections that the user wants.
+    """
+    return theirs.remote_static is not None or theirs.host == ours.host
