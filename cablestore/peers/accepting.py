@@ -71,11 +71,12 @@ class AcceptingSockets:
             self._accepted(connection)
 
 
-async def bind(loop: asyncio.AbstractEventLoop, hosts: Iterable[str], port: int) -> list[socket.socket]:
-    """Return sockets that listen on these addresses of a host. Raises OSError."""
+def bind(hosts: Iterable[str], port: int) -> list[socket.socket]:
+    """Return sockets that listen on these addresses, without names; "" is all of the machine. Raises OSError."""
+    flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
     found: list[Any] = []
-    for host in hosts:  # without a look-up: they are numbers
-        found += await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for host in hosts:
+        found += socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
     sockets: list[socket.socket] = []
     errors: list[OSError] = []
     for family, _, _, _, address in dict.fromkeys(found):

@@ -368,7 +368,7 @@ class Connection(PeerLink):
 
     @property
     def _is_understood(self) -> bool:
-        return self.session.is_recognised
+        return self.session.is_understood
 
     def _ask_for_life(self) -> None:
         """Send a frame that a store like this one answers at once, and what other peers answer."""

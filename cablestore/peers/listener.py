@@ -60,7 +60,7 @@ class PeerListener(Generic[L]):
     async def _listen(self, address: Address) -> Address:
         loop = self._context.loop
         try:
-            sockets = await accepting.bind(loop, await RESOLVER.texts(address.host), address.port)
+            sockets = accepting.bind(await RESOLVER.texts(address.host), address.port)
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
         self._servers.append(accepting.AcceptingSockets(loop, sockets, self._accept, self._not_accepted))

@@ -95,6 +95,8 @@ class Session:
     ) -> None:
         self.dialect = dialect
         self.is_recognised = False
+        self.is_understood = False
+        """True if a message of the peer was decoded: noise may look like the begin of one."""
         self.reads_everything = False
         """Whether the peer is known to bear what ends cable.js, because it sent such things itself."""
         self._spares = spares
@@ -144,6 +146,7 @@ class Session:
             except DecodeError as error:
                 events.append(Violation(Fault.MALFORMED, str(error)))
                 continue
+            self.is_understood |= message is not None
             if message is None:
                 extra = extra_of(frame) if self.is_cablestore and self.has_greeted else None
                 if extra is not None:

@@ -68,5 +68,5 @@ async def attacked(**chosen: Any) -> AsyncIterator[tuple[Node, Address, Log]]:
             core = node._core
             yield node, await node.reconcile_port.listen(Address(HOST, 0)), log
         assert_nothing_is_left(core)
-        assert not log.errors()
+        assert not [error for error in log.errors() if not error.startswith("another cabal key?")]
         assert store.check().is_clean
