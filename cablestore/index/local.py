@@ -54,6 +54,9 @@ JUDGED: Final = b"judged"
 """The own public key for which the drops in local rows follow from the posts. Without this row they are found again
 when the store is opened."""
 
+RULES: Final = b"rules"
+"""The version of the rules by which these drops were found. With another one they are found again, too."""
+
 READ: Final = b"read"
 """Read marks: channel -> up to where the user has read it (`cablestore.store.read_marks`)."""
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cablestore.errors import CorruptStoreError, ModerationError, StorageError
 from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
-from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, SWEPT, UNDROP
+from cablestore.index.local import DROP, DROPPED, JUDGED, RULES, SEED, SWEPT, UNDROP
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
@@ -43,6 +43,8 @@ from cablestore.store.mentions import Naming
 
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user as long as the store has no identity."""
+_RULES: Final = b"1"
+"""Version of the rules by which drops follow from posts. Without a row, drops did not end with the first unblock."""
 _DECIDING: Final = MODERATION_TYPES | {INFO}
 _MAY_DECIDE: Final = MODERATION_TYPES | {DELETE}
 """Types of posts that decisions are made of."""
@@ -105,7 +107,7 @@ class Judge:
             is_comparing=reader.local(UNDROP, b"") is not None,
             must_be_stored=False,
         )
-        is_judged = reader.local(JUDGED, b"") == own_key
+        is_judged = reader.local(JUDGED, b"") == own_key and reader.local(RULES, b"") == _RULES
         return replace(judgement, must_be_stored=not is_judged and (decisions.has_actions or bool(judgement.drops)))
 
     def _read_again(self) -> None:
@@ -118,6 +120,7 @@ class Judge:
         plan = transaction.plan()
         judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
         plan.set_local(JUDGED, b"", judgement.own_key, noted=noted)
+        plan.set_local(RULES, b"", _RULES)
         self._write(transaction, self._finished(plan, replace(judgement, must_be_stored=False)), sync=False)
 
     def _note_swept(self, transaction: Transaction, judgement: Judgement) -> None:
