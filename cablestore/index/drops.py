@@ -37,7 +37,8 @@ from cablestore.protocol.keys import escape, unescape
 from cablestore.protocol.post import Post
 
 KEPT_TYPES: Final = MODERATION_TYPES | {DELETE}
-"""Types of posts that are never dropped and never refused because of a block: decisions and deletions need them."""
+"""Types of posts that are never dropped, and not refused for a block if they are dated before it: decisions and
+deletions need them."""
 _POST_TYPES: Final = frozenset({TEXT, TOPIC})
 """Types of posts that can be dropped one by one (moderation.md 5.1.3.6)."""
 USER, CHANNEL, POST = b"user!", b"channel!", b"post!"

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Final, NamedTuple
 
+from cablestore import limits
 from cablestore.errors import CorruptStoreError, ModerationError, StorageError
-from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
+from cablestore.index.drops import KEPT_TYPES, dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.local import DROP, DROPPED, JUDGED, RULES, SEED, SWEPT, UNDROP
 from cablestore.index.plan import Plan, PlannedWrite
@@ -25,7 +27,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Delete
+from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Block, Delete
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
@@ -40,6 +42,7 @@ from cablestore.store.judgement import (
 )
 from cablestore.store.key_file import StoreIdentity
 from cablestore.store.mentions import Naming
+from cablestore.views import author
 
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user as long as the store has no identity."""
@@ -139,12 +142,23 @@ class Judge:
             return plan.add_all(posts, signed)
         pairs = list(zip(posts, signed, strict=True))
         # Acts and deletions of acts first, in their order: they decide about the other posts of the batch.
-        acts = {at: plan.add(posts[at]) for at in _deciding(plan.reader, posts, signed)}
+        acts = self._add_acts(plan, self.judgement, posts, list(_deciding(plan.reader, posts, signed)))
         judgement = self._judged(plan, self.judgement)
         return [
             acts.get(at) or (_add(plan, judgement, post) if ok else Verdict.BAD_SIGNATURE)
             for at, (post, ok) in enumerate(pairs)
         ]
+
+    def _add_acts(self, plan: Plan, judgement: Judgement, posts: list[Post], found: list[int]) -> dict[int, Verdict]:
+        """Add the posts at some positions, which decide. One that blocks the author of another decides about it."""
+        verdicts, authors = {}, {posts[at].author for at in found}
+        for at in found:
+            post = posts[at]
+            verdicts[at] = _add(plan, judgement, post)
+            may_block = post.author == judgement.own_key or judgement.decisions.may_have_authority(post.author)
+            if may_block and isinstance(post.body, Block) and not authors.isdisjoint(post.body.recipients):
+                judgement = self._judged(plan, judgement)
+        return verdicts
 
     def require_welcome(self, posts: Iterable[Post]) -> None:
         """Raise ModerationError for an own post that the store would remove: its user dropped the channel."""
@@ -314,6 +328,8 @@ def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[Moderat
 def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
     """Add a post to a plan, or refuse it and remember it."""
     refusal = judgement.refusal(post) if judgement.decisions.has_actions else None
+    if refusal is None and post.type in KEPT_TYPES and judgement.decisions.is_acted_on(post.author):
+        refusal = _refusal_of_earlier(plan.reader, judgement, post)
     if refusal is None:
         known = dropped_post(plan.reader, post.hash) if judgement.remembers else None
         verdict = plan.add(post)
@@ -327,6 +343,16 @@ def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
         return Verdict.DUPLICATE if verdict is Verdict.BLOCKED else verdict
     sweeping.remember_refused(plan, post, act.hash if verdict is Verdict.DROPPED else None)
     return verdict
+
+
+def _refusal_of_earlier(reader: Reader, judgement: Judgement, post: Post) -> tuple[Verdict, ModerationAct] | None:
+    """Return why an action or deletion of a blocked user that is dated before the block is not stored."""
+    block = judgement.decisions.blocked_by(post.author)
+    if block is None or reader.post(post.hash) is not None:
+        return None
+    known = (digest for kind in KEPT_TYPES for digest in author.hashes(reader, post.author, kind))
+    is_at_limit = next(islice(known, limits.MAX_BLOCKED_ACTIONS - 1, None), None) is not None
+    return (Verdict.BLOCKED, block) if is_at_limit else None
 
 
 def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> Judgement:

@@ -20,7 +20,7 @@ from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.moderation.stored import StoredActs
 from cablestore.protocol.acts import Action, Consent, ModerationAct
-from cablestore.protocol.body import BLOCK, MODERATION, TEXT, TOPIC, UNBLOCK
+from cablestore.protocol.body import BLOCK, MODERATION, TEXT, TOPIC, UNBLOCK, Delete, Unblock
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import time_of, unescape
 from cablestore.protocol.post import Post
@@ -96,11 +96,27 @@ class Judgement:
         act = self.dropping(post)
         if act is not None:
             return Verdict.DROPPED, act
-        if post.author == self.own_key or post.type in KEPT_TYPES:
-            return None
-        block = self.decisions.blocked_by(post.author) if self.decisions.is_acted_on(post.author) else None
-        block = block or self.decisions.blocks_own_user(post.author)
-        return None if block is None else (Verdict.BLOCKED, block)
+        block, since_ms = self._blocking(post)
+        is_earlier = post.type in KEPT_TYPES and post.timestamp_ms <= since_ms
+        return None if block is None or is_earlier else (Verdict.BLOCKED, block)
+
+    def _blocking(self, post: Post) -> tuple[ModerationAct | None, int]:
+        """Return the block for which posts of an author are not stored, and its time (4.6, 4.6.1).
+
+        An unblock of the own user ends a block on it, so it is stored.
+        """
+        if post.author == self.own_key:
+            return None, 0
+        if self.decisions.is_acted_on(post.author):
+            state = self.decisions.blocks_of(post.author)
+            if state.block is not None and state.since_ms is not None:
+                return state.block, state.since_ms
+        block = self.decisions.blocks_own_user(post.author)
+        if block is None or (isinstance(post.body, Unblock) and self.own_key in post.body.recipients):
+            return None, 0
+        if isinstance(post.body, Delete) and block.hash in post.body.hashes:
+            return None, 0
+        return block, block.timestamp_ms
 
     def dropping(self, post: Post) -> ModerationAct | None:
         """Return the act for which a post is not stored, or is removed. Own posts are removed by own acts alone."""
