@@ -46,6 +46,9 @@ REFUSED: Final = b"refused"
 CONSENT: Final = b"consent"
 """What refused and dropped post/infos say of roles: public key and <mono-ts> -> hash, whether the user takes roles."""
 
+ACT: Final = b"act"
+"""Actions and roles of dropped users without their reasons: public key and <mono-ts> -> record, as in the view acts."""
+
 SEED: Final = b"seed"
 """The moderation seed with which the store joined its cabal: its bytes, when it was given, when it was revoked
 (moderation.md 4.7)."""

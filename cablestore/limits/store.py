@@ -102,8 +102,8 @@ MAX_REFUSED_REMEMBERED: Final = 100_000
 requested again. Further ones are refused by author and channel when they come."""
 
 MAX_BLOCKED_ACTIONS: Final = 1_000
-"""Actions, roles and deletions of one blocked user that are stored, if they are dated before the block. Its user can
-date any number of them back."""
+"""Actions, roles and deletions of one blocked user that are stored or remembered, if they are dated before the block.
+The user can date any number of them back."""
 
 MAX_CONSENTS_REMEMBERED: Final = 64
 """Refused post/infos of one user of which it is remembered whether the user takes roles."""

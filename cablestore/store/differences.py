@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cablestore import limits
-from cablestore.index.drops import KEPT_TYPES
+from cablestore.index.drops import KEPT_TYPES, is_kept
 from cablestore.index.reader import Reader
 from cablestore.index.view import ALL_TYPES
 from cablestore.moderation.blocks import UserDrop
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Action, ModerationAct, UserRole
-from cablestore.protocol.body import MODERATION, TEXT, TOPIC
+from cablestore.protocol.body import MODERATION, MODERATION_TYPES, TEXT, TOPIC
 from cablestore.store.judgement import Judgement
 from cablestore.views import activity
 from cablestore.views import author as author_view
@@ -88,7 +88,9 @@ def _count_of_user(reader: Reader, user: bytes, before: UserDrop | None, after: 
         return 0
     start_ms = 0 if before is None or before.until_ms is None else before.until_ms + 1
     end_ms = limits.MAX_TIMESTAMP_MS + 1 if after.until_ms is None else after.until_ms + 1
-    return sum(1 for _ in author_view.between(reader, user, ALL_TYPES - KEPT_TYPES, start_ms, end_ms))
+    acts = map(reader.post, author_view.between(reader, user, MODERATION_TYPES, start_ms, end_ms))
+    count = sum(1 for act in acts if act is not None and not is_kept(act))
+    return count + sum(1 for _ in author_view.between(reader, user, ALL_TYPES - KEPT_TYPES, start_ms, end_ms))
 
 
 def _compared(before: Judgement, after: Judgement, acts: Iterable[ModerationAct] | None) -> _Targets:

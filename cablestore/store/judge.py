@@ -20,7 +20,7 @@ from cablestore import limits
 from cablestore.errors import CorruptStoreError, ModerationError, StorageError
 from cablestore.index.drops import KEPT_TYPES, dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
-from cablestore.index.local import DROP, DROPPED, JUDGED, RULES, SEED, SWEPT, UNDROP
+from cablestore.index.local import ACT, DROP, DROPPED, JUDGED, RULES, SEED, SWEPT, UNDROP
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
@@ -36,7 +36,9 @@ from cablestore.store.discarded import note_discarded
 from cablestore.store.judgement import (
     HeldHere,
     Judgement,
+    act_key,
     drop_keys_of,
+    remembered_act,
     seed_of,
     seed_value,
 )
@@ -106,7 +108,7 @@ class Judge:
             decisions,
             seed,
             dict(stored_drops(reader)),
-            remembers=next(reader.local_rows(DROPPED), None) is not None,
+            remembers=any(next(reader.local_rows(name), None) is not None for name in (DROPPED, ACT)),
             is_comparing=reader.local(UNDROP, b"") is not None,
             must_be_stored=False,
         )
@@ -230,6 +232,7 @@ class Judge:
             return 0
         plan = transaction.plan()
         judgement, done = sweeping.sweep(plan, self.judgement, transaction.reader)
+        judgement = self._judged(plan, judgement)  # the dropped acts have no reasons from now on
         self._write(transaction, self._finished(plan, judgement), sync=sync)
         return done
 
@@ -274,10 +277,10 @@ class Judge:
             before = self._read(self._engine.live_readers()[0], own_key=own_key)
         return before, self._judged(plan, before)
 
-    def _judged(self, plan: Plan, before: Judgement, unsaid: Sequence[Consent] = ()) -> Judgement:
+    def _judged(self, plan: Plan, before: Judgement, unsaid: Sequence[Consent | ModerationAct] = ()) -> Judgement:
         """Return the judgement after what a plan has so far. Local rows of drops are not in it.
 
-        `unsaid` are statements in dropped post/infos that the plan deletes.
+        `unsaid` are statements in dropped posts that the plan deletes.
         """
         if not unsaid and _DECIDING.isdisjoint(plan.types):
             return before
@@ -319,8 +322,10 @@ def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[Moderat
     """Return the acts and statements that a plan adds and those that it removes. It may do both to one."""
     added = {post.hash: act_of(post) or consent_of(post) for post in plan.added if post.type in _DECIDING}
     added |= {post.hash: consent_of(post) for post in plan.remembered if post.type == INFO}
+    acts = [post for post in plan.remembered if post.type in MODERATION_TYPES]
+    added |= {post.hash: remembered_act(post) for post in acts if plan.reader.local(ACT, act_key(post)) is not None}
     removed = {post.hash: act_of(post) or consent_of(post) for post in plan.removed if post.type in _DECIDING}
-    for digest in added.keys() & removed.keys():
+    for digest in [digest for digest in added.keys() & removed.keys() if added[digest] == removed[digest]]:
         del added[digest], removed[digest]
     return [act for act in added.values() if act], [act for act in removed.values() if act]
 
@@ -335,6 +340,8 @@ def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
         verdict = plan.add(post)
         if known is not None and verdict is not Verdict.DUPLICATE:
             sweeping.forget(plan, known)
+        if post.type in MODERATION_TYPES and plan.reader.local(ACT, act_key(post)) is not None:
+            plan.set_local(ACT, act_key(post), None)
         return verdict
     verdict, act = refusal
     if plan.reader.tombstone(post.hash, post.author) is not None:
