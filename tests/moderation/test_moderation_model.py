@@ -161,6 +161,7 @@ def test_drops_of_blocks_are_what_the_model_says_at_every_instant(number: int) -
     decisions = arrive(rng, acts, consents, [], seed)
     model = ModerationModel(OWN, acts, consents, seed)
     assert decisions.blocked_by(OTHERS[3]) == model.blocked_by(OTHERS[3])
+    assert decisions.blocks_of(OTHERS[3]).since_ms == model.blocked_since(OTHERS[3])
     assert_drops_equal(decisions, model, OTHERS[3])
 
 

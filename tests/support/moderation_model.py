@@ -223,6 +223,16 @@ class ModerationModel:
             return False
         return then.taking_effect(doing, undoing, user, None, user) == act
 
+    def blocked_since(self, user: bytes) -> int | None:
+        """Return the instant since which a user is blocked without a break."""
+        since_ms = None
+        for act in self.blocks_on(user):
+            if not self.until(act).blocked_by(user):
+                since_ms = None
+            elif since_ms is None:
+                since_ms = act.timestamp_ms
+        return since_ms
+
     def withdraws(self, unblock: ModerationAct, block: ModerationAct) -> bool:
         """Tell whether an author undoes its own block (4.4.2, 4.5.1)."""
         return unblock.author == block.author and (unblock.is_private or not block.is_private)
