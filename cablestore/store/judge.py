@@ -27,7 +27,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Block, Delete
+from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Block, Delete, Unblock
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
@@ -152,13 +152,12 @@ class Judge:
         ]
 
     def _add_acts(self, plan: Plan, judgement: Judgement, posts: list[Post], found: list[int]) -> dict[int, Verdict]:
-        """Add the posts at some positions, which decide. One that blocks the author of another decides about it."""
+        """Add the posts at some positions, which decide. A block or unblock also decides about later ones of them."""
         verdicts, authors = {}, {posts[at].author for at in found}
         for at in found:
             post = posts[at]
             verdicts[at] = _add(plan, judgement, post)
-            may_block = post.author == judgement.own_key or judgement.decisions.may_have_authority(post.author)
-            if may_block and isinstance(post.body, Block) and not authors.isdisjoint(post.body.recipients):
+            if _decides_about(judgement, post, authors):
                 judgement = self._judged(plan, judgement)
         return verdicts
 
@@ -316,6 +315,16 @@ def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> Iterator
         body = posts[at].body
         if any(map(is_act, body.hashes if isinstance(body, Delete) else (posts[at].hash,))):
             yield at
+
+
+def _decides_about(judgement: Judgement, post: Post, authors: set[bytes]) -> bool:
+    """Tell whether a post may block or unblock one of some authors, or ends a block on the own user."""
+    decisions, body = judgement.decisions, post.body
+    if not isinstance(body, Block | Unblock):
+        return False
+    if isinstance(body, Unblock) and judgement.own_key in body.recipients and decisions.blocks_own_user(post.author):
+        return True
+    return not authors.isdisjoint(body.recipients) and decisions.may_have_authority(post.author)
 
 
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:

@@ -73,6 +73,14 @@ def test_a_block_decides_about_later_posts_of_its_batch(store: CableStore) -> No
     assert told(store, block(ANN, BOB, 20), hide(BOB, CYD, 31), hide(BOB, CYD, 19)) == [ACCEPTED, BLOCKED, ACCEPTED]
 
 
+@pytest.mark.parametrize("is_own", [True, False], ids=["own block", "block on the own user"])
+def test_an_unblock_decides_about_later_posts_of_its_batch(store: CableStore, is_own: bool) -> None:
+    blocker, other = (ANN, BOB) if is_own else (BOB, ANN)
+    told(store, block(blocker, other, 20, notify=1))
+    assert told(store, hide(BOB, CYD, 25)) == [BLOCKED]
+    assert told(store, unblock(blocker, other, 30), hide(BOB, CYD, 31), hide(BOB, CYD, 25)) == [ACCEPTED] * 3
+
+
 def test_actions_and_roles_from_before_a_block_count(store: CableStore) -> None:
     told(store, block(ANN, BOB, 20))
     role = BOB.post(Role("", 0, "", DAN.key, UserRole.MOD.in_post), at=START_MS + 11)
