@@ -153,7 +153,7 @@ def blocks(rng: Random, most: int) -> World:
     return made, [], None
 
 
-@settings(max_examples=10 * settings().max_examples)
+@settings(max_examples=3 * settings().max_examples)
 @given(number=st.integers(0, 2**64))
 def test_drops_of_blocks_are_what_the_model_says_at_every_instant(number: int) -> None:
     rng = Random(number)
