@@ -66,7 +66,7 @@ def _tell(store: CableStore, out: Output, effect: Effect, *, dry_run: bool) -> N
         out.say(change_text(change, names))
     if dry_run:
         out.note("nothing was written: this is what would change")
-    if not effect.changes:
+    if not effect.changes and not effect.dropped_posts:
         out.note("nothing changes for you")
     if effect.dropped_posts:
         out.note(f"{effect.dropped_posts:,} posts of this store {'would be' if dry_run else 'are'} removed")

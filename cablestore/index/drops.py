@@ -12,13 +12,15 @@ All of it is local rows, so a drop leaves no tombstone, and no peer is told of o
     !local!dropped-head!<channel>!<hash>               -> empty, for posts that were heads when they were removed
     !local!refused!               -> how many remembered posts were never held
     !local!consent!<pubkey>!<mono-ts> -> hash and u8, for post/infos: whether the user takes roles
+    !local!act!<pubkey>!<mono-ts>     -> record of an action or role of a dropped user, without its reason
 
 `act` is the hash of the act that drops. Posts by `spared`, the local user, are hidden and not removed if the act is
 another user's. A drop with `until_ms` is for posts dated up to it: `post/unblock` with `undrop=0` leaves one. `place`
 is where the removal continues; it is nil after the last post was removed.
 
-Posts on which decisions and deletions depend are never dropped: moderation posts and post/delete. What a dropped
-post/info says of roles is kept for the same reason.
+Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts: those with a reason, which
+is free text, are dropped with their author, and the rest of what they say is kept. So is what a dropped post/info says
+of roles.
 """
 
 from __future__ import annotations
@@ -32,12 +34,22 @@ from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, RE
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
-from cablestore.protocol.body import DELETE, LINKABLE_TYPES, MODERATION_TYPES, TEXT, TOPIC
+from cablestore.protocol.body import (
+    DELETE,
+    LINKABLE_TYPES,
+    MODERATION_TYPES,
+    TEXT,
+    TOPIC,
+    Block,
+    Moderation,
+    Role,
+    Unblock,
+)
 from cablestore.protocol.keys import escape, unescape
 from cablestore.protocol.post import Post
 
 KEPT_TYPES: Final = MODERATION_TYPES | {DELETE}
-"""Types of posts that are never dropped and never refused because of a block: decisions and deletions need them."""
+"""Types of posts that decisions and deletions need: they are not refused for a block if they are dated before it."""
 _POST_TYPES: Final = frozenset({TEXT, TOPIC})
 """Types of posts that can be dropped one by one (moderation.md 5.1.3.6)."""
 USER, CHANNEL, POST = b"user!", b"channel!", b"post!"
@@ -77,6 +89,16 @@ class PostFields(NamedTuple):
         return cls(post.hash, post.author, post.type, post.channel, post.timestamp_ms)
 
 
+def is_kept(post: Post | PostFields) -> bool:
+    """Tell whether a post is never dropped: a post/delete, or a moderation post without a reason.
+
+    Of the moderation posts whose fields are remembered, all had a reason.
+    """
+    if isinstance(post, Post) and isinstance(post.body, (Role, Moderation, Block, Unblock)):
+        return not post.body.reason
+    return post.type == DELETE
+
+
 @dataclass(frozen=True, slots=True)
 class AppliedDrops:
     """Drops that apply, by user, channel and post."""
@@ -91,7 +113,7 @@ class AppliedDrops:
 
     def of(self, post: Post | PostFields) -> Drop | None:
         """Return the drop that removes a post, None if it stays."""
-        if post.type in KEPT_TYPES:
+        if is_kept(post):
             return None
         found = [self.users.get(post.author)]
         if post.type in LINKABLE_TYPES:

@@ -46,6 +46,9 @@ REFUSED: Final = b"refused"
 CONSENT: Final = b"consent"
 """What refused and dropped post/infos say of roles: public key and <mono-ts> -> hash, whether the user takes roles."""
 
+ACT: Final = b"act"
+"""Actions and roles of dropped users without their reasons: public key and <mono-ts> -> record, as in the view acts."""
+
 SEED: Final = b"seed"
 """The moderation seed with which the store joined its cabal: its bytes, when it was given, when it was revoked
 (moderation.md 4.7)."""
@@ -53,6 +56,9 @@ SEED: Final = b"seed"
 JUDGED: Final = b"judged"
 """The own public key for which the drops in local rows follow from the posts. Without this row they are found again
 when the store is opened."""
+
+RULES: Final = b"rules"
+"""The version of the rules by which these drops were found. With another one they are found again, too."""
 
 READ: Final = b"read"
 """Read marks: channel -> up to where the user has read it (`cablestore.store.read_marks`)."""

@@ -101,6 +101,10 @@ MAX_REFUSED_REMEMBERED: Final = 100_000
 """Refused posts of dropped users and channels whose hashes are remembered, 200 bytes each, so that they are not
 requested again. Further ones are refused by author and channel when they come."""
 
+MAX_BLOCKED_ACTIONS: Final = 1_000
+"""Actions, roles and deletions of one blocked user that are stored or remembered, if they are dated before the block.
+The user can date any number of them back."""
+
 MAX_CONSENTS_REMEMBERED: Final = 64
 """Refused post/infos of one user of which it is remembered whether the user takes roles."""
 

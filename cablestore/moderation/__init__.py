@@ -1,10 +1,12 @@
 """Moderation: who has which role, and what is hidden, dropped and blocked for the store's own user. Pure.
 
-`known` are the acts of those who may have authority, `roles` is who had which role when, `decisions` is what applies.
+`known` are the acts of those who may have authority, `roles` is who had which role when, `blocks` is who is blocked and
+dropped, `decisions` is what applies.
 `seed` gives roles to begin with. `stored` reads acts from the rows of a store.
 """
 
-from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct, UserDrop, blocks_in_force
+from cablestore.moderation.blocks import BlockState, UserDrop
+from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct, blocks_in_force
 from cablestore.moderation.known import HeldActs
 from cablestore.moderation.seed import Seed
 from cablestore.moderation.stored import StoredActs
@@ -13,6 +15,7 @@ from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole, a
 __all__ = [
     "ActOutcome",
     "Action",
+    "BlockState",
     "Consent",
     "Decisions",
     "HeldActs",

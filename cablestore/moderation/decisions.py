@@ -16,6 +16,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple, Self
 
+from cablestore.moderation.blocks import BlockState, UserDrop, resolve_blocks
 from cablestore.moderation.known import BLOCKING, HeldActs, KnownActs, is_doing, pair_of
 from cablestore.moderation.roles import RoleContexts
 from cablestore.moderation.seed import Seed
@@ -49,23 +50,10 @@ class JudgedAct(NamedTuple):
     outcome: ActOutcome
 
 
-class UserDrop(NamedTuple):
-    """Drop of a user: the post/block that drops, and until when the user's posts are dropped.
-
-    `until_ms` is None while the user is blocked: all posts are dropped. Otherwise the user was unblocked, posts from
-    before stay dropped (5.1.5, undrop = 0), and later ones are welcome.
-    """
-
-    act: ModerationAct
-    until_ms: int | None
-
-    def covers(self, timestamp_ms: int) -> bool:
-        """Tell whether a post of the user with this timestamp is dropped."""
-        return self.until_ms is None or timestamp_ms <= self.until_ms
-
-
 _AboutUsers = dict[tuple[bytes, str], tuple[UserDrop | None, ModerationAct | None]]
 """What drops and what hides a user in a channel."""
+_Blocks = dict[tuple[bytes, bool], BlockState]
+"""The blocks of a user, by all acts or by public ones alone."""
 _Hidden = tuple[dict[bytes, frozenset[str] | None], dict[str, frozenset[bytes]]]
 """The hidden users, and by channel the posts on which there are acts."""
 
@@ -77,12 +65,17 @@ class Decisions:
     """
 
     def __init__(
-        self, known: KnownActs, contexts: RoleContexts | None = None, users: _AboutUsers | None = None
+        self,
+        known: KnownActs,
+        contexts: RoleContexts | None = None,
+        users: _AboutUsers | None = None,
+        blocks: _Blocks | None = None,
     ) -> None:
-        """Decide from what is known. Use `read`. `contexts` and `users` are what is found out already."""
+        """Decide from what is known. Use `read`. `contexts`, `users` and `blocks` are what is found out already."""
         self._known = known
         self._own = known.own_key
         self._users = users or {}
+        self._blocks = blocks or {}
         self._hidden: _Hidden | None = None
         self._contexts = contexts or RoleContexts(
             known.own_key,
@@ -118,7 +111,8 @@ class Decisions:
                 target for item in (*added, *removed) if isinstance(item, ModerationAct) for target in item.targets
             }
             users = {key: about for key, about in list(self._users.items()) if key[0] not in touched}
-            return type(self)(known, self._contexts, users)
+            blocks = {key: state for key, state in list(self._blocks.items()) if key[0] not in touched}
+            return type(self)(known, self._contexts, users, blocks)
         known.follow_roles(held)
         return type(self)(known)
 
@@ -193,16 +187,8 @@ class Decisions:
         return self._doing(Action.DROP_CHANNEL, channel, channel, None)
 
     def user_dropped(self, user: bytes) -> UserDrop | None:
-        """Return the drop of a user's posts (5.1.4), None if there is none."""
-        if user == self._own:
-            return None
-        drop = self._effective(BLOCKING, user, None, user, is_drop=True)
-        if drop is None or not is_doing(drop):
-            return None
-        blocking = self._effective(BLOCKING, user, None, user)
-        if blocking is not None and is_doing(blocking):
-            return UserDrop(drop, None)
-        return UserDrop(drop, max(drop.timestamp_ms, blocking.timestamp_ms if blocking else 0))
+        """Return the drop of a user's posts (5.1.4, 5.1.5), None if there is none."""
+        return self.blocks_of(user).drop
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
         """Return the act for which a post/text is not displayed: it, its author or its channel is hidden or dropped."""
@@ -260,9 +246,26 @@ class Decisions:
 
     # --- blocks (4.6) --------------------------------------------------------------------------------
 
+    def blocks_of(self, user: bytes, *, public: bool = False) -> BlockState:
+        """Return whether a user is blocked, since when, and the drops of its posts."""
+        if user == self._own or not self._known.is_acted_on(user):
+            return BlockState()
+        state = self._blocks.get((user, public))
+        if state is None:
+            acts = self._known.actions_on(user, BLOCKING, None)
+            state = self._blocks[user, public] = resolve_blocks(
+                [
+                    (act, act.author == self._own or self._is_applicable(act, None, user, public))
+                    for act in acts
+                    if not (public and act.is_private)
+                ],
+                self._own,
+            )
+        return state
+
     def blocked_by(self, user: bytes, *, public: bool = False) -> ModerationAct | None:
         """Return the post/block by which the own user blocks a user: its own, or one of an authority (4.6.1)."""
-        return None if user == self._own else self._doing(BLOCKING, user, None, user, public)
+        return self.blocks_of(user, public=public).block
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
         """Return the post/block by which a user blocks the own user and notifies it (4.6.1)."""
@@ -273,41 +276,35 @@ class Decisions:
     # --- which action takes effect -------------------------------------------------------------------
 
     def _doing(
-        self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None, public: bool = False
+        self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> ModerationAct | None:
-        act = self._effective(pair, target, channel, subject, public)
+        act = self._effective(pair, target, channel, subject)
         return act if act is not None and is_doing(act) else None
 
     def _effective(
-        self,
-        pair: int,
-        target: bytes | str,
-        channel: str | None,
-        subject: bytes | None,
-        public: bool = False,
-        is_drop: bool = False,
+        self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> ModerationAct | None:
         """Return the action of a pair that takes effect on a target in a context, whether it does or undoes.
 
         The own user's comes first, then the narrower context, then the later act (4.4, 4.4.5). `subject` is the user
-        whom it concerns. With `is_drop` only the acts count that drop or undrop a user.
+        whom it concerns.
         """
         if not self._known.is_acted_on(target):
             return None
         contexts = (channel,) if channel is None or pair == Action.DROP_CHANNEL else (channel, None)
         found = [self._known.actions_on(target, pair, context) for context in contexts]
-        relevant = [self._relevant(acts, public, is_drop) for acts in found]
+        relevant = [self._relevant(acts) for acts in found]
         for by_author in relevant:
             if self._own in by_author:
                 return by_author[self._own][-1]
         for by_author in relevant:
             acts = [act for acts in by_author.values() for act in acts]
-            acts = [act for act in acts if self._is_applicable(act, channel, subject, public)]
+            acts = [act for act in acts if self._is_applicable(act, channel, subject)]
             if acts:
                 return max(acts, key=lambda act: act.moment)
         return None
 
-    def _relevant(self, acts: list[ModerationAct], public: bool, is_drop: bool) -> dict[bytes, list[ModerationAct]]:
+    def _relevant(self, acts: list[ModerationAct]) -> dict[bytes, list[ModerationAct]]:
         """Return each author's relevant actions of a pair, oldest first: those after the last opposite one (4.4.2).
 
         What the own user did privately is undone privately only (4.5.1).
@@ -315,8 +312,6 @@ class Decisions:
         relevant: dict[bytes, list[ModerationAct]] = {}
         latest_private = None
         for act in sorted(acts, key=lambda act: act.moment):
-            if (public and act.is_private) or (is_drop and not act.drops):
-                continue
             others = relevant.get(act.author)
             if others and is_doing(others[0]) == is_doing(act):
                 others.append(act)
@@ -328,7 +323,9 @@ class Decisions:
             relevant[self._own] = [latest_private]
         return relevant
 
-    def _is_applicable(self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool) -> bool:
+    def _is_applicable(
+        self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool = False
+    ) -> bool:
         """Tell whether an author had authority at the time of an act, and whom it concerns had none (4.4.3, 4.4.5)."""
         history = self._contexts.history(channel, public=public)
         if not history.had_authority(act.author, act.timestamp_ms):
@@ -386,16 +383,24 @@ class Decisions:
             return ActOutcome.VOID
         subject = target if pair in (Action.HIDE_USER, BLOCKING) else None if is_on_channel else author_of_post(target)
         key = target or act.channel or ""
-        acts = self._known.actions_on(key, pair, act.channel)
-        aspects = (False, True) if act.drops else (False,)
-        if not any(act in self._relevant(acts, False, is_drop).get(act.author, ()) for is_drop in aspects):
-            return ActOutcome.UNDONE
-        if any(act == self._effective(pair, key, channel, subject, is_drop=is_drop) for is_drop in aspects):
+        if act in self._taking_effect(pair, key, channel, subject):
             return ActOutcome.APPLIES
-        if act.author == self._own or self._is_applicable(act, channel, subject, False):
+        acts = self._known.actions_on(key, pair, act.channel)
+        if act not in self._relevant(acts).get(act.author, ()):
+            return ActOutcome.UNDONE
+        if act.author == self._own or self._is_applicable(act, channel, subject):
             return ActOutcome.OVERRULED
         has_authority = self.had_authority(act.author, channel, act.timestamp_ms)
         return ActOutcome.EXEMPT if has_authority else ActOutcome.NO_AUTHORITY
+
+    def _taking_effect(
+        self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
+    ) -> tuple[ModerationAct | None, ...]:
+        """Return the action of a pair that takes effect on a target. Of blocks, also those whose drops do."""
+        if pair != BLOCKING or not isinstance(target, bytes):
+            return (self._effective(pair, target, channel, subject),)
+        state = self.blocks_of(target)
+        return (state.in_force, *(drop.act for drop in state.drops))
 
 
 def blocks_in_force(acts: Iterable[ModerationAct]) -> dict[tuple[bytes, bytes], ModerationAct]:

@@ -188,8 +188,9 @@ class PeerSync:
         self._word.set()
 
     async def _ask_again(self, *, asks: bool) -> None:
-        """Ask for all channels that are followed once more, and follow others."""
+        """Ask for all channels that are followed and for moderation once more, and follow other channels."""
         await self._together([self._by_turns(self._poll, sorted(self._followed)), self._follow(asks=asks)])
+        await self._moderation(sorted(self._followed))  # actions of a user who is no longer blocked
         await self._settle()
 
     def unfollow(self, channels: Collection[str]) -> None:

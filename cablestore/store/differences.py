@@ -1,15 +1,21 @@
-"""Differences between two judgements: roles, and what is hidden, dropped and blocked."""
+"""Differences between two judgements: roles, what is hidden, dropped and blocked, and how many posts are removed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from cablestore import limits
+from cablestore.index.drops import KEPT_TYPES, is_kept
 from cablestore.index.reader import Reader
+from cablestore.index.view import ALL_TYPES
+from cablestore.moderation.blocks import UserDrop
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Action, ModerationAct, UserRole
-from cablestore.protocol.body import MODERATION, TEXT, TOPIC
+from cablestore.protocol.body import MODERATION, MODERATION_TYPES, TEXT, TOPIC
 from cablestore.store.judgement import Judgement
+from cablestore.views import activity
+from cablestore.views import author as author_view
 
 _Context = tuple[str, bytes, str | None]
 _State = tuple[UserRole | bool, ModerationAct | Seed | None]
@@ -46,17 +52,55 @@ def differences(
 
     `reader` finds the authors of posts. If roles differ, all that anybody acted on is compared, which takes time.
     """
-    seeds = [judgement.seed for judgement in (before, after) if judgement.seed is not None]
-    if acts is None:
-        acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}
-        if before.seed != after.seed or not after.decisions.has_roles_of(before.decisions):
-            acts = {*before.decisions.acts(), *after.decisions.acts()}
-    targets = _targets(acts, seeds if before.seed != after.seed else [])
+    targets = _compared(before, after, acts)
     now = dict(_states(after, targets, reader))
     for key, (value, _) in _states(before, targets, reader):
         new, by = now[key]
         if new != value:
             yield Difference(*key, value, new, by)
+
+
+def count_removed(
+    before: Judgement, after: Judgement, reader: Reader, acts: Iterable[ModerationAct] | None = None
+) -> int:
+    """Return how many stored posts are dropped by the second judgement and not by the first.
+
+    A post is counted twice if two of a user, a channel and the post itself are dropped.
+    """
+    targets = _compared(before, after, acts)
+    pair = before.decisions, after.decisions
+    users = {user for user, channel in targets.users if channel is None}
+    count = sum(_count_of_user(reader, user, *(each.user_dropped(user) for each in pair)) for user in users)
+    for channel in targets.channels:
+        was, now = (each.channel_dropped_by(channel) is not None for each in pair)
+        count += sum(activity.of_channel(reader, channel)) if now > was else 0
+    for digest, channel in targets.posts:
+        post = reader.post(digest)
+        if post is not None and post.type in (TEXT, TOPIC):
+            was, now = (each.post_dropped_by(digest, post.author, channel) is not None for each in pair)
+            count += now > was
+    return count
+
+
+def _count_of_user(reader: Reader, user: bytes, before: UserDrop | None, after: UserDrop | None) -> int:
+    """Return how many stored posts of a user one drop covers and an earlier one does not."""
+    if after is None or (before is not None and before.until_ms is None):
+        return 0
+    start_ms = 0 if before is None or before.until_ms is None else before.until_ms + 1
+    end_ms = limits.MAX_TIMESTAMP_MS + 1 if after.until_ms is None else after.until_ms + 1
+    acts = map(reader.post, author_view.between(reader, user, MODERATION_TYPES, start_ms, end_ms))
+    count = sum(1 for act in acts if act is not None and not is_kept(act))
+    return count + sum(1 for _ in author_view.between(reader, user, ALL_TYPES - KEPT_TYPES, start_ms, end_ms))
+
+
+def _compared(before: Judgement, after: Judgement, acts: Iterable[ModerationAct] | None) -> _Targets:
+    """Return the targets on which two judgements may differ, or those of some acts."""
+    seeds = [judgement.seed for judgement in (before, after) if judgement.seed is not None]
+    if acts is None:
+        acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}
+        if before.seed != after.seed or not after.decisions.has_roles_of(before.decisions):
+            acts = {*before.decisions.acts(), *after.decisions.acts()}
+    return _targets(acts, seeds if before.seed != after.seed else [])
 
 
 def _targets(acts: Iterable[ModerationAct], seeds: Iterable[Seed]) -> _Targets:

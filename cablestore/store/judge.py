@@ -13,19 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Final, NamedTuple
 
+from cablestore import limits
 from cablestore.errors import CorruptStoreError, ModerationError, StorageError
-from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
+from cablestore.index.drops import KEPT_TYPES, dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
-from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, SWEPT, UNDROP
+from cablestore.index.local import ACT, DROP, DROPPED, JUDGED, RULES, SEED, SWEPT, UNDROP
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Delete
+from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Block, Delete, Unblock
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
@@ -34,15 +36,20 @@ from cablestore.store.discarded import note_discarded
 from cablestore.store.judgement import (
     HeldHere,
     Judgement,
+    act_key,
     drop_keys_of,
+    remembered_act,
     seed_of,
     seed_value,
 )
 from cablestore.store.key_file import StoreIdentity
 from cablestore.store.mentions import Naming
+from cablestore.views import author
 
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user as long as the store has no identity."""
+_RULES: Final = b"1"
+"""Version of the rules by which drops follow from posts. Without a row, drops did not end with the first unblock."""
 _DECIDING: Final = MODERATION_TYPES | {INFO}
 _MAY_DECIDE: Final = MODERATION_TYPES | {DELETE}
 """Types of posts that decisions are made of."""
@@ -101,11 +108,11 @@ class Judge:
             decisions,
             seed,
             dict(stored_drops(reader)),
-            remembers=next(reader.local_rows(DROPPED), None) is not None,
+            remembers=any(next(reader.local_rows(name), None) is not None for name in (DROPPED, ACT)),
             is_comparing=reader.local(UNDROP, b"") is not None,
             must_be_stored=False,
         )
-        is_judged = reader.local(JUDGED, b"") == own_key
+        is_judged = reader.local(JUDGED, b"") == own_key and reader.local(RULES, b"") == _RULES
         return replace(judgement, must_be_stored=not is_judged and (decisions.has_actions or bool(judgement.drops)))
 
     def _read_again(self) -> None:
@@ -118,6 +125,7 @@ class Judge:
         plan = transaction.plan()
         judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
         plan.set_local(JUDGED, b"", judgement.own_key, noted=noted)
+        plan.set_local(RULES, b"", _RULES)
         self._write(transaction, self._finished(plan, replace(judgement, must_be_stored=False)), sync=False)
 
     def _note_swept(self, transaction: Transaction, judgement: Judgement) -> None:
@@ -136,12 +144,22 @@ class Judge:
             return plan.add_all(posts, signed)
         pairs = list(zip(posts, signed, strict=True))
         # Acts and deletions of acts first, in their order: they decide about the other posts of the batch.
-        acts = {at: plan.add(posts[at]) for at in _deciding(plan.reader, posts, signed)}
+        acts = self._add_acts(plan, self.judgement, posts, list(_deciding(plan.reader, posts, signed)))
         judgement = self._judged(plan, self.judgement)
         return [
             acts.get(at) or (_add(plan, judgement, post) if ok else Verdict.BAD_SIGNATURE)
             for at, (post, ok) in enumerate(pairs)
         ]
+
+    def _add_acts(self, plan: Plan, judgement: Judgement, posts: list[Post], found: list[int]) -> dict[int, Verdict]:
+        """Add the posts at some positions, which decide. A block or unblock also decides about later ones of them."""
+        verdicts, authors = {}, {posts[at].author for at in found}
+        for at in found:
+            post = posts[at]
+            verdicts[at] = _add(plan, judgement, post)
+            if _decides_about(judgement, post, authors):
+                judgement = self._judged(plan, judgement)
+        return verdicts
 
     def require_welcome(self, posts: Iterable[Post]) -> None:
         """Raise ModerationError for an own post that the store would remove: its user dropped the channel."""
@@ -213,6 +231,7 @@ class Judge:
             return 0
         plan = transaction.plan()
         judgement, done = sweeping.sweep(plan, self.judgement, transaction.reader)
+        judgement = self._judged(plan, judgement)  # the dropped acts have no reasons from now on
         self._write(transaction, self._finished(plan, judgement), sync=sync)
         return done
 
@@ -257,10 +276,10 @@ class Judge:
             before = self._read(self._engine.live_readers()[0], own_key=own_key)
         return before, self._judged(plan, before)
 
-    def _judged(self, plan: Plan, before: Judgement, unsaid: Sequence[Consent] = ()) -> Judgement:
+    def _judged(self, plan: Plan, before: Judgement, unsaid: Sequence[Consent | ModerationAct] = ()) -> Judgement:
         """Return the judgement after what a plan has so far. Local rows of drops are not in it.
 
-        `unsaid` are statements in dropped post/infos that the plan deletes.
+        `unsaid` are statements in dropped posts that the plan deletes.
         """
         if not unsaid and _DECIDING.isdisjoint(plan.types):
             return before
@@ -298,12 +317,24 @@ def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> Iterator
             yield at
 
 
+def _decides_about(judgement: Judgement, post: Post, authors: set[bytes]) -> bool:
+    """Tell whether a post may block or unblock one of some authors, or ends a block on the own user."""
+    decisions, body = judgement.decisions, post.body
+    if not isinstance(body, Block | Unblock):
+        return False
+    if isinstance(body, Unblock) and judgement.own_key in body.recipients and decisions.blocks_own_user(post.author):
+        return True
+    return not authors.isdisjoint(body.recipients) and decisions.may_have_authority(post.author)
+
+
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
     """Return the acts and statements that a plan adds and those that it removes. It may do both to one."""
     added = {post.hash: act_of(post) or consent_of(post) for post in plan.added if post.type in _DECIDING}
     added |= {post.hash: consent_of(post) for post in plan.remembered if post.type == INFO}
+    acts = [post for post in plan.remembered if post.type in MODERATION_TYPES]
+    added |= {post.hash: remembered_act(post) for post in acts if plan.reader.local(ACT, act_key(post)) is not None}
     removed = {post.hash: act_of(post) or consent_of(post) for post in plan.removed if post.type in _DECIDING}
-    for digest in added.keys() & removed.keys():
+    for digest in [digest for digest in added.keys() & removed.keys() if added[digest] == removed[digest]]:
         del added[digest], removed[digest]
     return [act for act in added.values() if act], [act for act in removed.values() if act]
 
@@ -311,11 +342,15 @@ def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[Moderat
 def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
     """Add a post to a plan, or refuse it and remember it."""
     refusal = judgement.refusal(post) if judgement.decisions.has_actions else None
+    if refusal is None and post.type in KEPT_TYPES and judgement.decisions.is_acted_on(post.author):
+        refusal = _refusal_of_earlier(plan.reader, judgement, post)
     if refusal is None:
         known = dropped_post(plan.reader, post.hash) if judgement.remembers else None
         verdict = plan.add(post)
         if known is not None and verdict is not Verdict.DUPLICATE:
             sweeping.forget(plan, known)
+        if post.type in MODERATION_TYPES and plan.reader.local(ACT, act_key(post)) is not None:
+            plan.set_local(ACT, act_key(post), None)
         return verdict
     verdict, act = refusal
     if plan.reader.tombstone(post.hash, post.author) is not None:
@@ -324,6 +359,16 @@ def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
         return Verdict.DUPLICATE if verdict is Verdict.BLOCKED else verdict
     sweeping.remember_refused(plan, post, act.hash if verdict is Verdict.DROPPED else None)
     return verdict
+
+
+def _refusal_of_earlier(reader: Reader, judgement: Judgement, post: Post) -> tuple[Verdict, ModerationAct] | None:
+    """Return why an action or deletion of a blocked user that is dated before the block is not stored."""
+    block = judgement.decisions.blocked_by(post.author)
+    if block is None or reader.post(post.hash) is not None:
+        return None
+    known = (digest for kind in KEPT_TYPES for digest in author.hashes(reader, post.author, kind))
+    is_at_limit = next(islice(known, limits.MAX_BLOCKED_ACTIONS - 1, None), None) is not None
+    return (Verdict.BLOCKED, block) if is_at_limit else None
 
 
 def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> Judgement:

@@ -11,27 +11,62 @@ from functools import cached_property
 from typing import NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.drops import CHANNEL, KEPT_TYPES, POST, USER, Drop, channel_key, dropped_post, post_key, user_key
-from cablestore.index.local import CONSENT, SEED, local_key
+from cablestore.index.drops import (
+    CHANNEL,
+    KEPT_TYPES,
+    POST,
+    USER,
+    Drop,
+    channel_key,
+    dropped_post,
+    is_kept,
+    post_key,
+    user_key,
+)
+from cablestore.index.local import ACT, CONSENT, SEED, local_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.moderation.stored import StoredActs
-from cablestore.protocol.acts import Action, Consent, ModerationAct
-from cablestore.protocol.body import BLOCK, MODERATION, TEXT, TOPIC, UNBLOCK
+from cablestore.protocol.acts import Action, Consent, ModerationAct, act_of
+from cablestore.protocol.body import BLOCK, MODERATION, ROLE, TEXT, TOPIC, UNBLOCK, Delete, Unblock
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import time_of, unescape
 from cablestore.protocol.post import Post
+from cablestore.views.acts import act_in
 
 
 class HeldHere(StoredActs):
-    """Acts that a reader finds, and what users said of roles in post/infos that were refused or dropped."""
+    """Acts that a reader finds, those of dropped users, and what users said of roles in dropped post/infos."""
 
     def __init__(self, reader: Reader, own_key: bytes) -> None:
         super().__init__(reader, own_key)
         self._rows = reader
+
+    def roles_of(self, author: bytes) -> Iterator[ModerationAct]:
+        """Yield each post/role of one author."""
+        yield from super().roles_of(author)
+        yield from (act_in(record) for record in self._remembered(author) if act_in(record).type == ROLE)
+
+    def actions_of(self, author: bytes) -> Iterator[bytes]:
+        """Yield the records of one author's other acts."""
+        yield from super().actions_of(author)
+        yield from (record for record in self._remembered(author) if act_in(record).type != ROLE)
+
+    def blocks_on(self, user: bytes) -> Iterator[ModerationAct]:
+        """Yield each post/block and post/unblock by which anybody blocks or unblocks this user."""
+        yield from super().blocks_on(user)
+        acts = (act_in(record) for record in self._remembered())
+        yield from (act for act in acts if act.type in (BLOCK, UNBLOCK) and user in act.targets)
+
+    def _remembered(self, author: bytes | None = None) -> Iterator[bytes]:
+        """Yield the records of the acts of a dropped user, or of all, that are not stored."""
+        part = b"" if author is None else author.hex().encode() + b"!"
+        for _, record in self._rows.prefix(local_key(ACT, part)):
+            if self._rows.post(act_in(record).hash) is None:
+                yield record
 
     def consents_of(self, user: bytes) -> Iterator[Consent]:
         """Yield what a user ever said of taking roles."""
@@ -93,14 +128,31 @@ class Judgement:
 
     def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return why a post is not stored, and the act that this follows from; None if it may be stored."""
+        block, since_ms = self._blocking(post)
+        if block is not None and post.type in KEPT_TYPES and post.timestamp_ms > since_ms:
+            return Verdict.BLOCKED, block
         act = self.dropping(post)
         if act is not None:
             return Verdict.DROPPED, act
-        if post.author == self.own_key or post.type in KEPT_TYPES:
-            return None
-        block = self.decisions.blocked_by(post.author) if self.decisions.is_acted_on(post.author) else None
-        block = block or self.decisions.blocks_own_user(post.author)
-        return None if block is None else (Verdict.BLOCKED, block)
+        return None if block is None or post.type in KEPT_TYPES else (Verdict.BLOCKED, block)
+
+    def _blocking(self, post: Post) -> tuple[ModerationAct | None, int]:
+        """Return the block for which posts of an author are not stored, and its time (4.6, 4.6.1).
+
+        An unblock of the own user ends a block on it, so it is stored.
+        """
+        if post.author == self.own_key:
+            return None, 0
+        if self.decisions.is_acted_on(post.author):
+            state = self.decisions.blocks_of(post.author)
+            if state.block is not None and state.since_ms is not None:
+                return state.block, state.since_ms
+        block = self.decisions.blocks_own_user(post.author)
+        if block is None or (isinstance(post.body, Unblock) and self.own_key in post.body.recipients):
+            return None, 0
+        if isinstance(post.body, Delete) and block.hash in post.body.hashes:
+            return None, 0
+        return block, block.timestamp_ms
 
     def dropping(self, post: Post) -> ModerationAct | None:
         """Return the act for which a post is not stored, or is removed. Own posts are removed by own acts alone."""
@@ -109,7 +161,7 @@ class Judgement:
 
     def _dropped_by(self, post: Post) -> ModerationAct | None:
         decisions, channel = self.decisions, post.channel or ""
-        if post.type in KEPT_TYPES:
+        if is_kept(post):
             return None
         drop = decisions.user_dropped(post.author) if decisions.is_acted_on(post.author) else None
         if drop is not None and drop.covers(post.timestamp_ms):
@@ -169,6 +221,17 @@ def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
         elif act.type == MODERATION and act.what >= Action.DROP_POST:
             keys.update(map(post_key, act.targets))
     return keys
+
+
+def remembered_act(post: Post) -> ModerationAct | None:
+    """Return what is remembered of a dropped moderation post, None for other posts: all but the reason."""
+    act = act_of(post)
+    return None if act is None else act._replace(reason="")
+
+
+def act_key(post: Post) -> bytes:
+    """Return the key of the local row of a moderation post of a dropped user, after the name."""
+    return post.author_hex + b"!" + post.sort_time
 
 
 def consent_key(consent: Consent, post: Post) -> bytes:

@@ -10,11 +10,10 @@ from typing import Final, NamedTuple, TypedDict, Unpack
 from cablestore import limits
 from cablestore.errors import ModerationError, StoreClosedError
 from cablestore.index.batches import Progress, no_progress
-from cablestore.index.drops import KEPT_TYPES, dropped_post
+from cablestore.index.drops import dropped_post
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
-from cablestore.index.view import ALL_TYPES
 from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct
 from cablestore.moderation.seed import Seed
 from cablestore.moderation.stored import StoredActs
@@ -38,12 +37,10 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
-from cablestore.store.differences import Difference, differences
+from cablestore.store.differences import Difference, count_removed, differences
 from cablestore.store.following import read_again
 from cablestore.store.judge import Judge
 from cablestore.store.judgement import HeldHere, Place
-from cablestore.views import activity
-from cablestore.views import author as author_view
 from cablestore.views.acts import act_in
 
 
@@ -54,7 +51,7 @@ class Effect:
     A dry run tells all changes, also those that follow from what a user did who gets a role. An act that is written
     tells those of its own targets.
 
-    `dropped_posts` is the number of stored posts of the users and channels that are dropped from then on.
+    `dropped_posts` is the number of stored posts that are dropped from then on, and removed.
     """
 
     posts: tuple[Post, ...]
@@ -444,15 +441,14 @@ class Moderator:
         plan = self._judge.plan(transaction)  # after the first act: a store without an identity has made one
         for post in posts:
             plan.add(post)
-        found: list[Difference] = []
+        found, count = tuple[Difference, ...](), 0
         if (judged := self._judge.preview(plan, posts[0].author)) is not None:
-            before, after = judged
-            acts = [act for post in posts if (act := act_of(post)) is not None]
-            found = list(differences(before, after, plan.reader, None if how.dry_run else acts))
-        count = sum(_count(plan.reader, change) for change in found if change.what == "dropped" and change.after)
+            acts = None if how.dry_run else [act for post in posts if (act := act_of(post)) is not None]
+            found = tuple(differences(*judged, plan.reader, acts))
+            count = count_removed(*judged, plan.reader, acts)
         if not how.dry_run:
             self._judge.commit(transaction, plan, sync=how.sync)
-        return Effect(() if how.dry_run else tuple(posts), tuple(found), count)
+        return Effect(() if how.dry_run else tuple(posts), found, count)
 
     def _with_seed(self, seed: Seed, *, dry_run: bool) -> Effect:
         with self._engine.transaction() as transaction:
@@ -461,9 +457,9 @@ class Moderator:
                 raise ModerationError(
                     "this store is open without moderation: open it with moderation to give it a seed"
                 )
-            after = self._judge.with_seed(transaction, seed, dry_run=dry_run)
-            found = tuple(differences(before, after, transaction.reader))
-            return Effect((), found)
+            after = self._judge.with_seed(transaction, seed, dry_run=dry_run)  # removes no post yet
+            reader = transaction.reader
+            return Effect((), tuple(differences(before, after, reader)), count_removed(before, after, reader))
 
 
 def _require_keys(values: Sequence[bytes], what: str) -> None:
@@ -491,13 +487,3 @@ def _author_of(reader: Reader, digest: bytes) -> bytes | None:
         return post.author
     known = dropped_post(reader, digest)
     return None if known is None else known.author
-
-
-def _count(reader: Reader, change: Difference) -> int:
-    """Return how many stored posts a drop removes."""
-    if not change.target:
-        return sum(activity.of_channel(reader, change.channel or ""))
-    if change.channel is not None:
-        return int(reader.post(change.target) is not None)
-    types = ALL_TYPES - KEPT_TYPES
-    return sum(1 for post_type in types for _ in author_view.hashes(reader, change.target, post_type))

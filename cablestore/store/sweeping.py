@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import Final
 
 from cablestore import limits
 from cablestore.index.database import Row
@@ -23,18 +24,21 @@ from cablestore.index.drops import (
     encode_drop,
     refused_count,
 )
-from cablestore.index.local import CONSENT, DROP, REFUSED, UNDROP, local_key
+from cablestore.index.local import ACT, CONSENT, DROP, REFUSED, UNDROP, local_key
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
-from cablestore.index.tombstone import tombstones
-from cablestore.protocol.acts import Consent, consent_of
+from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.protocol.acts import Consent, ModerationAct, consent_of
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.keys import after_prefix, sort_time
 from cablestore.protocol.post import Post
-from cablestore.store.judgement import Judgement, consent_key, consent_value
+from cablestore.store.judgement import Judgement, act_key, consent_key, consent_value, remembered_act
 from cablestore.views import author as author_view
 from cablestore.views import channel_state, links
+from cablestore.views.acts import act_in, record_of
 
+_HASH_DIGITS: Final = 32
+"""Digits of the hash in a `<mono-ts>`."""
 _Remains = list[tuple[bytes, bytes, bytes]]
 
 
@@ -103,16 +107,18 @@ def _rows_of(reader: Reader, key: bytes, place: bytes) -> Iterator[Row]:
 def _remains(reader: Reader, post: Post, drop: Drop) -> _Remains:
     """Return the local rows that remember a stored post."""
     known = DroppedPost.of(post, drop.act, was_held=True)
-    rows = known.rows() + _consent_rows(reader, post)
+    rows = known.rows() + _consent_rows(reader, post) + _act_rows(post)
     return [*rows, known.head_row] if post.is_linkable and links.is_head(reader, post) else rows
 
 
 def remember_refused(plan: Plan, post: Post, act: bytes | None) -> None:
-    """Remember a refused post in local rows: the one that an act drops, and what a post/info says of roles.
+    """Remember a refused post in local rows: the one that an act drops, and what decisions need of it.
 
-    At most `limits.MAX_REFUSED_REMEMBERED` are remembered.
+    At most `limits.MAX_REFUSED_REMEMBERED` are remembered, and of the actions of one user
+    `limits.MAX_BLOCKED_ACTIONS`.
     """
     rows = _consent_rows(plan.reader, post)
+    rows += [] if act is None else _refused_act_rows(plan.reader, post)
     count = refused_count(plan.reader)
     if act is not None and count < limits.MAX_REFUSED_REMEMBERED:
         known = DroppedPost.of(post, act, was_held=False)
@@ -133,6 +139,20 @@ def _consent_rows(reader: Reader, post: Post) -> _Remains:
     return [(CONSENT, consent_key(consent, post), consent_value(consent))]
 
 
+def _act_rows(post: Post) -> _Remains:
+    act = remembered_act(post)
+    return [] if act is None else [(ACT, act_key(post), record_of(act))]
+
+
+def _refused_act_rows(reader: Reader, post: Post) -> _Remains:
+    rows = _act_rows(post)
+    if not rows or reader.local(ACT, act_key(post)) is not None:
+        return []
+    known = reader.prefix(local_key(ACT, post.author_hex + b"!"))
+    is_at_limit = next(islice(known, limits.MAX_BLOCKED_ACTIONS - 1, None), None) is not None
+    return [] if is_at_limit else rows
+
+
 def forget(plan: Plan, known: DroppedPost) -> None:
     """Remove the local rows of a remembered post, which is welcome again."""
     for name, key, _ in (*known.rows(), known.head_row):
@@ -141,13 +161,14 @@ def forget(plan: Plan, known: DroppedPost) -> None:
         plan.set_local(REFUSED, b"", b"%d" % max(refused_count(plan.reader) - 1, 0))
 
 
-def bury_dropped(plan: Plan) -> list[Consent]:
+def bury_dropped(plan: Plan) -> list[Consent | ModerationAct]:
     """Turn remembered posts into deleted ones, if the plan has their authors' deletions. They were seen before.
 
-    Returns what those of them that are post/infos said of roles.
+    Returns the actions and roles of those of them that are, and what their post/infos said of roles.
     """
-    unsaid = []
+    unsaid: list[Consent | ModerationAct] = []
     for stone in [stone for post in plan.added if post.type == DELETE for stone in tombstones(post)]:
+        unsaid += _unsay_act(plan, stone)
         known = dropped_post(plan.reader, stone.target)
         laid = plan.reader.tombstone(stone.target, stone.author)
         if known is None or known.author != stone.author or laid is None:
@@ -160,3 +181,11 @@ def bury_dropped(plan: Plan) -> list[Consent]:
             plan.set_local(CONSENT, key, None)
             unsaid.append(Consent(stone.author, stone.target, known.skeleton.timestamp_ms, value.endswith(b"\x01")))
     return unsaid
+
+
+def _unsay_act(plan: Plan, stone: Tombstone) -> Iterator[ModerationAct]:
+    """Yield the action that a tombstone deletes, if it is remembered, and forget it."""
+    rows = plan.reader.prefix(local_key(ACT, stone.author.hex().encode() + b"!"))
+    for key, record in [row for row in rows if row[0].endswith(stone.target_hex[:_HASH_DIGITS])]:
+        plan.set_local(ACT, key[len(local_key(ACT)) :], None)
+        yield act_in(record)

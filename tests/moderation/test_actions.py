@@ -152,6 +152,13 @@ def test_4_4_5_the_own_users_action_comes_first_even_if_it_is_older() -> None:
     assert [judged.outcome for judged in decisions.history("test")][-2:] == [ActOutcome.OVERRULED] * 2
 
 
+def test_4_4_5_an_overruled_block_drops_nothing() -> None:
+    overruled = block(ALEPH, XU, 5, drop=True)
+    decisions = decide(*MODS, unblock(URSULA, XU, 3), overruled)
+    assert (decisions.user_dropped(XU), decisions.blocked_by(XU)) == (None, None)
+    assert [judged.outcome for judged in decisions.history()][-1] is ActOutcome.OVERRULED
+
+
 def test_4_4_5_otherwise_the_later_one_takes_effect() -> None:
     first, second = act(ALEPH, HIDE, XU, 2), act(BERT, UNHIDE, XU, 3)
     assert hidden(decide(*MODS, first, second), XU, None) == [False]
@@ -238,6 +245,23 @@ def test_5_1_4_a_block_keeps_or_drops_old_posts() -> None:
     assert decide(*both).user_dropped(XU) == UserDrop(both[0], None)
 
 
+def test_5_1_4_a_block_without_drop_keeps_what_came_after_an_earlier_unblock() -> None:
+    acts = *MODS, block(ALEPH, XU, 5, drop=True), unblock(ALEPH, XU, 7)
+    assert decide(*acts, block(BERT, XU, 20)).user_dropped(XU) == UserDrop(acts[2], 7)
+    dropped = block(URSULA, XU, 5, drop=True), unblock(URSULA, XU, 7), block(URSULA, XU, 20)
+    assert decide(*dropped).user_dropped(XU) == UserDrop(dropped[0], 7)
+
+
+@pytest.mark.parametrize("at", [3, 9])
+def test_5_1_4_the_own_users_block_without_drop_keeps_posts_from_the_drops_of_others(at: int) -> None:
+    kept, dropped = block(URSULA, XU, at), block(ALEPH, XU, 5, drop=True)
+    decisions = decide(*MODS, dropped, kept)
+    assert (decisions.user_dropped(XU), decisions.blocked_by(XU)) == (None, kept)
+    outcomes = {judged.act: judged.outcome for judged in decisions.history()}
+    assert (outcomes[kept], outcomes[dropped]) == (ActOutcome.APPLIES, ActOutcome.OVERRULED)
+    assert decide(*MODS, dropped, kept, unblock(URSULA, XU, 20)).user_dropped(XU) is None
+
+
 def test_5_1_4_1_a_user_is_dropped_without_telling() -> None:
     dropped = block(URSULA, XU, 1, drop=True, private=True)
     decisions = decide(dropped)
@@ -252,13 +276,27 @@ def test_5_1_5_an_unblock_without_undrop_keeps_old_posts_dropped() -> None:
     drop = decisions.user_dropped(XU)
     assert drop is not None
     assert decisions.blocked_by(XU) is None
-    assert [drop.covers(at) for at in (1, 7, 11, 12)] == [True, True, True, False]
+    assert [drop.covers(at) for at in (1, 7, 8, 12)] == [True, True, False, False]
 
 
 def test_5_1_5_unblocking_a_user_whom_an_authority_dropped() -> None:
-    acts = *MODS, block(ALEPH, XU, 5, drop=True), unblock(URSULA, XU, 3)
+    acts = *MODS, block(ALEPH, XU, 5, drop=True), unblock(URSULA, XU, 7), unblock(URSULA, XU, 9)
     drop = decide(*acts).user_dropped(XU)
-    assert drop == UserDrop(acts[2], 5)
+    assert drop == UserDrop(acts[2], 7)
+
+
+def test_5_1_5_a_later_unblock_does_not_drop_newer_posts() -> None:
+    acts = *MODS, block(ALEPH, XU, 5, drop=True), unblock(ALEPH, XU, 7)
+    for by in (ALEPH, BERT, URSULA):
+        assert decide(*acts, unblock(by, XU, 20)).user_dropped(XU) == UserDrop(acts[2], 7)
+    assert decide(*acts, unblock(BERT, XU, 20, undrop=True)).user_dropped(XU) is None
+
+
+def test_5_1_5_an_author_without_authority_ends_its_own_drop_alone() -> None:
+    acts = *MODS, block(ALEPH, XU, 5, drop=True), role(URSULA, ALEPH, USER, 6), unblock(ALEPH, XU, 8)
+    assert decide(*acts).user_dropped(XU) == UserDrop(acts[2], 8)
+    other = block(BERT, XU, 7, drop=True)
+    assert decide(*acts, other).user_dropped(XU) == UserDrop(other, None)
 
 
 # --- 4.5: private acts -------------------------------------------------------------------------------

@@ -86,9 +86,18 @@ def assert_equal(decisions: Decisions, model: ModerationModel) -> None:
         assert decisions.blocked_by(user) == model.blocked_by(user)
         assert decisions.blocked_by(user, public=True) == model.blocked_by(user, public=True)
         assert bool(decisions.blocks_own_user(user)) is model.blocks_own_user(user)
-        drop = decisions.user_dropped(user)
-        for at in TIMES_MS:
-            assert (drop.act if drop and drop.covers(at) else None) == model.dropped(user, at)
+        assert_drops_equal(decisions, model, user)
+
+
+def assert_drops_equal(decisions: Decisions, model: ModerationModel, user: bytes) -> None:
+    """Compare what of a user is dropped with the model's two formulations."""
+    drop = decisions.user_dropped(user)
+    at_each_instant = model.dropped_times(user, TIMES_MS)
+    for at in TIMES_MS:
+        by = model.dropped(user, at)
+        assert bool(by) is (at in at_each_instant)
+        assert bool(drop and drop.covers(at)) is bool(by)
+        assert drop is None or not by or drop.act in by
 
 
 def arrive(
@@ -122,6 +131,38 @@ def compare(rng: Random, most: int) -> None:
     assert_equal(one_by_one, model)
     for channel in CHANNELS:
         assert list(one_by_one.history(channel)) == list(at_once.history(channel))
+
+
+def blocks(rng: Random, most: int) -> World:
+    """Return blocks and unblocks of one user by an admin, a mod and perhaps the own user, and roles that change."""
+    made = [
+        ModerationAct(OWN, b"\xf0" * 32, 0, ROLE, None, ADMIN.in_post, (OTHERS[0],)),
+        ModerationAct(OWN, b"\xf1" * 32, 0, ROLE, None, UserRole.MOD.in_post, (OTHERS[1],)),
+    ]
+    authors = rng.choice((OTHERS[:1], OTHERS[:2], OTHERS[:2], [OWN], [OWN, *OTHERS[:2]]))
+    role_share, private_share = rng.choice((0.0, 0.0, 0.2)), rng.choice((0.0, 0.3))
+    for byte in rng.sample(range(128), rng.randint(2, most)):
+        digest, at_ms, author = bytes([byte]) * 32, rng.choice(TIMES_MS), rng.choice(authors)
+        if rng.random() < role_share:
+            made.append(role_act(rng, digest))
+            continue
+        kind = rng.choice((BLOCK, UNBLOCK))
+        what = rng.choice((0, 1, 1)) if kind == BLOCK else rng.choice((0, 0, 0, 1))
+        is_private = author == OWN and rng.random() < private_share
+        made.append(ModerationAct(author, digest, at_ms, kind, None, what, (OTHERS[3],), "", is_private))
+    return made, [], None
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(number=st.integers(0, 2**64))
+def test_drops_of_blocks_are_what_the_model_says_at_every_instant(number: int) -> None:
+    rng = Random(number)
+    acts, consents, seed = blocks(rng, 12)
+    decisions = arrive(rng, acts, consents, [], seed)
+    model = ModerationModel(OWN, acts, consents, seed)
+    assert decisions.blocked_by(OTHERS[3]) == model.blocked_by(OTHERS[3])
+    assert decisions.blocks_of(OTHERS[3]).since_ms == model.blocked_since(OTHERS[3])
+    assert_drops_equal(decisions, model, OTHERS[3])
 
 
 @settings(max_examples=5 * settings().max_examples)

@@ -93,6 +93,31 @@ async def test_a_user_is_dropped_and_comes_back() -> None:
 
 
 @on_loop
+async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked() -> None:
+    """The block is private, so a third node passes them on."""
+    stores = one, other, third = (
+        store_of("one", ANN.text("default", "x")),
+        store_of("other"),
+        store_of("third", at_ms=NOW_MS + 50_000),
+    )
+    key = third.identity.public_key
+    evidence = third.text("default", "insult")
+    async with network(*stores) as net:
+        await net.ring()
+        await net.are_alike()
+        one.moderation.block([key], private=True)
+        (action,) = third.moderation.hide(users=[ANN.key], reason="noise").posts
+        (deletion,), after = third.delete([evidence.hash]), third.text("default", "after")
+        seen = one.text("default", "seen")
+        await until(lambda: all(has(other, action, deletion, after, seen)))
+        assert has(one, evidence, action, deletion, after) == [True, False, False, False]
+
+        one.moderation.unblock([key], private=True)
+        await until(lambda: all(has(one, deletion, after, action)), lambda: has(one, deletion, after, action))
+        assert has(one, evidence) == [False]
+
+
+@on_loop
 async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_for_once() -> None:
     old, new = written(), [CYD.text("default", "new"), ANN.text("default", "another's")]
     store = store_of("one", *old)

@@ -1,7 +1,8 @@
 """Which posts a moderated store holds does not depend on the order in which posts and acts came.
 
-Peers offer a post again that was refused and is welcome now, so the tests do. Plain blocks keep what came before them
-(moderation.md 4.6), so the histories here have those alone that drop, and none by which others block the own user.
+Peers offer a post again that was refused and is welcome now, so the tests do. Blocks keep what came before them
+(moderation.md 4.6): posts if they do not drop, and actions and deletions. So the histories here have blocks alone that
+drop, none by which others block the own user, and no action or deletion by a blocked user that is later than the block.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from people import raws
 from stores import scratch_folder
 
 from cablestore import Block, CableStore, Dialect, Post, encode_post
+from cablestore.index.drops import KEPT_TYPES
 from cablestore.moderation import Decisions, UserRole
 from cablestore.protocol.body import Role
 from cablestore.store import answers
@@ -47,7 +49,18 @@ def dropping(posts: list[Post], dialect: Dialect) -> list[Post]:
             found.append(post)
     role = Role("", 0, "", AUTHORS[1].public_key, UserRole.ADMIN.in_post)
     found.append(encode_post(role, links=(), timestamp_ms=79, identity=OWN, dialect=dialect))
-    return [post for post in found if not post.is_local_only or post.author == OWN.public_key]
+    blocks = [post for post in found if isinstance(post.body, Block)]
+
+    def is_kept_in_one_order(post: Post) -> bool:
+        return post.type in KEPT_TYPES and any(
+            isinstance(block.body, Block)
+            and post.author in block.body.recipients
+            and post.timestamp_ms > block.timestamp_ms
+            for block in blocks
+        )
+
+    left = [post for post in found if not is_kept_in_one_order(post)]
+    return [post for post in left if not post.is_local_only or post.author == OWN.public_key]
 
 
 def feed(store: CableStore, posts: list[Post], cuts: list[int]) -> None:

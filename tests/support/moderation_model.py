@@ -203,14 +203,103 @@ class ModerationModel:
         doing, undoing = [(BLOCK, what) for what in range(4)], [(UNBLOCK, 0), (UNBLOCK, 1)]
         return None if user == self.own else self.taking_effect(doing, undoing, user, None, user, public=public)
 
-    def dropped(self, user: bytes, timestamp_ms: int) -> ModerationAct | None:
-        """Return the block for which a user's post of this time is dropped (5.1.4, 5.1.5)."""
-        drop = self.taking_effect([(BLOCK, 1), (BLOCK, 3)], [(UNBLOCK, 1)], user, None, user)
-        if user == self.own or drop is None or self.blocked_by(user):
-            return None if user == self.own else drop
-        unblocked = self.taking_effect([(UNBLOCK, 0), (UNBLOCK, 1)], [(BLOCK, w) for w in range(4)], user, None, user)
-        old_ms = max(drop.timestamp_ms, unblocked.timestamp_ms if unblocked else 0)
-        return drop if timestamp_ms <= old_ms else None
+    def blocks_on(self, user: bytes) -> list[ModerationAct]:
+        acts = [act for act in self.acts if act.type in (BLOCK, UNBLOCK) and user in act.targets and user != self.own]
+        return sorted(acts, key=lambda act: act.moment)
+
+    def until(self, act: ModerationAct) -> ModerationModel:
+        """Return what applied at the instant of an act: later acts were not written yet."""
+        acts = [each for each in self.acts if each.type == ROLE or each.moment <= act.moment]
+        return ModerationModel(self.own, acts, self.consents, self.seed)
+
+    def took_effect(self, act: ModerationAct, user: bytes) -> bool:
+        """Tell whether a block or unblock took effect when it was written."""
+        then = self.until(act)
+        if act.type == BLOCK and act.author == self.own:
+            return True  # 4.4.5 rule 1
+        blocks, unblocks = [(BLOCK, what) for what in range(4)], [(UNBLOCK, 0), (UNBLOCK, 1)]
+        doing, undoing = (blocks, unblocks) if act.type == BLOCK else (unblocks, blocks)
+        if act.type == UNBLOCK and then.blocked_by(user):
+            return False
+        return then.taking_effect(doing, undoing, user, None, user) == act
+
+    def blocked_since(self, user: bytes) -> int | None:
+        """Return the instant since which a user is blocked without a break."""
+        since_ms = None
+        for act in self.blocks_on(user):
+            if not self.until(act).blocked_by(user):
+                since_ms = None
+            elif since_ms is None:
+                since_ms = act.timestamp_ms
+        return since_ms
+
+    def withdraws(self, unblock: ModerationAct, block: ModerationAct) -> bool:
+        """Tell whether an author undoes its own block (4.4.2, 4.5.1)."""
+        return unblock.author == block.author and (unblock.is_private or not block.is_private)
+
+    def dropped(self, user: bytes, timestamp_ms: int) -> list[ModerationAct]:
+        """Return the blocks for which a user's post of this time is dropped (5.1.4, 5.1.5), each taken for itself."""
+        acts = self.blocks_on(user)
+        effective = [act for act in acts if self.took_effect(act, user)]
+        return [
+            block
+            for block in effective
+            if block.type == BLOCK and block.what & 1 and self.drops_post(block, acts, effective, timestamp_ms)
+        ]
+
+    def drops_post(
+        self, block: ModerationAct, acts: list[ModerationAct], effective: list[ModerationAct], timestamp_ms: int
+    ) -> bool:
+        later = [act for act in acts if act.moment > block.moment]
+        ends = [
+            act for act in later if act.type == UNBLOCK and (act in effective or self.withdraws(act, block))
+        ]  # 4.4.1: its author, or an action that takes precedence, undoes it
+        if any(act.what == 1 for act in ends):
+            return False  # 5.1.5: undrop
+        if block.author != self.own and any(
+            act.type == BLOCK and act.author == self.own and not act.what & 1 for act in later
+        ):
+            return False  # 5.1.4: drop = 0 keeps the posts; 4.4.5 rule 1: the own user's say trumps
+        return not ends or timestamp_ms <= ends[0].timestamp_ms  # 5.1.5: old posts stay dropped
+
+    def dropped_times(self, user: bytes, times_ms: Iterable[int]) -> set[int]:
+        """Return the times of a user's posts that are dropped, by going through all instants, one after the other.
+
+        The second formulation of `dropped`: at each instant, everybody holds some times as dropped.
+        """
+        every = set(times_ms)
+        held: dict[ModerationAct, set[int]] = {}
+        running: list[ModerationAct] = []
+        before = self.until(ModerationAct(b"", b"", -1, BLOCK, None, 0, ()))
+        for act in self.blocks_on(user):
+            now = self.until(act)
+            if act.type == BLOCK:
+                own_said = any(each.author == self.own for each in before.blocks_on(user))
+                roles = self.roles(None)
+                counts = not own_said and roles.had_authority(act.author, act.timestamp_ms)
+                counts = counts and not roles.had_authority(user, act.timestamp_ms)
+                if act.author == self.own or counts:
+                    if act.what & 1:
+                        held[act] = every
+                        running.append(act)
+                    elif act.author == self.own:
+                        held = {block: times for block, times in held.items() if block.author == self.own}
+                        running = [block for block in running if block.author == self.own]
+            else:
+                mine = act.author == self.own and not now.blocked_by(user)
+                others = all(each.author != self.own for each in now.blocks_on(user))
+                roles = self.roles(None)
+                counts = others and roles.had_authority(act.author, act.timestamp_ms)
+                counts = counts and not roles.had_authority(user, act.timestamp_ms)
+                undone = [block for block in held if mine or counts or self.withdraws(act, block)]
+                for block in undone:
+                    if act.what == 1:
+                        del held[block]
+                    elif block in running:
+                        held[block] = {at for at in every if at <= act.timestamp_ms}
+                running = [block for block in running if block not in undone]
+            before = now
+        return set().union(*held.values())
 
     def blocks_own_user(self, user: bytes) -> bool:
         acts = [act for act in self.acts if act.author == user and self.own in act.targets and not act.is_private]
