@@ -60,7 +60,8 @@ class Resolver:
     async def resolve(self, host: str, port: int) -> list[AddressInfo]:
         """Return the addresses of a host, with a port. Raises OSError, and ValueError for impossible names."""
         found = _numeric(host) or await self._addresses(host)
-        return [(*info[:4], (info[4][0], port, *info[4][2:])) for info in found]
+        # The zone is in the text too: uvloop leaves out the number.
+        return [(*info[:4], (_text(info[4]), port, *info[4][2:])) for info in found]
 
     async def texts(self, host: str) -> list[str]:
         """Return the addresses of a host as text, for what would else block until the name is looked up.

@@ -260,6 +260,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     appraise = on_reader(CableStore.appraise)
     admit = on_reader(CableStore.admit)
+    now_ms = on_reader(CableStore.now_ms)
     replace = on_writer(CableStore.replace)
     lay_skeletons = on_writer(CableStore.lay_skeletons)
 

@@ -11,15 +11,15 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 
 from cablestore import limits
 from cablestore.peers.address import Address
-from cablestore.resolution import RESOLVER
+from cablestore.resolution import RESOLVER, Resolver
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 
-async def connected(make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
+async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolver: Resolver = RESOLVER) -> ProtocolT:
     """Connect, and return the protocol that `make` made. Raises OSError, and ValueError for impossible names."""
     loop = asyncio.get_running_loop()
-    addresses = await RESOLVER.resolve(host, port)
+    addresses = await resolver.resolve(host, port)
     made: list[socket.socket] = []
 
     def new_socket(info: AddrInfoType) -> socket.socket:
@@ -31,10 +31,10 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int) -> Prot
             addresses, happy_eyeballs_delay=limits.EYEBALLS_DELAY_S, socket_factory=new_socket
         )
     except RuntimeError as error:  # uvloop
-        RESOLVER.doubt(host)
+        resolver.doubt(host)
         raise OSError(str(error)) from None
     except (OSError, asyncio.CancelledError):  # refused, or not answered in time
-        RESOLVER.doubt(host)
+        resolver.doubt(host)
         for each in made:  # also one that was connected just before
             each.close()
         raise

@@ -64,7 +64,8 @@ def local_in(store: CableStore) -> list[list[str]]:
         rows = [[key.hex(), value.hex()] for key, value in snapshot.reader.prefix(b"!local!")]
     judged = [b"!local!judged!".hex(), store.identity.public_key.hex()]
     swept = [b"!local!swept!".hex(), ""]
-    return [row for row in rows if row not in (judged, swept)]
+    rules = [b"!local!rules!".hex(), b"1".hex()]
+    return [row for row in rows if row not in (judged, swept, rules)]
 
 
 def make_sample(folder: Path) -> None:
