@@ -11,14 +11,13 @@ All of it is local rows, so a drop leaves no tombstone, and no peer is told of o
     !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts
     !local!dropped-head!<channel>!<hash>               -> empty, for posts that were heads when they were removed
     !local!refused!               -> how many remembered posts were never held
-    !local!consent!<pubkey>!<mono-ts> -> hash and u8, for post/infos: whether the user takes roles
 
 `act` is the hash of the act that drops. Posts by `spared`, the local user, are hidden and not removed if the act is
 another user's. A drop with `until_ms` is for posts dated up to it: `post/unblock` with `undrop=0` leaves one. `place`
 is where the removal continues; it is nil after the last post was removed.
 
 Posts on which decisions and deletions depend are never dropped: moderation posts and post/delete. What a dropped
-post/info says of roles is kept for the same reason.
+post/info says of roles is kept for the same reason (`cablestore.index.consents`).
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ MAX_REFUSED_REMEMBERED: Final = 100_000
 requested again. Further ones are refused by author and channel when they come."""
 
 MAX_CONSENTS_REMEMBERED: Final = 64
-"""Refused post/infos of one user of which it is remembered whether the user takes roles."""
+"""Statements about roles of one user that are remembered without their post/infos: the latest, about 150 bytes each. So
+a blocked user cannot fill the disk with post/infos."""
 
 SEGMENT_SIZE_BYTES: Final = 67_108_864
 """One file of an export. A task of the Spark job reads a whole file."""

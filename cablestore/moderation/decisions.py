@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from cablestore.moderation.known import BLOCKING, HeldActs, KnownActs, is_doing, pair_of
 from cablestore.moderation.roles import RoleContexts
 from cablestore.moderation.seed import Seed
-from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole
+from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole, turning_points
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE
 
 
@@ -88,7 +88,7 @@ class Decisions:
             known.own_key,
             known.seed,
             chain.from_iterable(known.roles.values()),
-            chain.from_iterable(known.consents.values()),
+            chain.from_iterable(map(turning_points, known.consents.values())),
         )
 
     @classmethod

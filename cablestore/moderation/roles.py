@@ -32,7 +32,10 @@ _Event = tuple[int, bytes, ModerationAct | Consent | None]
 
 
 class RoleContexts:
-    """Roles in every context, each made when it is first asked for."""
+    """Roles in every context, each made when it is first asked for.
+
+    `consents` are the statements with which users begin or cease to decline roles.
+    """
 
     def __init__(
         self, own_key: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]

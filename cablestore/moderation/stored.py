@@ -41,7 +41,7 @@ class StoredActs:
 
     def consents_of(self, user: bytes) -> Iterator[Consent]:
         """Yield what a user ever said of taking roles."""
-        return acts.consents_of(self._reader, user)
+        return acts.all_consents_of(self._reader, user)
 
     def blocks_on(self, user: bytes) -> Iterator[ModerationAct]:
         """Yield each post/block and post/unblock by which anybody blocks or unblocks this user."""

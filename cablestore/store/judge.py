@@ -24,15 +24,15 @@ from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
+from cablestore.moderation.stored import StoredActs
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
 from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Delete
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
-from cablestore.store import sweeping
+from cablestore.store import consents, sweeping
 from cablestore.store.attention import Attention
 from cablestore.store.discarded import note_discarded
 from cablestore.store.judgement import (
-    HeldHere,
     Judgement,
     drop_keys_of,
     seed_of,
@@ -95,7 +95,7 @@ class Judge:
             own_key = reader.local(JUDGED, b"")
         own_key = own_key or _NOBODY
         seed = seed or seed_of(reader)
-        decisions = Decisions.read(HeldHere(reader, own_key), own_key, seed)
+        decisions = Decisions.read(StoredActs(reader, own_key), own_key, seed)
         judgement = Judgement(
             own_key,
             decisions,
@@ -164,14 +164,17 @@ class Judge:
         plan = self.plan(transaction)
         return self.add_all(plan, posts, signed), self.finish(plan)
 
-    def finish(self, plan: Plan) -> FinishedPlan:
-        """Finish a plan. Nothing outside of it changes, so it need not be written."""
+    def finish(self, plan: Plan, claims: Sequence[Consent] = ()) -> FinishedPlan:
+        """Finish a plan, which remembers some claims. Nothing outside of it changes, so it need not be written."""
         before = self.judgement
+        unsaid = consents.settle(plan)
         if before is None:
             if not _DECIDING.isdisjoint(plan.types):
                 plan.set_local(JUDGED, b"", None)  # a moderated store decides again
             return self._finished(plan, None)
-        judgement = self._judged(plan, before, sweeping.bury_dropped(plan) if before.remembers else [])
+        if before.remembers:
+            sweeping.bury_dropped(plan)
+        judgement = self._judged(plan, before, claims, unsaid)
         if judgement is not before or plan.remembered:
             judgement = _with_changed_drops(before, judgement, plan)
         return self._finished(plan, judgement)
@@ -257,18 +260,21 @@ class Judge:
             before = self._read(self._engine.live_readers()[0], own_key=own_key)
         return before, self._judged(plan, before)
 
-    def _judged(self, plan: Plan, before: Judgement, unsaid: Sequence[Consent] = ()) -> Judgement:
+    def _judged(
+        self, plan: Plan, before: Judgement, claims: Sequence[Consent] = (), unsaid: Sequence[Consent] = ()
+    ) -> Judgement:
         """Return the judgement after what a plan has so far. Local rows of drops are not in it.
 
-        `unsaid` are statements in dropped post/infos that the plan deletes.
+        `claims` are statements that it remembers without their post/infos, `unsaid` remembered ones that it forgets.
         """
-        if not unsaid and _DECIDING.isdisjoint(plan.types):
+        if not claims and not unsaid and _DECIDING.isdisjoint(plan.types):
             return before
         added, removed = _decided_of(plan)
+        added = [*claims, *(each for each in added if each not in unsaid)]
         removed += unsaid
         if not added and not removed:
             return before
-        held = HeldHere(plan.reader, before.own_key)
+        held = StoredActs(plan.reader, before.own_key)
         return replace(before, decisions=before.decisions.changed(held, added, removed))
 
 
@@ -301,7 +307,7 @@ def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> Iterator
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
     """Return the acts and statements that a plan adds and those that it removes. It may do both to one."""
     added = {post.hash: act_of(post) or consent_of(post) for post in plan.added if post.type in _DECIDING}
-    added |= {post.hash: consent_of(post) for post in plan.remembered if post.type == INFO}
+    added |= {post.hash: consent_of(post) for post in (*plan.remembered, *plan.discarded) if post.type == INFO}
     removed = {post.hash: act_of(post) or consent_of(post) for post in plan.removed if post.type in _DECIDING}
     for digest in added.keys() & removed.keys():
         del added[digest], removed[digest]

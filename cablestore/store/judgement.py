@@ -5,40 +5,23 @@ It is made from what a reader finds: posts of moderation, the local-only ones to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.drops import CHANNEL, KEPT_TYPES, POST, USER, Drop, channel_key, dropped_post, post_key, user_key
-from cablestore.index.local import CONSENT, SEED, local_key
+from cablestore.index.local import SEED
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
-from cablestore.moderation.stored import StoredActs
-from cablestore.protocol.acts import Action, Consent, ModerationAct
+from cablestore.protocol.acts import Action, ModerationAct
 from cablestore.protocol.body import BLOCK, MODERATION, TEXT, TOPIC, UNBLOCK
-from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import time_of, unescape
+from cablestore.protocol.keys import unescape
 from cablestore.protocol.post import Post
-
-
-class HeldHere(StoredActs):
-    """Acts that a reader finds, and what users said of roles in post/infos that were refused or dropped."""
-
-    def __init__(self, reader: Reader, own_key: bytes) -> None:
-        super().__init__(reader, own_key)
-        self._rows = reader
-
-    def consents_of(self, user: bytes) -> Iterator[Consent]:
-        """Yield what a user ever said of taking roles."""
-        held = list(super().consents_of(user))
-        yield from held
-        known = {consent.hash for consent in held}
-        yield from (consent for consent in remembered_consents(self._rows, user) if consent.hash not in known)
 
 
 class HiddenUser(NamedTuple):
@@ -169,24 +152,6 @@ def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
         elif act.type == MODERATION and act.what >= Action.DROP_POST:
             keys.update(map(post_key, act.targets))
     return keys
-
-
-def consent_key(consent: Consent, post: Post) -> bytes:
-    """Return the key of the local row of what a post/info says of roles, after the name."""
-    return consent.user.hex().encode() + b"!" + post.sort_time
-
-
-def consent_value(consent: Consent) -> bytes:
-    """Return the value of that row."""
-    return consent.hash + bytes((consent.accepts,))
-
-
-def remembered_consents(reader: Reader, user: bytes) -> Iterator[Consent]:
-    """Yield what the refused and dropped post/infos of a user say of roles."""
-    prefix = user.hex().encode() + b"!"
-    for key, value in reader.prefix(local_key(CONSENT, prefix)):
-        digest, accepts = value[:HASH_SIZE_BYTES], value[HASH_SIZE_BYTES:]
-        yield Consent(user, digest, time_of(key.rsplit(b"!", 1)[1]), accepts == b"\x01")
 
 
 def seed_of(reader: Reader) -> Seed | None:

@@ -41,10 +41,10 @@ from cablestore.store.causal_order import known_skeleton
 from cablestore.store.differences import Difference, differences
 from cablestore.store.following import read_again
 from cablestore.store.judge import Judge
-from cablestore.store.judgement import HeldHere, Place
+from cablestore.store.judgement import Place
 from cablestore.views import activity
 from cablestore.views import author as author_view
-from cablestore.views.acts import act_in
+from cablestore.views.acts import act_in, has_declined
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Moderator:
         with self._engine.transaction() as transaction:
             if user == self._composer.own_key:
                 raise ModerationError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
-            if not _accepts_roles(transaction.reader, user):
+            if has_declined(transaction.reader, user):
                 raise ModerationError(f"the user {user.hex()} declines roles, so it can be given none")
             body = Role(how.reason, how.privacy, self._context(channel), user, role.in_post)
             return self._act(transaction, [body], how)
@@ -477,11 +477,6 @@ def _require_keys(values: Sequence[bytes], what: str) -> None:
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     if list(posts) or channel is not None:
         raise ModerationError("name either users, posts or a channel. Users are dropped in the whole cabal")
-
-
-def _accepts_roles(reader: Reader, user: bytes) -> bool:
-    said = list(HeldHere(reader, b"").consents_of(user))  # it is public: no own key is needed to read it
-    return not said or max(said, key=lambda consent: consent.moment).accepts
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:

@@ -628,6 +628,8 @@ class CableStore(Queries, Closable, ProcessBound):
         for outcomes in self.ingest_batches(importer.posts_of(manifests), batch_posts=limits.MAX_BATCH_POSTS):
             summary.count(outcomes)
             progress(len(outcomes))
+        for claims in importer.consents_of(manifests):
+            summary.consents += self._writer.lay_claims(claims)
         for stones in chain(importer.effective_tombstones(manifests), [[]]):
             # The last write, which may be empty, also brings all writes before it to the disk.
             laid, refused = self.lay_skeletons(stones, sync=not stones)

@@ -23,15 +23,15 @@ from cablestore.index.drops import (
     encode_drop,
     refused_count,
 )
-from cablestore.index.local import CONSENT, DROP, REFUSED, UNDROP, local_key
+from cablestore.index.local import DROP, REFUSED, UNDROP
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import tombstones
-from cablestore.protocol.acts import Consent, consent_of
 from cablestore.protocol.body import DELETE
-from cablestore.protocol.keys import after_prefix, sort_time
+from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
-from cablestore.store.judgement import Judgement, consent_key, consent_value
+from cablestore.store import consents
+from cablestore.store.judgement import Judgement
 from cablestore.views import author as author_view
 from cablestore.views import channel_state, links
 
@@ -84,6 +84,7 @@ def _remove_some(
             size_bytes += len(post.raw)
             if drop is not None:
                 plan.drop(post, _remains(reader, post, drop))
+                consents.remember(plan, post)
         if read >= most or size_bytes >= most_size_bytes:
             return row_key, read, size_bytes
     return None, read, size_bytes
@@ -103,7 +104,7 @@ def _rows_of(reader: Reader, key: bytes, place: bytes) -> Iterator[Row]:
 def _remains(reader: Reader, post: Post, drop: Drop) -> _Remains:
     """Return the local rows that remember a stored post."""
     known = DroppedPost.of(post, drop.act, was_held=True)
-    rows = known.rows() + _consent_rows(reader, post)
+    rows = known.rows()
     return [*rows, known.head_row] if post.is_linkable and links.is_head(reader, post) else rows
 
 
@@ -112,25 +113,14 @@ def remember_refused(plan: Plan, post: Post, act: bytes | None) -> None:
 
     At most `limits.MAX_REFUSED_REMEMBERED` are remembered.
     """
-    rows = _consent_rows(plan.reader, post)
+    rows: _Remains = []
     count = refused_count(plan.reader)
     if act is not None and count < limits.MAX_REFUSED_REMEMBERED:
         known = DroppedPost.of(post, act, was_held=False)
         if plan.reader.local(known.rows()[0][0], known.hash_hex) is None:
             rows += [*known.rows(), (REFUSED, b"", b"%d" % (count + 1))]
-    if rows:
+    if consents.remember(plan, post, is_new=True) or rows:
         plan.remember(post, rows)
-
-
-def _consent_rows(reader: Reader, post: Post) -> _Remains:
-    consent = consent_of(post)
-    if consent is None:
-        return []
-    prefix = local_key(CONSENT, post.author_hex + b"!")
-    known = sum(1 for _ in islice(reader.prefix(prefix), limits.MAX_CONSENTS_REMEMBERED))
-    if known >= limits.MAX_CONSENTS_REMEMBERED:
-        return []
-    return [(CONSENT, consent_key(consent, post), consent_value(consent))]
 
 
 def forget(plan: Plan, known: DroppedPost) -> None:
@@ -141,12 +131,8 @@ def forget(plan: Plan, known: DroppedPost) -> None:
         plan.set_local(REFUSED, b"", b"%d" % max(refused_count(plan.reader) - 1, 0))
 
 
-def bury_dropped(plan: Plan) -> list[Consent]:
-    """Turn remembered posts into deleted ones, if the plan has their authors' deletions. They were seen before.
-
-    Returns what those of them that are post/infos said of roles.
-    """
-    unsaid = []
+def bury_dropped(plan: Plan) -> None:
+    """Turn remembered posts into deleted ones, if the plan has their authors' deletions. They were seen before."""
     for stone in [stone for post in plan.added if post.type == DELETE for stone in tombstones(post)]:
         known = dropped_post(plan.reader, stone.target)
         laid = plan.reader.tombstone(stone.target, stone.author)
@@ -154,9 +140,3 @@ def bury_dropped(plan: Plan) -> list[Consent]:
             continue
         forget(plan, known)
         plan.witness(replace(laid, skeleton=known.skeleton))
-        key = stone.author.hex().encode() + b"!" + sort_time(known.skeleton.timestamp_ms, known.hash_hex)
-        value = plan.reader.local(CONSENT, key)
-        if value is not None:
-            plan.set_local(CONSENT, key, None)
-            unsaid.append(Consent(stone.author, stone.target, known.skeleton.timestamp_ms, value.endswith(b"\x01")))
-    return unsaid
