@@ -17,6 +17,7 @@ Local-only posts (moderation.md 4.5) have no rows. There are few, and they are r
 
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
@@ -25,7 +26,7 @@ from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.view import View
-from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of, declines_roles
+from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of, declines_roles, turning_points
 from cablestore.protocol.body import BLOCK, INFO, MODERATION_TYPES, ROLE, UNBLOCK
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, time_of
@@ -155,6 +156,27 @@ def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | No
     latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")
     held = [] if latest is None else [_consent_in(user, *latest)]
     return declines_roles([*held, *remembered])
+
+
+def may_change_roles(reader: Reader, info: Post) -> bool:
+    """Return True if a stored post/info may change who has a role. A change of name does not, and reads two rows.
+
+    It does if its author begins or ceases to decline roles with it, or if it is not the author's latest.
+    """
+    said = consent_of(info)
+    if said is None:
+        return False
+    prefix = CONSENT_PREFIX + info.author_hex + b"!"
+    held = [_consent_in(said.user, *row) for row in islice(reader.prefix(prefix, reverse=True), 2)]
+    points = turning_points([*held, *remembered_consents(reader, said.user)])
+    return held[0].hash != said.hash or (bool(points) and points[-1].hash == said.hash)
+
+
+def roles_for(reader: Reader, user: bytes) -> Iterator[ModerationAct]:
+    """Yield each post/role that gives a user a role and is not local-only. It reads all roles."""
+    for _, record in reader.prefix(ROLE_PREFIX):
+        if user in targets_in(record):
+            yield act_in(record)
 
 
 VIEW: Final = View(

@@ -131,7 +131,7 @@ class LiveRequests:
                 return list(self._of(StateRequest, item.channel).values())
             case Subject.MODERATION:
                 found = self._of(ModerationRequest)
-            case Subject.MODERATION_AGAIN | Subject.PRIVATE:
+            case Subject.MODERATION_AGAIN | Subject.CONSENT | Subject.PRIVATE:
                 return []
         return [live for live in found.values() if self._is_concerned(live.exchange.request, item)]
 
