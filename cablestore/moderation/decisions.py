@@ -20,7 +20,7 @@ from cablestore.moderation.known import BLOCKING, HeldActs, KnownActs, is_doing,
 from cablestore.moderation.roles import RoleContexts
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole, turning_points
-from cablestore.protocol.body import BLOCK, MODERATION, ROLE
+from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
 
 
 class ActOutcome(StrEnum):
@@ -154,6 +154,18 @@ class Decisions:
         """Tell whether a user got authority before a time and had not lost it by then (4.4.3)."""
         return self._contexts.history(channel, public=public).had_authority(user, timestamp_ms)
 
+    def authorised_from(self, timestamp_ms: int) -> list[ModerationAct]:
+        """Return the acts dated at a time or later whose authors had the authority for them somewhere, oldest first."""
+        found = [act for act in self.acts() if act.timestamp_ms >= timestamp_ms and self._is_authorised(act)]
+        return sorted(found, key=lambda act: act.moment)
+
+    def _is_authorised(self, act: ModerationAct) -> bool:
+        contexts = [None, *self._contexts.channels] if act.channel is None else [act.channel]
+        histories = map(self._contexts.history, contexts)
+        if act.type == ROLE:
+            return any(history.is_applied(act) for history in histories)
+        return any(history.had_authority(act.author, act.timestamp_ms) for history in histories)
+
     def may_have_authority(self, user: bytes) -> bool:
         """Tell whether a user is the own one, one of the seed, or was given a role. Acts of others change nothing."""
         return user in self._known.roles
@@ -187,6 +199,12 @@ class Decisions:
         An author who is not known (None) is not exempt.
         """
         return self._doing(Action.DROP_POST, post_hash, channel, author)
+
+    def unseen_post_dropped_by(self, post_hash: bytes) -> ModerationAct | None:
+        """Return the act that drops a post of which only the hash is known, in the channel that the act names."""
+        contexts = self._known.contexts_on(post_hash, Action.DROP_POST)
+        found = (self.post_dropped_by(post_hash, None, context) for context in contexts)
+        return next((act for act in found if act is not None), None)
 
     def channel_dropped_by(self, channel: str) -> ModerationAct | None:
         """Return the act that drops a channel (5.1.3.7)."""
@@ -265,10 +283,17 @@ class Decisions:
         return None if user == self._own else self._doing(BLOCKING, user, None, user, public)
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
-        """Return the post/block by which a user blocks the own user and notifies it (4.6.1)."""
-        acts = self._known.against.get(user)
-        latest = max(acts, key=lambda act: act.moment) if acts else None
-        return latest if latest and latest.notifies else None
+        """Return the post/block by which a user blocks the own user and notifies it (4.6.1).
+
+        It is in force until the user undoes it: a later post/block that does not notify changes nothing.
+        """
+        found = None
+        for act in sorted(self._known.against.get(user, ()), key=lambda act: act.moment):
+            if act.type == UNBLOCK:
+                found = None
+            elif act.notifies:
+                found = act
+        return found
 
     # --- which action takes effect -------------------------------------------------------------------
 
@@ -331,7 +356,9 @@ class Decisions:
     def _is_applicable(self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool) -> bool:
         """Tell whether an author had authority at the time of an act, and whom it concerns had none (4.4.3, 4.4.5)."""
         history = self._contexts.history(channel, public=public)
-        if not history.had_authority(act.author, act.timestamp_ms):
+        seed = self._known.seed
+        is_kept = seed is not None and act.hash in seed.kept
+        if not is_kept and not history.had_authority(act.author, act.timestamp_ms):
             return False
         return subject is None or not history.had_authority(subject, act.timestamp_ms)
 

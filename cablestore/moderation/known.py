@@ -116,6 +116,11 @@ class KnownActs:
         acts = [act_in(record) for record in self.records.get(target, ())]
         return [act for act in acts if act.channel == channel and pair_of(act) == pair]
 
+    def contexts_on(self, target: bytes | str, pair: int) -> list[str]:
+        """Return the channels of the actions of a pair on a target, sorted; "" for the whole cabal."""
+        acts = [act_in(record) for record in self.records.get(target, ())]
+        return sorted({act.channel or "" for act in acts if pair_of(act) == pair})
+
     def actions(self) -> Iterable[ModerationAct]:
         """Return all actions."""
         return map(act_in, {record for records in self.records.values() for record in records})

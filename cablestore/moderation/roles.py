@@ -44,7 +44,7 @@ class RoleContexts:
         self._seed = seed
         self._acts = list(acts)
         self._consents = list(consents)
-        self._channels = {act.channel for act in self._acts}
+        self.channels = {act.channel for act in self._acts if act.channel is not None}
         self._made: dict[tuple[str | None, bool], RoleHistory] = {}
 
     def history(self, channel: str | None, *, public: bool = False) -> RoleHistory:
@@ -52,7 +52,7 @@ class RoleContexts:
 
         Channels without roles of their own share those of the cabal.
         """
-        context = channel if channel in self._channels else None
+        context = channel if channel in self.channels else None
         history = self._made.get((context, public))
         if history is None:
             acts = (act for act in self._acts if act.channel in (None, context) and not (public and act.is_private))
@@ -163,7 +163,10 @@ class RoleHistory:
         """
         recipient, slot = act.targets[0], (act.author, act.channel)
         before = self._withdraw(recipient, slot)
-        if act.author != self._own and self._admin_since.get(act.author, act.timestamp_ms) >= act.timestamp_ms:
+        is_admins = act.author == self._own or self._admin_since.get(act.author, act.timestamp_ms) < act.timestamp_ms
+        if not is_admins and self._seed is not None and act.hash in self._seed.kept:
+            self._kept.add(act.hash)
+        elif not is_admins:
             return before is not None
         self._given[recipient][slot] = act
         self._issued[act.author].add((recipient, slot))

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from cablestore import limits
 from cablestore.errors import CorruptStoreError, ModerationError, StorageError
 from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
 from cablestore.index.engine import Engine, Transaction
@@ -175,7 +176,7 @@ class Judge:
         if before.remembers:
             sweeping.bury_dropped(plan)
         judgement = self._judged(plan, before, claims, unsaid)
-        if judgement is not before or plan.remembered:
+        if judgement is not before or plan.remembered or _came_dropped(plan, before):
             judgement = _with_changed_drops(before, judgement, plan)
         return self._finished(plan, judgement)
 
@@ -244,6 +245,10 @@ class Judge:
     def with_seed(self, transaction: Transaction, seed: Seed, *, dry_run: bool = False) -> Judgement:
         """Decide with another seed, and write it. In a dry run only return the judgement."""
         judgement = self._read(transaction.reader, seed)
+        if seed.revoked_at_ms is not None and self.judgement is not None:
+            lost = _applied_ahead(self.judgement, judgement, seed.revoked_at_ms)
+            seed = seed.revoked(seed.revoked_at_ms, lost[: limits.MAX_SEED_ACTS_KEPT])
+            judgement = self._read(transaction.reader, seed)
         if not dry_run:
             plan = transaction.plan()
             plan.set_local(SEED, b"", seed_value(seed), noted=True)
@@ -332,12 +337,24 @@ def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
     return verdict
 
 
+def _applied_ahead(before: Judgement, after: Judgement, timestamp_ms: int) -> list[bytes]:
+    """Return the hashes of acts dated at a time or later that applied before a seed was revoked and do not after it."""
+    still = {act.hash for act in after.decisions.authorised_from(timestamp_ms)}
+    return [act.hash for act in before.decisions.authorised_from(timestamp_ms) if act.hash not in still]
+
+
+def _came_dropped(plan: Plan, judgement: Judgement) -> bool:
+    """Return True if a plan stores a post that has a drop. The author or the channel may show that it is void."""
+    return any(post_key(post.hash) in judgement.drops for post in plan.added) if judgement.drops else False
+
+
 def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> Judgement:
     """Return a judgement with the drops that follow from it, and add their local rows to the plan."""
     added, removed = _decided_of(plan)
     changed = [*added, *removed]
     acts = [act for act in changed if isinstance(act, ModerationAct)]
-    keys = {post_key(post.hash) for post in plan.remembered if judgement.decisions.is_acted_on(post.hash)}
+    came = (*plan.remembered, *plan.added)
+    keys = {post_key(post.hash) for post in came if judgement.decisions.is_acted_on(post.hash)}
     if judgement.decisions is not before.decisions:
         has_roles = judgement.decisions.has_roles_of(before.decisions)
         keys |= drop_keys_of(acts) if has_roles else judgement.drop_keys()

@@ -5,7 +5,7 @@ It is made from what a reader finds: posts of moderation, the local-only ones to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -87,37 +87,39 @@ class Judgement:
 
     def dropping(self, post: Post) -> ModerationAct | None:
         """Return the act for which a post is not stored, or is removed. Own posts are removed by own acts alone."""
-        act = self._dropped_by(post)
-        return act if act is None or self.own_key != post.author or act.author == self.own_key else None
+        is_own = self.own_key == post.author
+        return next((act for act in self._drops_of(post) if not is_own or act.author == self.own_key), None)
 
-    def _dropped_by(self, post: Post) -> ModerationAct | None:
+    def _drops_of(self, post: Post) -> Iterator[ModerationAct]:
         decisions, channel = self.decisions, post.channel or ""
         if post.type in KEPT_TYPES:
-            return None
+            return
         drop = decisions.user_dropped(post.author) if decisions.is_acted_on(post.author) else None
-        if drop is not None and drop.covers(post.timestamp_ms):
-            return drop.act
-        act = decisions.channel_dropped_by(channel) if post.is_linkable and decisions.is_acted_on(channel) else None
-        if act is None and post.type in (TEXT, TOPIC) and decisions.is_acted_on(post.hash):
-            act = decisions.post_dropped_by(post.hash, post.author, channel)
-        return act
+        found = [drop.act if drop is not None and drop.covers(post.timestamp_ms) else None]
+        if post.is_linkable and decisions.is_acted_on(channel):
+            found.append(decisions.channel_dropped_by(channel))
+        if post.type in (TEXT, TOPIC) and decisions.is_acted_on(post.hash):
+            found.append(decisions.post_dropped_by(post.hash, post.author, channel))
+        yield from filter(None, found)
 
     def due(self, key: bytes, reader: Reader) -> Drop | None:
         """Return the drop that the local row of a user, channel or post must hold, None if there must be none.
 
-        A post has a row only if it is stored or remembered.
+        A post that is neither stored nor remembered is dropped in the channel that the act names.
         """
-        until_ms = None
+        until_ms: int | None = None
+        place: bytes | None = b""
         if key.startswith(USER):
             drop = self.decisions.user_dropped(bytes.fromhex(key[len(USER) :].decode()))
             act, until_ms = (None, None) if drop is None else drop
         elif key.startswith(CHANNEL):
             act = self.decisions.channel_dropped_by(unescape(key[len(CHANNEL) :]))
         else:
-            act = self._post_dropped_by(bytes.fromhex(key[len(POST) :].decode()), reader)
+            digest = bytes.fromhex(key[len(POST) :].decode())
+            act, place = self._post_dropped_by(digest, reader), b"" if reader.post(digest) else None
         if act is None:
             return None
-        return Drop(act.hash, None if act.author == self.own_key else self.own_key, until_ms)
+        return Drop(act.hash, None if act.author == self.own_key else self.own_key, until_ms, place)
 
     def _post_dropped_by(self, digest: bytes, reader: Reader) -> ModerationAct | None:
         post = reader.post(digest)
@@ -126,7 +128,7 @@ class Judgement:
             return self.decisions.post_dropped_by(digest, post.author, post.channel or "") if of_type else None
         known = dropped_post(reader, digest)
         if known is None:
-            return None
+            return self.decisions.unseen_post_dropped_by(digest)
         return self.decisions.post_dropped_by(digest, known.author, known.skeleton.channel or "")
 
     def drop_keys(self) -> set[bytes]:
@@ -160,12 +162,12 @@ def seed_of(reader: Reader) -> Seed | None:
     if value is None:
         return None
     match unpack(value):
-        case [bytes() as data, int() as given_at_ms, int() | None as revoked_at_ms]:
+        case [bytes() as data, int() as given_at_ms, int() | None as revoked_at_ms, *kept]:
             seed = Seed.read(data, given_at_ms)
-            return seed if revoked_at_ms is None else seed.revoked(revoked_at_ms)
+            return seed if revoked_at_ms is None else seed.revoked(revoked_at_ms, kept)
     raise CorruptStoreError("the local row of the moderation seed is damaged. Give the seed again")
 
 
 def seed_value(seed: Seed) -> bytes:
     """Return the value of the seed's local row."""
-    return pack([seed.write(), seed.given_at_ms, seed.revoked_at_ms])
+    return pack([seed.write(), seed.given_at_ms, seed.revoked_at_ms, *sorted(seed.kept)])

@@ -278,7 +278,7 @@ class CableStore(Queries, Closable, ProcessBound):
             judgement = self._judge.judgement
 
             def refusal(post: Post) -> Verdict | None:
-                if answers.is_deleted_here(reader, post.hash):
+                if answers.is_deleted_here(reader, post.hash) or answers.is_deleted_by_author(reader, post):
                     return Verdict.DELETED
                 found = None if judgement is None else judgement.refusal(post)
                 return None if found is None else found[0]

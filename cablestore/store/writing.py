@@ -15,6 +15,7 @@ from cablestore.protocol.acts import Consent
 from cablestore.protocol.body import Body, Delete, Info
 from cablestore.protocol.keys import escape
 from cablestore.protocol.post import Post
+from cablestore.store.allowed import require_allowed
 from cablestore.store.attention import Attention
 from cablestore.store.authoring import Composer, changed_info, require_deletable
 from cablestore.store.consents import lay_claims
@@ -104,6 +105,7 @@ class Writer:
     def write(self, body: Body, *, sync: bool) -> Post:
         """Sign and store a post, after a post/join if its author is not a member of its channel."""
         with self._engine.transaction() as transaction:
+            require_allowed(transaction.reader, body, self._composer.own_key)
             posts = self._composer.compose(transaction, body)
             plan = self._judge.plan(transaction)  # after the post: a store without an identity has made one
             self._judge.require_welcome(posts)

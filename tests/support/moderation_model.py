@@ -215,5 +215,5 @@ class ModerationModel:
     def blocks_own_user(self, user: bytes) -> bool:
         acts = [act for act in self.acts if act.author == user and self.own in act.targets and not act.is_private]
         acts = [act for act in acts if act.type in (BLOCK, UNBLOCK)]
-        latest = max(acts, key=lambda act: act.moment, default=None)
-        return latest is not None and latest.type == BLOCK and bool(latest.what & 2) and user != self.own
+        undone = max((act.moment for act in acts if act.type == UNBLOCK), default=(-1, b""))
+        return user != self.own and any(act.type == BLOCK and act.what & 2 and act.moment > undone for act in acts)
