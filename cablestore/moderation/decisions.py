@@ -314,23 +314,24 @@ class Decisions:
     ) -> ModerationAct | None:
         """Return the action of a pair that takes effect on a target in a context, whether it does or undoes.
 
-        The own user's comes first, then the narrower context, then the later act (4.4, 4.4.5). `subject` is the user
-        whom it concerns. With `is_drop` only the acts count that drop or undrop a user.
+        The own user's comes first, then the later act: an act for the cabal applies to all channels (4.1.1, 4.4.5).
+        `subject` is the user whom it concerns. With `is_drop` only the acts count that drop or undrop a user.
         """
         if not self._known.is_acted_on(target):
             return None
-        contexts = (channel,) if channel is None or pair == Action.DROP_CHANNEL else (channel, None)
-        found = [self._known.actions_on(target, pair, context) for context in contexts]
-        relevant = [self._relevant(acts, public, is_drop) for acts in found]
-        for by_author in relevant:
-            if self._own in by_author:
-                return by_author[self._own][-1]
-        for by_author in relevant:
-            acts = [act for acts in by_author.values() for act in acts]
-            acts = [act for act in acts if self._is_applicable(act, channel, subject, public)]
-            if acts:
-                return max(acts, key=lambda act: act.moment)
-        return None
+        by_author = self._relevant(self._actions_on(target, pair, channel), public, is_drop)
+        if self._own in by_author:
+            return by_author[self._own][-1]
+        acts = (act for acts in by_author.values() for act in acts)
+        applicable = (act for act in acts if self._is_applicable(act, channel, subject, public))
+        return max(applicable, key=lambda act: act.moment, default=None)
+
+    def _actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
+        """Return the actions of a pair on a target that apply in a context: those for it and those for the cabal."""
+        found = self._known.actions_on(target, pair, channel)
+        if channel is None or pair == Action.DROP_CHANNEL:
+            return found
+        return found + self._known.actions_on(target, pair, None)
 
     def _relevant(self, acts: list[ModerationAct], public: bool, is_drop: bool) -> dict[bytes, list[ModerationAct]]:
         """Return each author's relevant actions of a pair, oldest first: those after the last opposite one (4.4.2).
@@ -413,7 +414,7 @@ class Decisions:
             return ActOutcome.VOID
         subject = target if pair in (Action.HIDE_USER, BLOCKING) else None if is_on_channel else author_of_post(target)
         key = target or act.channel or ""
-        acts = self._known.actions_on(key, pair, act.channel)
+        acts = self._actions_on(key, pair, channel)
         aspects = (False, True) if act.drops else (False,)
         if not any(act in self._relevant(acts, False, is_drop).get(act.author, ()) for is_drop in aspects):
             return ActOutcome.UNDONE
