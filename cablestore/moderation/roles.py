@@ -145,7 +145,7 @@ class RoleHistory:
     def _apply_all(self, timestamp_ms: int, events: list[ModerationAct | Consent | None]) -> None:
         """Apply what happened in one millisecond. An act waits for the act that makes its author admin (4.2.5)."""
         while events:
-            waiting = []
+            waiting: list[ModerationAct | Consent | None] = []
             for event in events:
                 if isinstance(event, ModerationAct) and not self._may_issue(event):
                     waiting.append(event)
