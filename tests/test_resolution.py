@@ -12,6 +12,7 @@ from forking import run_forked
 from waiting import LIMIT_S
 
 from cablestore import limits
+from cablestore.peers.connecting import connected
 from cablestore.resolution import RESOLVER, AddressInfo, Resolver, look_up
 
 
@@ -180,3 +181,35 @@ def test_a_forked_process_looks_up_again(monkeypatch: pytest.MonkeyPatch) -> Non
         return found
 
     assert asyncio.run(main()) == "['192.0.2.1']"
+
+
+async def fill(listener: socket.socket) -> list[socket.socket]:
+    """Fill the queue of a listener that accepts nothing: further connections to it get no answer."""
+    made = []
+    while True:
+        made.append(socket.socket())
+        made[-1].setblocking(False)
+        try:
+            async with asyncio.timeout(0.1):
+                await asyncio.get_running_loop().sock_connect(made[-1], listener.getsockname())
+        except TimeoutError:
+            return made
+
+
+def test_the_next_address_is_tried_while_the_first_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EYEBALLS_DELAY_S", 0.01)
+    monkeypatch.setattr(RESOLVER, "_find", lambda _: [*look_up("127.0.0.2"), *look_up("127.0.0.1")])
+
+    async def connect(silent: socket.socket, answering: socket.socket) -> None:
+        filling = await fill(silent)
+        async with asyncio.timeout(LIMIT_S):
+            await connected(asyncio.Protocol, "two.example", silent.getsockname()[1])
+            connection, _ = await asyncio.to_thread(answering.accept)
+        for each in (connection, *filling):
+            each.close()
+
+    with (
+        socket.create_server(("127.0.0.2", 0), backlog=0) as silent,
+        socket.create_server(("127.0.0.1", silent.getsockname()[1])) as answering,
+    ):
+        asyncio.run(connect(silent, answering))

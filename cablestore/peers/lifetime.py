@@ -40,7 +40,7 @@ class Lifetime:
     def check_loop(self) -> None:
         """Raise NodeError if the caller is not on the loop of the node.
 
-        Callbacks of a program that runs the loop in turns with another one are between two turns: the loop stands.
+        A program may run the loop in turns with another one. Its callbacks run between two turns, when no loop runs.
         """
         here = running_loop()
         if here is self.loop or (here is None and (not self.loop.is_running() or self._is_own_thread())):

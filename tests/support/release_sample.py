@@ -63,8 +63,9 @@ def local_in(store: CableStore) -> list[list[str]]:
     with store.snapshot() as snapshot:
         rows = [[key.hex(), value.hex()] for key, value in snapshot.reader.prefix(b"!local!")]
     judged = [b"!local!judged!".hex(), store.identity.public_key.hex()]
+    rules = [b"!local!rules!".hex(), b"1".hex()]
     swept = [b"!local!swept!".hex(), ""]
-    return [row for row in rows if row not in (judged, swept)]
+    return [row for row in rows if row not in (judged, rules, swept)]
 
 
 def make_sample(folder: Path) -> None:
