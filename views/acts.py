@@ -16,15 +16,17 @@ Local-only posts (moderation.md 4.5) have no rows. There are few, and they are r
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
+from cablestore.index.consents import remembered_consents
 from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.view import View
-from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
+from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of, declines_roles, turning_points
 from cablestore.protocol.body import BLOCK, INFO, MODERATION_TYPES, ROLE, UNBLOCK
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, time_of
@@ -127,11 +129,54 @@ def blocks_on(reader: Reader, user: bytes) -> Iterator[ModerationAct]:
 def consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
     """Yield what a user ever said of taking roles, oldest first."""
     for key, value in reader.prefix(CONSENT_PREFIX + user.hex().encode() + b"!"):
-        try:
-            digest, accepts = unpack(value)
-        except (TypeError, ValueError):
-            raise CorruptStoreError("a row of who takes roles is damaged. Run `cablestore rebuild`") from None
-        yield Consent(user, digest, time_of(key[-SORT_TIME_SIZE_BYTES:]), accepts)
+        yield _consent_in(user, key, value)
+
+
+def _consent_in(user: bytes, key: bytes, value: bytes) -> Consent:
+    try:
+        digest, accepts = unpack(value)
+    except (TypeError, ValueError):
+        raise CorruptStoreError("a row of who accepts roles is damaged. Run `cablestore rebuild`") from None
+    return Consent(user, digest, time_of(key[-SORT_TIME_SIZE_BYTES:]), accepts)
+
+
+def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
+    """Yield what a user ever said of accepting roles, also in post/infos that are remembered and not stored."""
+    held = {said.hash: said for said in consents_of(reader, user)}
+    yield from held.values()
+    yield from (said for said in remembered_consents(reader, user) if said.hash not in held)
+
+
+def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | None = None) -> bool:
+    """Return True if a user declines roles now, by default with what the store remembers of it.
+
+    The latest stored post/info is signed, so earlier ones do not matter.
+    """
+    remembered = remembered_consents(reader, user) if remembered is None else remembered
+    latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")
+    held = [] if latest is None else [_consent_in(user, *latest)]
+    return declines_roles([*held, *remembered])
+
+
+def may_change_roles(reader: Reader, info: Post) -> bool:
+    """Return True if a stored post/info may change who has a role. A change of name does not, and reads two rows.
+
+    It does if its author begins or ceases to decline roles with it, or if it is not the author's latest.
+    """
+    said = consent_of(info)
+    if said is None:
+        return False
+    prefix = CONSENT_PREFIX + info.author_hex + b"!"
+    held = [_consent_in(said.user, *row) for row in islice(reader.prefix(prefix, reverse=True), 2)]
+    points = turning_points([*held, *remembered_consents(reader, said.user)])
+    return held[0].hash != said.hash or (bool(points) and points[-1].hash == said.hash)
+
+
+def roles_for(reader: Reader, user: bytes) -> Iterator[ModerationAct]:
+    """Yield each post/role that gives a user a role and is not local-only. It reads all roles."""
+    for _, record in reader.prefix(ROLE_PREFIX):
+        if user in targets_in(record):
+            yield act_in(record)
 
 
 VIEW: Final = View(

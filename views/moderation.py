@@ -28,7 +28,7 @@ from cablestore.protocol.body import MODERATION_TYPES, Block, Moderation, Role, 
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix, escape, time_floor
 from cablestore.protocol.post import Post
-from cablestore.views import user_info
+from cablestore.views.acts import has_declined
 
 BLOCK_PREFIX: Final = b"!moderation!block!"
 STATE_PREFIX: Final = b"!moderation!state!"
@@ -105,7 +105,7 @@ def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
 
 def is_relevant(reader: Reader, act: Act) -> bool:
     """Tell whether an act still counts for any of its targets. A role counts only if its recipient accepts roles."""
-    if act.kind == _ROLE and not user_info.accepts_roles(reader, act.targets[0]):
+    if act.kind == _ROLE and has_declined(reader, act.targets[0]):
         return False
     return not all(_is_undone(reader, act, target) for target in act.targets)
 

@@ -55,17 +55,11 @@ def latest_hash(reader: Reader, author: bytes) -> bytes | None:
     return None if value is None else split_latest(value)[0]
 
 
-def accepts_roles(reader: Reader, author: bytes) -> bool:
-    """Tell whether a user lets others give it roles. A user who says nothing of it does (moderation.md 4.2.4)."""
-    said = latest(reader, author)
-    return said is None or said[0].accepts_role
-
-
 VIEW: Final = View(
     name="user_info",
     version=1,
     prefixes=(PREFIX, LATEST_PREFIX),
-    answers="Channel State Request (infos); Moderation State Request (who takes roles); names",
+    answers="Channel State Request (infos); names",
     types=frozenset({INFO}),
     rows=rows,
     folds=(latest_fold(prefix=LATEST_PREFIX, types=frozenset({INFO}), group=author_of, says=info_of, rows=PREFIX),),

@@ -88,11 +88,14 @@ def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
             verdicts=dict(summary.verdicts),
             skeletons=summary.skeletons,
             refused_skeletons=summary.refused_skeletons,
+            consents=summary.consents,
         )
         return
     rows = [{"what": "posts read", "number": summary.posts}]
     rows += [{"what": f"posts {verdict}", "number": number} for verdict, number in summary.verdicts.most_common()]
     rows += [{"what": "deleted posts that are now known of", "number": summary.skeletons}]
+    if summary.consents:
+        rows += [{"what": "statements of users about roles", "number": summary.consents}]
     if summary.refused_skeletons:
         rows += [{"what": "deleted posts without proof, left out", "number": summary.refused_skeletons}]
     out.table(("what", "number"), rows)

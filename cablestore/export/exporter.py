@@ -24,6 +24,7 @@ from cablestore.errors import ExportError
 from cablestore.export.filter import Selection
 from cablestore.export.manifest import (
     ARRIVALS,
+    KINDS,
     MANIFEST,
     UNFINISHED,
     CoveredLog,
@@ -48,6 +49,7 @@ from cablestore.files import (
 )
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
+from cablestore.index.consents import all_remembered_consents
 from cablestore.index.engine import Engine
 from cablestore.index.place import mark_at
 from cablestore.index.reader import Reader
@@ -56,7 +58,7 @@ from cablestore.protocol.post import Post
 _AFTER: Final = b"\xff"
 """Sorts after every record of a place, because types are smaller."""
 _OWN: Final = re.compile(
-    r"((posts|tombstones)-\d{6,}\.seg|run-\d{6,}|(unfinished|arrivals)\.json)(\.([0-9a-f]+\.)?tmp)?"
+    r"((posts|tombstones|consents)-\d{6,}\.seg|run-\d{6,}|(unfinished|arrivals)\.json)(\.([0-9a-f]+\.)?tmp)?"
     r"|manifest\.json\.([0-9a-f]+\.)?tmp"
 )
 """Names of files in the folder of an unfinished export. Those of a killed one may end in .tmp."""
@@ -84,7 +86,7 @@ class _Work:
         if self.is_saved:
             self.refuse_changes()
         fields = {name: getattr(self, name) for name in ("identity", "runs", "read_to", "is_read", "is_merged")}
-        fields["segments"] = [segment.fields() for segment in sorted(self.segments, key=lambda s: s.kind)]
+        fields["segments"] = [segment.fields() for segment in sorted(self.segments, key=lambda s: KINDS.index(s.kind))]
         self.out.write(UNFINISHED, json.dumps(fields, indent=1).encode() + b"\n")
         self.is_saved = True
 
@@ -203,7 +205,7 @@ def _read(
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
-    """Write the posts to sorted runs, and the tombstones to their segments. A run is written while more is read."""
+    """Write the posts to sorted runs, and all else to its segments. A run is written while more is read."""
     with ThreadPoolExecutor(1) as thread:  # for this disk only: its end waits, and Ctrl-C with it
         under_way: tuple[Future[None], str] | None = None
         for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):
@@ -214,6 +216,9 @@ def _read(
             work.add_run(*under_way)
     stones = reader.tombstones()
     writer.add_tombstones(stones if selection is None else filter(selection.takes_tombstone, stones))
+    said = all_remembered_consents(reader)
+    statements = (each for each in said if reader.post(each.hash) is None)
+    writer.add_consents(statements if selection is None else filter(selection.takes_consent, statements))
     work.is_read = True
     work.save()
 

@@ -21,6 +21,7 @@ from functools import lru_cache
 from cablestore.export.manifest import Filters
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.protocol.acts import Consent
 from cablestore.protocol.body import BLOCK, DELETE, INFO, MODERATION, ROLE, UNBLOCK
 from cablestore.protocol.post import Post
 from cablestore.views import acts, membership
@@ -51,6 +52,10 @@ class Selection:
         bones = stone.skeleton
         return bones is None or self._matches(stone.author, bones.timestamp_ms, bones.type, bones.channel)
 
+    def takes_consent(self, said: Consent) -> bool:
+        """Return True if a statement about roles passes, as its post/info would."""
+        return self._matches(said.user, said.timestamp_ms, INFO, None)
+
     def _takes_deletion(self, post: Post) -> bool:
         if not self._filters.channels and self._is_by_and_when(post.author, post.timestamp_ms):
             return True
@@ -80,4 +85,4 @@ class Selection:
         """Tell whether an author is in one of the channels, or ever declined: a role would come back without that."""
         if any(membership.of_user(self._reader, channel, author) is not None for channel in self._filters.channels):
             return True
-        return any(not consent.accepts for consent in acts.consents_of(self._reader, author))
+        return any(not consent.accepts for consent in acts.all_consents_of(self._reader, author))

@@ -3,6 +3,7 @@
 A post/delete makes its tombstones itself, but not the skeleton of a target that the export no longer has. Nobody signed
 a skeleton, so it is only another store's claim: it is added only to a tombstone whose post/delete is stored, never
 against what this store saw itself, and it does not prevent a post from being requested (`cablestore.index.tombstone`).
+Statements about roles without their post/infos are claims too (`cablestore.index.consents`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from cablestore.errors import CorruptExportError, ExportError
-from cablestore.export.manifest import Manifest, read_manifest, read_posts, read_tombstones
+from cablestore.export.manifest import Manifest, read_consents, read_manifest, read_posts, read_tombstones
 from cablestore.files import Location
 from cablestore.index.batches import batches
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome
+from cablestore.protocol.acts import Consent
 from cablestore.protocol.dialect import Dialect
 
 
@@ -35,6 +37,8 @@ class ImportSummary:
     """Tombstones that got a skeleton, or another one than before."""
     refused_skeletons: int = 0
     """Tombstones that no stored post/delete confirms, or whose target is or was here, by another author."""
+    consents: int = 0
+    """Statements about roles, without their post/infos, that were new."""
 
     def count(self, outcomes: list[Outcome]) -> None:
         """Count the outcomes of some posts."""
@@ -86,6 +90,14 @@ def effective_tombstones(manifests: Iterable[Manifest]) -> Iterator[list[Tombsto
             yield from batches(
                 (stone for stone in stones if stone.is_effective), lambda stone: 64 + len(stone.encode())
             )
+
+
+def consents_of(manifests: Iterable[Manifest]) -> Iterator[list[Consent]]:
+    """Yield the statements about roles of all exports, in batches."""
+    for manifest in manifests:
+        for segment in manifest.consent_segments:
+            said = chain.from_iterable(read_consents(manifest.source, segment))
+            yield from batches(said, lambda _: 80)
 
 
 def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tuple[int, int]:

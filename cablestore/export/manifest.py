@@ -3,6 +3,7 @@
     manifest.json           the list of segments with their checksums, and its own checksum; written last
     posts-000000.seg ...    posts in order of (timestamp, hash), in blocks of about a megabyte
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
+    consents-000000.seg     [user, timestamp_ms, hash, whether it accepts roles] of each statement without its post/info
     arrivals.json           the store's id, and how far its arrival log went; the only file that depends on arrival
 
 Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/reference/FORMAT.md.
@@ -17,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import blake3
 
@@ -28,17 +29,20 @@ from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of, rest
 from cablestore.index.place import is_shared
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.acts import Consent
 from cablestore.protocol.body import TYPE_NAMES
-from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
 from cablestore.protocol.dialect import DIALECTS, Dialect
 
 FORMAT: Final = 1
 """Version of the format of the folder and its files: docs/reference/FORMAT.md."""
+FORMAT_WITH_CONSENTS: Final = 2
+"""Version of an export with statements about roles: versions up to 0.13.1 do not know their segments."""
 
 MANIFEST: Final = "manifest.json"
 ARRIVALS: Final = "arrivals.json"
 UNFINISHED: Final = "unfinished.json"
-_OWN: Final = re.compile(rf"(posts|tombstones)-\d{{6,}}\.seg|{re.escape(MANIFEST)}|{re.escape(ARRIVALS)}")
+_OWN: Final = re.compile(rf"(posts|tombstones|consents)-\d{{6,}}\.seg|{re.escape(MANIFEST)}|{re.escape(ARRIVALS)}")
 """Names of files of a finished export."""
 
 
@@ -47,7 +51,9 @@ def is_own(name: str) -> bool:
     return _OWN.fullmatch(name) is not None
 
 
-SegmentKind = Literal["posts", "tombstones"]
+SegmentKind = Literal["posts", "tombstones", "consents"]
+KINDS: Final[tuple[SegmentKind, ...]] = get_args(SegmentKind)
+"""Kinds in the order in which a manifest lists the segments."""
 Place = tuple[int, bytes]
 """Position of a post in an export: its timestamp in milliseconds and its hash."""
 
@@ -163,10 +169,15 @@ class Manifest:
         """The segments that hold tombstones."""
         return tuple(segment for segment in self.segments if segment.kind == "tombstones")
 
+    @property
+    def consent_segments(self) -> tuple[Segment, ...]:
+        """The segments that hold statements about roles whose post/infos are not in the export."""
+        return tuple(segment for segment in self.segments if segment.kind == "consents")
+
     def encode(self) -> bytes:
         """Return the bytes of manifest.json."""
         fields = {
-            "format": FORMAT,
+            "format": FORMAT_WITH_CONSENTS if self.consent_segments else FORMAT,
             "dialect": self.dialect.name,
             "views": self.views,
             "filters": None if self.filters is None else self.filters.fields(),
@@ -211,10 +222,10 @@ def read_manifest(folder: Location) -> Manifest:
     fields, found = _fields(source)
     if source.is_local:
         restrict(source.path, is_own)
-    if fields.get("format") != FORMAT:
+    if fields.get("format") not in (FORMAT, FORMAT_WITH_CONSENTS):
         raise ExportError(
-            f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT}: install "
-            "another version"
+            f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT} and "
+            f"{FORMAT_WITH_CONSENTS}: install another version"
         )
     dialect = DIALECTS.get(str(fields.get("dialect")))
     if dialect is None:
@@ -287,22 +298,23 @@ _SHOWN_CHARACTERS: Final = 80
 
 
 def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
-    """Return segments from a manifest's entries: those of posts, then those of tombstones, each numbered from 0.
+    """Return segments from a manifest's entries: sorted by kind, those of each kind numbered from 0.
 
     Raises ValueError, TypeError or KeyError for malformed entries.
     """
     segments = tuple(map(_segment_of, entries))
-    posts = sum(segment.kind == "posts" for segment in segments)
-    expected = [segment_name("posts", number) for number in range(posts)]
-    expected += [segment_name("tombstones", number) for number in range(len(segments) - posts)]
+    counts = Counter(segment.kind for segment in segments)
+    expected = [segment_name(kind, number) for kind in KINDS for number in range(counts[kind])]
     for segment, name in zip(segments, expected, strict=True):
-        if segment.file != name or not name.startswith(segment.kind):
+        if segment.file != name:
             raise ValueError(f"it has the segment {_shown(segment.file)}, expected {name}")
     return segments
 
 
 def _segment_of(entry: dict[str, Any]) -> Segment:
-    kind: SegmentKind = "posts" if entry["kind"] == "posts" else "tombstones"
+    kind = next((kind for kind in KINDS if kind == entry["kind"]), None)
+    if kind is None:
+        raise ValueError(f"it has a segment of the kind {_shown(entry['kind'])}")
     of_posts: dict[str, Any] = {}
     if kind == "posts":
         posts = {name: _number(entry["posts"][name]) for name in _TYPES if name in entry["posts"]}
@@ -365,6 +377,22 @@ def read_tombstones(folder: Location, segment: Segment) -> Iterator[list[Tombsto
     path = folder_of(folder).file(segment.file)
     for block in _blocks(path, segment, "tombstones"):
         yield [_tombstone(path, item) for item in block]
+
+
+def read_consents(folder: Location, segment: Segment) -> Iterator[list[Consent]]:
+    """Yield the statements of a segment, block by block, as claims. Raises the errors of `read_posts`."""
+    path = folder_of(folder).file(segment.file)
+    for block in _blocks(path, segment, "consents"):
+        yield [_consent(path, item) for item in block]
+
+
+def _consent(path: ObjectFile, item: Any) -> Consent:
+    match item:
+        case [bytes() as user, int() as timestamp_ms, bytes() as digest, bool() as accepts] if (
+            len(user) == KEY_SIZE_BYTES and len(digest) == HASH_SIZE_BYTES and _is_time(timestamp_ms)
+        ):
+            return Consent(user, digest, timestamp_ms, accepts, is_claim=True)
+    raise _damaged(path, "it holds an item that is not a statement about roles")
 
 
 def _blocks(path: ObjectFile, segment: Segment, kind: SegmentKind) -> Iterator[tuple[Any, ...]]:

@@ -22,6 +22,7 @@ from cablestore.export.manifest import (
     Segment,
     in_order_of_types,
     read_arrivals,
+    read_consents,
     read_manifest,
     read_posts,
     read_tombstones,
@@ -173,6 +174,9 @@ class _Verification:
         self.last = b""
         for segment in self.manifest.tombstone_segments:
             self._guard(segment.file, self._tombstones, segment)
+        self.last = b""
+        for segment in self.manifest.consent_segments:
+            self._guard(segment.file, self._consents, segment)
         for target in self.proofs.not_confirmed():
             self.report.tell("tombstones", f"the post/delete of the tombstone of {target.hex()} does not confirm it")
         for digest in self.proofs.not_dead():
@@ -214,6 +218,14 @@ class _Verification:
                 self._check_place(segment, stone.target + stone.author)
                 self.proofs.stone(stone)
             self.report.tombstones += len(stones)
+        self._check_entry(segment, hasher.hexdigest(), agrees=True)
+
+    def _consents(self, segment: Segment) -> None:
+        hasher = blake3.blake3()
+        for statements in read_consents(self.manifest.source, segment):
+            hasher.update(pack([[said.user, said.timestamp_ms, said.hash, said.accepts] for said in statements]))
+            for said in statements:
+                self._check_place(segment, said.user + said.timestamp_ms.to_bytes(8, "big") + said.hash)
         self._check_entry(segment, hasher.hexdigest(), agrees=True)
 
     def _decoded(self, segment: Segment, raw: bytes) -> Post | None:

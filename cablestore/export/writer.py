@@ -17,6 +17,7 @@ import msgpack
 
 from cablestore import limits
 from cablestore.export.manifest import (
+    KINDS,
     MANIFEST,
     Filters,
     Manifest,
@@ -32,6 +33,7 @@ from cablestore.export.sort import into_blocks
 from cablestore.files import Location, ObjectFile, folder_of
 from cablestore.index.batches import batches
 from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.acts import Consent
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
@@ -46,6 +48,8 @@ HASH_AT, TYPE_AT, POST_AT = 8, 40, 41
 """Where the parts of a record begin, in bytes. Its time is at 0."""
 _STONE_SIZE_BYTES: Final = 64
 """Target and author, which every tombstone has beside its value."""
+_CONSENT_SIZE_BYTES: Final = 80
+"""User, time, hash and answer of a statement."""
 
 
 def post_record(timestamp_ms: int, digest: bytes, raw: bytes, post_type: int) -> bytes:
@@ -109,6 +113,21 @@ def write_tombstone_segment(folder: Location, number: int, blocks: Iterable[list
     return _entry(name, "tombstones", items, written)
 
 
+def write_consent_segment(folder: Location, number: int, blocks: Iterable[list[Consent]]) -> Segment:
+    """Write one segment of statements in order of (user, timestamp, hash). Returns and raises as the others do."""
+    name = segment_name("consents", number)
+    items = 0
+
+    def rows() -> Iterator[list[Any]]:
+        nonlocal items
+        for block in blocks:
+            items += len(block)
+            yield [[said.user, said.timestamp_ms, said.hash, said.accepts] for said in block]
+
+    written = _write(folder_of(folder).file(name), rows())
+    return _entry(name, "consents", items, written)
+
+
 def _check_order(last: bytes, keys: list[bytes]) -> None:
     if keys[0] <= last or not all(map(lt, keys, islice(keys, 1, None))):
         raise ValueError("the items of an export must be in order, each once")
@@ -139,7 +158,7 @@ def _nothing(_: Segment) -> None:
 
 
 class ExportWriter:
-    """Writer of an export as a stream: first all posts, then all tombstones, then `finish`.
+    """Writer of an export as a stream: first all posts, then all tombstones and statements, then `finish`.
 
     A segment ends with the block that brings it to `segment_size_bytes`, counted before compression. `views` has the
     versions of the store's views. `written` are segments that exist already; `on_segment` is called with each new one.
@@ -183,9 +202,16 @@ class ExportWriter:
             segment = self._until_full(first, blocks, _size_bytes)
             self._add(write_tombstone_segment(self._folder, self._number("tombstones"), segment))
 
+    def add_consents(self, statements: Iterable[Consent]) -> None:
+        """Add all statements about roles without their post/infos, in order of (user, timestamp, hash)."""
+        blocks = batches(statements, _consent_size_bytes, limits.SEGMENT_BLOCK_SIZE_BYTES, self._block_size_bytes)
+        for first in blocks:
+            segment = self._until_full(first, blocks, _consent_size_bytes)
+            self._add(write_consent_segment(self._folder, self._number("consents"), segment))
+
     def finish(self) -> Manifest:
         """Write and return the manifest, which completes the export."""
-        segments = tuple(sorted(self._segments, key=lambda segment: segment.kind))
+        segments = tuple(sorted(self._segments, key=lambda segment: KINDS.index(segment.kind)))
         manifest = Manifest(plain(self._folder), self._dialect, dict(self._views), self._filters, segments)
         self._folder.write(MANIFEST, manifest.encode())
         return manifest
@@ -211,3 +237,7 @@ class ExportWriter:
 
 def _size_bytes(stone: Tombstone) -> int:
     return _STONE_SIZE_BYTES + len(stone.encode())
+
+
+def _consent_size_bytes(_: Consent) -> int:
+    return _CONSENT_SIZE_BYTES

@@ -11,8 +11,7 @@ All of it is local rows, so a drop leaves no tombstone, and no peer is told of o
     !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts
     !local!dropped-head!<channel>!<hash>               -> empty, for posts that were heads when they were removed
     !local!refused!               -> how many remembered posts were never held
-    !local!consent!<pubkey>!<mono-ts> -> hash and u8, for post/infos: whether the user takes roles
-    !local!act!<pubkey>!<mono-ts>     -> record of an action or role of a dropped user, without its reason
+    !local!act!<pubkey>!<mono-ts> -> record of an action or role of a dropped user, without its reason
 
 `act` is the hash of the act that drops. Posts by `spared`, the local user, are hidden and not removed if the act is
 another user's. A drop with `until_ms` is for posts dated up to it: `post/unblock` with `undrop=0` leaves one. `place`
@@ -20,7 +19,7 @@ is where the removal continues; it is nil after the last post was removed.
 
 Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts: those with a reason, which
 is free text, are dropped with their author, and the rest of what they say is kept. So is what a dropped post/info says
-of roles.
+of roles (`cablestore.index.consents`).
 """
 
 from __future__ import annotations

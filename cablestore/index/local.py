@@ -44,7 +44,8 @@ REFUSED: Final = b"refused"
 """The number of these posts that were never held; at most `limits.MAX_REFUSED_REMEMBERED`."""
 
 CONSENT: Final = b"consent"
-"""What refused and dropped post/infos say of roles: public key and <mono-ts> -> hash, whether the user takes roles."""
+"""What post/infos say of roles that were rejected, dropped or discarded: public key and <mono-ts> -> hash, whether the
+user accepts roles, whether another store claims it."""
 
 ACT: Final = b"act"
 """Actions and roles of dropped users without their reasons: public key and <mono-ts> -> record, as in the view acts."""

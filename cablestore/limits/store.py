@@ -106,7 +106,12 @@ MAX_BLOCKED_ACTIONS: Final = 1_000
 The user can date any number of them back."""
 
 MAX_CONSENTS_REMEMBERED: Final = 64
-"""Refused post/infos of one user of which it is remembered whether the user takes roles."""
+"""Statements about roles of one user that are remembered without their post/infos: the latest, about 150 bytes each. So
+a blocked user cannot fill the disk with post/infos."""
+
+MAX_SEED_ACTS_KEPT: Final = 10_000
+"""Acts dated after the revocation of a moderation seed that stay applied, 32 bytes each: the earliest of those that
+were applied then. Posts are dated at most a week ahead, so there are few."""
 
 SEGMENT_SIZE_BYTES: Final = 67_108_864
 """One file of an export. A task of the Spark job reads a whole file."""

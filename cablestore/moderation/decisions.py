@@ -20,8 +20,8 @@ from cablestore.moderation.blocks import BlockState, UserDrop, resolve_blocks
 from cablestore.moderation.known import BLOCKING, HeldActs, KnownActs, is_doing, pair_of
 from cablestore.moderation.roles import RoleContexts
 from cablestore.moderation.seed import Seed
-from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole
-from cablestore.protocol.body import BLOCK, MODERATION, ROLE
+from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole, turning_points
+from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
 
 
 class ActOutcome(StrEnum):
@@ -81,7 +81,7 @@ class Decisions:
             known.own_key,
             known.seed,
             chain.from_iterable(known.roles.values()),
-            chain.from_iterable(known.consents.values()),
+            chain.from_iterable(map(turning_points, known.consents.values())),
         )
 
     @classmethod
@@ -148,6 +148,18 @@ class Decisions:
         """Tell whether a user got authority before a time and had not lost it by then (4.4.3)."""
         return self._contexts.history(channel, public=public).had_authority(user, timestamp_ms)
 
+    def authorised_from(self, timestamp_ms: int) -> list[ModerationAct]:
+        """Return the acts dated at a time or later whose authors had the authority for them somewhere, oldest first."""
+        found = [act for act in self.acts() if act.timestamp_ms >= timestamp_ms and self._is_authorised(act)]
+        return sorted(found, key=lambda act: act.moment)
+
+    def _is_authorised(self, act: ModerationAct) -> bool:
+        contexts = [None, *self._contexts.channels] if act.channel is None else [act.channel]
+        histories = map(self._contexts.history, contexts)
+        if act.type == ROLE:
+            return any(history.is_applied(act) for history in histories)
+        return any(history.had_authority(act.author, act.timestamp_ms) for history in histories)
+
     def may_have_authority(self, user: bytes) -> bool:
         """Tell whether a user is the own one, one of the seed, or was given a role. Acts of others change nothing."""
         return user in self._known.roles
@@ -181,6 +193,12 @@ class Decisions:
         An author who is not known (None) is not exempt.
         """
         return self._doing(Action.DROP_POST, post_hash, channel, author)
+
+    def unseen_post_dropped_by(self, post_hash: bytes) -> ModerationAct | None:
+        """Return the act that drops a post of which only the hash is known, in the channel that the act names."""
+        contexts = self._known.contexts_on(post_hash, Action.DROP_POST)
+        found = (self.post_dropped_by(post_hash, None, context) for context in contexts)
+        return next((act for act in found if act is not None), None)
 
     def channel_dropped_by(self, channel: str) -> ModerationAct | None:
         """Return the act that drops a channel (5.1.3.7)."""
@@ -268,10 +286,17 @@ class Decisions:
         return self.blocks_of(user, public=public).block
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
-        """Return the post/block by which a user blocks the own user and notifies it (4.6.1)."""
-        acts = self._known.against.get(user)
-        latest = max(acts, key=lambda act: act.moment) if acts else None
-        return latest if latest and latest.notifies else None
+        """Return the post/block by which a user blocks the own user and notifies it (4.6.1).
+
+        It is in force until the user undoes it: a later post/block that does not notify changes nothing.
+        """
+        found = None
+        for act in sorted(self._known.against.get(user, ()), key=lambda act: act.moment):
+            if act.type == UNBLOCK:
+                found = None
+            elif act.notifies:
+                found = act
+        return found
 
     # --- which action takes effect -------------------------------------------------------------------
 
@@ -286,23 +311,24 @@ class Decisions:
     ) -> ModerationAct | None:
         """Return the action of a pair that takes effect on a target in a context, whether it does or undoes.
 
-        The own user's comes first, then the narrower context, then the later act (4.4, 4.4.5). `subject` is the user
-        whom it concerns.
+        The own user's comes first, then the later act: an act for the cabal applies to all channels (4.1.1, 4.4.5).
+        `subject` is the user whom it concerns.
         """
         if not self._known.is_acted_on(target):
             return None
-        contexts = (channel,) if channel is None or pair == Action.DROP_CHANNEL else (channel, None)
-        found = [self._known.actions_on(target, pair, context) for context in contexts]
-        relevant = [self._relevant(acts) for acts in found]
-        for by_author in relevant:
-            if self._own in by_author:
-                return by_author[self._own][-1]
-        for by_author in relevant:
-            acts = [act for acts in by_author.values() for act in acts]
-            acts = [act for act in acts if self._is_applicable(act, channel, subject)]
-            if acts:
-                return max(acts, key=lambda act: act.moment)
-        return None
+        by_author = self._relevant(self._actions_on(target, pair, channel))
+        if self._own in by_author:
+            return by_author[self._own][-1]
+        acts = (act for acts in by_author.values() for act in acts)
+        applicable = (act for act in acts if self._is_applicable(act, channel, subject))
+        return max(applicable, key=lambda act: act.moment, default=None)
+
+    def _actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
+        """Return the actions of a pair on a target that apply in a context: those for it and those for the cabal."""
+        found = self._known.actions_on(target, pair, channel)
+        if channel is None or pair == Action.DROP_CHANNEL:
+            return found
+        return found + self._known.actions_on(target, pair, None)
 
     def _relevant(self, acts: list[ModerationAct]) -> dict[bytes, list[ModerationAct]]:
         """Return each author's relevant actions of a pair, oldest first: those after the last opposite one (4.4.2).
@@ -328,7 +354,9 @@ class Decisions:
     ) -> bool:
         """Tell whether an author had authority at the time of an act, and whom it concerns had none (4.4.3, 4.4.5)."""
         history = self._contexts.history(channel, public=public)
-        if not history.had_authority(act.author, act.timestamp_ms):
+        seed = self._known.seed
+        is_kept = seed is not None and act.hash in seed.kept
+        if not is_kept and not history.had_authority(act.author, act.timestamp_ms):
             return False
         return subject is None or not history.had_authority(subject, act.timestamp_ms)
 
@@ -385,7 +413,7 @@ class Decisions:
         key = target or act.channel or ""
         if act in self._taking_effect(pair, key, channel, subject):
             return ActOutcome.APPLIES
-        acts = self._known.actions_on(key, pair, act.channel)
+        acts = self._actions_on(key, pair, channel)
         if act not in self._relevant(acts).get(act.author, ()):
             return ActOutcome.UNDONE
         if act.author == self._own or self._is_applicable(act, channel, subject):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol, Self, TypeVar
 
 from cablestore.moderation.seed import Seed
-from cablestore.protocol.acts import Consent, ModerationAct, UserRole
+from cablestore.protocol.acts import Consent, ModerationAct, UserRole, turning_points
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE
 from cablestore.views.acts import act_in, record_of, targets_in
 
@@ -116,6 +116,11 @@ class KnownActs:
         acts = [act_in(record) for record in self.records.get(target, ())]
         return [act for act in acts if act.channel == channel and pair_of(act) == pair]
 
+    def contexts_on(self, target: bytes | str, pair: int) -> list[str]:
+        """Return the channels of the actions of a pair on a target, sorted; "" for the whole cabal."""
+        acts = [act_in(record) for record in self.records.get(target, ())]
+        return sorted({act.channel or "" for act in acts if pair_of(act) == pair})
+
     def actions(self) -> Iterable[ModerationAct]:
         """Return all actions."""
         return map(act_in, {record for records in self.records.values() for record in records})
@@ -132,8 +137,9 @@ class KnownActs:
         if isinstance(item, Consent):
             if item.user not in self.roles:
                 return False
-            self.consents[item.user] = _changed(self.consents[item.user], item, is_added)
-            return True
+            before = self.consents[item.user]
+            after = self.consents[item.user] = _changed(before, item, is_added)
+            return turning_points(before) != turning_points(after)  # a change of name changes no role
         if self._is_against(item):
             self.against[item.author] = _changed(self.against.get(item.author, []), item, is_added)
         if item.author not in self.roles:

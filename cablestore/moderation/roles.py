@@ -1,8 +1,9 @@
 """Roles: who has which role in one context, now and at every time before (moderation.md 4.2).
 
-Acts are applied in order of (timestamp, hash). Authority begins with the own user and the seed's admins.
+Acts are applied in order of (timestamp, hash), but within a millisecond after the act that makes their author admin.
+Authority begins with the own user and the seed's admins.
 
-* A role counts if its author is admin and was admin before the role was issued, without a break since.
+* A role counts if its author is admin and became admin in the role's millisecond or before, without a break since.
 * An admin who is no longer vouched for by a chain of admins from the beginning is admin no more. Two who vouch for
   each other alone are none.
 * The roles that an admin issued end with its own. They do not return when it becomes admin again.
@@ -17,6 +18,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from cablestore.moderation.seed import Seed
@@ -32,7 +35,10 @@ _Event = tuple[int, bytes, ModerationAct | Consent | None]
 
 
 class RoleContexts:
-    """Roles in every context, each made when it is first asked for."""
+    """Roles in every context, each made when it is first asked for.
+
+    `consents` are the statements with which users begin or cease to decline roles.
+    """
 
     def __init__(
         self, own_key: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]
@@ -41,7 +47,7 @@ class RoleContexts:
         self._seed = seed
         self._acts = list(acts)
         self._consents = list(consents)
-        self._channels = {act.channel for act in self._acts}
+        self.channels = {act.channel for act in self._acts if act.channel is not None}
         self._made: dict[tuple[str | None, bool], RoleHistory] = {}
 
     def history(self, channel: str | None, *, public: bool = False) -> RoleHistory:
@@ -49,7 +55,7 @@ class RoleContexts:
 
         Channels without roles of their own share those of the cabal.
         """
-        context = channel if channel in self._channels else None
+        context = channel if channel in self.channels else None
         history = self._made.get((context, public))
         if history is None:
             acts = (act for act in self._acts if act.channel in (None, context) and not (public and act.is_private))
@@ -75,8 +81,8 @@ class RoleHistory:
         self._declining: set[bytes] = set()
         self._admin_since = {user: ALWAYS for user, role in self._defaults.items() if role is UserRole.ADMIN}
         self._changes = {user: [(ALWAYS, role)] for user, role in self._defaults.items()}
-        for timestamp_ms, _, event in self._events(acts, consents):
-            self._apply(timestamp_ms, event)
+        for timestamp_ms, events in groupby(self._events(acts, consents), key=itemgetter(0)):
+            self._apply_all(timestamp_ms, [event for _, _, event in events])
 
     # --- answers -------------------------------------------------------------------------------------
 
@@ -136,6 +142,25 @@ class RoleHistory:
         end: _Event = (self._seed.revoked_at_ms, b"", None)
         return merge([end], events, key=lambda event: event[:2])
 
+    def _apply_all(self, timestamp_ms: int, events: list[ModerationAct | Consent | None]) -> None:
+        """Apply what happened in one millisecond. An act waits for the act that makes its author admin (4.2.5)."""
+        while events:
+            waiting: list[ModerationAct | Consent | None] = []
+            for event in events:
+                if isinstance(event, ModerationAct) and not self._may_issue(event):
+                    waiting.append(event)
+                else:
+                    self._apply(timestamp_ms, event)
+            if len(waiting) == len(events):
+                for event in waiting:
+                    self._apply(timestamp_ms, event)
+                return
+            events = waiting
+
+    def _may_issue(self, act: ModerationAct) -> bool:
+        """Tell whether the author of a role is admin and became admin in the same millisecond or before (4.2.5)."""
+        return act.author == self._own or act.author in self._admin_since
+
     def _apply(self, timestamp_ms: int, event: ModerationAct | Consent | None) -> None:
         is_lowering = True
         match event:
@@ -160,7 +185,10 @@ class RoleHistory:
         """
         recipient, slot = act.targets[0], (act.author, act.channel)
         before = self._withdraw(recipient, slot)
-        if act.author != self._own and self._admin_since.get(act.author, act.timestamp_ms) >= act.timestamp_ms:
+        is_admins = self._may_issue(act)
+        if not is_admins and self._seed is not None and act.hash in self._seed.kept:
+            self._kept.add(act.hash)
+        elif not is_admins:
             return before is not None
         self._given[recipient][slot] = act
         self._issued[act.author].add((recipient, slot))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,12 +16,14 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 class Seed:
     """Seed: the default roles of some users, given when a store joins a cabal (4.7). At most 16 users.
 
-    `given_at_ms` is when it was given, `revoked_at_ms` when the local user revoked it, None if it is in force.
+    `given_at_ms` is when it was given, `revoked_at_ms` when the local user revoked it, None if it is in force. `kept`
+    are the hashes of acts that applied when it was revoked and are dated later: they stay applied.
     """
 
     roles: tuple[tuple[bytes, UserRole], ...]
     given_at_ms: int
     revoked_at_ms: int | None = None
+    kept: frozenset[bytes] = frozenset()
 
     @classmethod
     def read(cls, data: bytes, given_at_ms: int) -> Self:
@@ -67,6 +70,6 @@ class Seed:
         """Return the bytes of 4.7.2."""
         return b"".join(bytes((role,)) + key for key, role in self.roles)
 
-    def revoked(self, at_ms: int) -> Self:
+    def revoked(self, at_ms: int, kept: Iterable[bytes] = ()) -> Self:
         """Return the seed, revoked by the local user at this time. What was applied until then stays (4.7.2)."""
-        return type(self)(self.roles, self.given_at_ms, at_ms)
+        return type(self)(self.roles, self.given_at_ms, at_ms, frozenset(kept))

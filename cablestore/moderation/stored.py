@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cablestore.index.local import ACT, local_key
 from cablestore.index.reader import PRIVATE_PREFIX, Reader
 from cablestore.protocol.acts import Consent, ModerationAct, act_of
-from cablestore.protocol.body import ROLE
+from cablestore.protocol.body import BLOCK, ROLE, UNBLOCK
 from cablestore.views import acts
 
 
 class StoredActs:
-    """Acts that a reader finds. Use it while the reader's snapshot is open.
+    """Acts that a reader finds, also remembered ones of dropped users. Use it while the reader's snapshot is open.
 
     The own user's acts include the private ones, which the reader must be able to unseal. They have no rows.
     """
@@ -25,11 +26,13 @@ class StoredActs:
         """Yield each post/role of one author."""
         yield from acts.roles_of(self._reader, author)
         yield from (act for act in self._private_of(author) if act.type == ROLE)
+        yield from (act for act in self._remembered(author) if act.type == ROLE)
 
     def actions_of(self, author: bytes) -> Iterator[bytes]:
         """Yield the records of one author's other acts."""
         yield from acts.actions_of(self._reader, author)
-        yield from (acts.record_of(act) for act in self._private_of(author) if act.type != ROLE)
+        found = (*self._private_of(author), *self._remembered(author))
+        yield from (acts.record_of(act) for act in found if act.type != ROLE)
 
     def _private_of(self, author: bytes) -> list[ModerationAct]:
         if author != self._own:
@@ -41,8 +44,16 @@ class StoredActs:
 
     def consents_of(self, user: bytes) -> Iterator[Consent]:
         """Yield what a user ever said of taking roles."""
-        return acts.consents_of(self._reader, user)
+        return acts.all_consents_of(self._reader, user)
 
     def blocks_on(self, user: bytes) -> Iterator[ModerationAct]:
         """Yield each post/block and post/unblock by which anybody blocks or unblocks this user."""
-        return acts.blocks_on(self._reader, user)
+        yield from acts.blocks_on(self._reader, user)
+        blocks = (act for act in self._remembered() if act.type in (BLOCK, UNBLOCK))
+        yield from (act for act in blocks if user in act.targets)
+
+    def _remembered(self, author: bytes | None = None) -> Iterator[ModerationAct]:
+        """Yield the acts of a dropped user, or of all, that are remembered and not stored."""
+        part = b"" if author is None else author.hex().encode() + b"!"
+        remembered = (acts.act_in(record) for _, record in self._reader.prefix(local_key(ACT, part)))
+        yield from (act for act in remembered if self._reader.post(act.hash) is None)

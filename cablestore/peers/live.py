@@ -130,7 +130,7 @@ class LiveRequests:
                 found = self._of(StateRequest, item.channel)
             case Subject.MODERATION:
                 found = self._of(ModerationRequest)
-            case Subject.MODERATION_AGAIN | Subject.PRIVATE:
+            case Subject.MODERATION_AGAIN | Subject.CONSENT | Subject.PRIVATE:
                 return []
         return [live for live in found.values() if concerns(live.exchange.request, item, self._dialect)]
 

@@ -1,7 +1,8 @@
 """News: what the entries of the arrival log mean to live requests. Pure.
 
 A live time range gets new texts, and deletions in its channel. A live channel state gets new state, and after a
-deletion what counts instead (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks.
+deletion what counts instead (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks, and the
+roles of a user who accepts roles again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final, NamedTuple
 
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
+from cablestore.index.consents import user_of_row
+from cablestore.index.notes import noted_key
 from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton, Tombstone
@@ -22,7 +25,7 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.protocol.post import Post
 from cablestore.store import answers
-from cablestore.views import channel_topic, membership, user_info
+from cablestore.views import acts, channel_topic, membership, user_info
 from cablestore.views.membership import Membership
 
 MAX_ENTRIES: Final = 1_000
@@ -37,6 +40,8 @@ class Subject(Enum):
     MODERATION = "moderation"
     MODERATION_AGAIN = "moderation again"
     """What counted as undone may count again: the whole state must be sent once more."""
+    CONSENT = "consent"
+    """A statement about roles by a user with a role, for this node alone: who has authority may have changed."""
     PRIVATE = "private"
     """A local-only act of the store's user, for this node alone: no peer hears of it."""
 
@@ -87,6 +92,10 @@ def news_of(
             stone = reader.burial(entry.hash)
             if stone is not None and stone.skeleton is not None:
                 _note(found, entry.sequence, _of_deletion(reader, stone, stone.skeleton, state_channels))
+        elif entry.kind is EventKind.LOCAL:
+            user = user_of_row(noted_key(reader, entry.hash) or b"")
+            if user is not None:
+                _note(found, entry.sequence, _of_consent(reader, user))
     news = [item if _is_bearable(reader, item) else item._replace(is_bearable=False) for item in found.values()]
     return [item._replace(is_own=True) if item.hash in own else item for item in news] if own else news, after
 
@@ -124,7 +133,7 @@ def concerns(request: Request, item: News, dialect: Dialect) -> bool:
 
 def _is_bearable(reader: Reader, item: News) -> bool:
     """Tell whether cable.js bears the post. In texts and deletions only the channel can end it."""
-    if item.subject in (Subject.MODERATION_AGAIN, Subject.PRIVATE):
+    if item.subject in (Subject.MODERATION_AGAIN, Subject.CONSENT, Subject.PRIVATE):
         return True
     is_plain = item.subject is Subject.CHAT
     return cable_js.bears_channel(item.channel) and (is_plain or answers.is_bearable(reader, item.hash))
@@ -141,7 +150,8 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
     if post.type in MODERATION_TYPES and answers.is_relevant_moderation(reader, post):
         yield News(Subject.MODERATION, channel or "", post.hash, post.timestamp_ms, post)
     elif post.type == INFO:
-        yield News(Subject.MODERATION_AGAIN, "", post.hash, post.timestamp_ms)  # its author may accept roles now
+        if acts.may_change_roles(reader, post):
+            yield from _of_consent(reader, post.author)
         yield from _of_info(reader, post.author, post.hash, post.timestamp_ms, state_channels)
     elif channel is not None:
         is_chat = post.type == TEXT
@@ -152,6 +162,16 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
                 yield from _of_newcomer(reader, member, channel, post.timestamp_ms)
     elif isinstance(post.body, Delete):
         yield from _of_targets(reader, post, post.body.hashes)
+
+
+def _of_consent(reader: Reader, user: bytes) -> Iterator[News]:
+    """Yield the roles of a user that count if it accepts roles now (moderation.md 5.2.1.1)."""
+    accepts = not acts.has_declined(reader, user)
+    for act in acts.roles_for(reader, user):
+        yield News(Subject.CONSENT, "", user, 0)
+        post = reader.post(act.hash) if accepts else None
+        if post is not None and answers.is_relevant_moderation(reader, post):
+            yield News(Subject.MODERATION, post.channel or "", post.hash, post.timestamp_ms, post)
 
 
 def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Iterator[News]:
@@ -195,6 +215,7 @@ def _of_deletion(reader: Reader, stone: Tombstone, dead: Skeleton, state_channel
     if dead.type in MODERATION_TYPES:
         yield News(Subject.MODERATION_AGAIN, "", stone.target, dead.timestamp_ms)
     elif dead.type == INFO:
+        yield from _of_consent(reader, stone.author)  # it may have been the one that declined
         instead = user_info.latest_hash(reader, stone.author)
         if instead is not None:
             yield from _of_info(reader, stone.author, instead, dead.timestamp_ms, state_channels)

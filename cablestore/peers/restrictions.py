@@ -25,7 +25,7 @@ from cablestore.store.store import CableStore
 from cablestore.views import moderation
 
 _LOG: Final = logging.getLogger("cablestore.node")
-_ON_MODERATION: Final = frozenset({Subject.MODERATION, Subject.MODERATION_AGAIN, Subject.PRIVATE})
+_ON_MODERATION: Final = frozenset({Subject.MODERATION, Subject.MODERATION_AGAIN, Subject.CONSENT, Subject.PRIVATE})
 
 _SHARE: Final = 0.1
 """Part of the time of the reading thread that reading the restrictions may take: anyone can write acts."""

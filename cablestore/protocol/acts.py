@@ -5,6 +5,7 @@ Whether an act counts is not said here (`cablestore.moderation`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple, Self
 
@@ -92,17 +93,44 @@ class ModerationAct(NamedTuple):
 
 
 class Consent(NamedTuple):
-    """Statement of a post/info: its author takes roles or declines them (4.2.4)."""
+    """Statement of a post/info: its author accepts roles or declines them (4.2.4)."""
 
     user: bytes
     hash: bytes
     timestamp_ms: int
     accepts: bool
+    is_claim: bool = False
+    """True if another store claims that the post/info says so: nobody signed the claim."""
 
     @property
     def moment(self) -> tuple[int, bytes]:
         """The order of statements: timestamp, then hash."""
         return self.timestamp_ms, self.hash
+
+
+def turning_points(statements: Iterable[Consent]) -> list[Consent]:
+    """Return the statements of one user with which it began or ceased to decline roles, oldest first.
+
+    A claim that the user accepts roles does not end a decline that the user signed.
+    """
+    found: list[Consent] = []
+    decline: Consent | None = None
+    for said in sorted(statements, key=lambda said: said.moment):
+        if said.accepts and decline is not None and not (said.is_claim and not decline.is_claim):
+            decline = None
+            found.append(said)
+        elif not said.accepts:
+            if decline is None:
+                found.append(said)
+            if decline is None or decline.is_claim:
+                decline = said
+    return found
+
+
+def declines_roles(statements: Iterable[Consent]) -> bool:
+    """Return True if the user who made these statements declines roles now."""
+    found = turning_points(statements)
+    return bool(found) and not found[-1].accepts
 
 
 def act_of(post: Post) -> ModerationAct | None:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from cablestore.index.drops import AppliedDrops, is_dropped_in_order
-from cablestore.index.local import DROPPED, SWEPT
+from cablestore.index.drops import AppliedDrops, is_dropped_in_order, post_key
+from cablestore.index.local import DROP, DROPPED, SWEPT
 from cablestore.index.reader import Reader, data_key
 from cablestore.protocol import cable_js
-from cablestore.protocol.body import BLOCK, MODERATION_TYPES, UNBLOCK
+from cablestore.protocol.body import BLOCK, DELETE, MODERATION_TYPES, UNBLOCK
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.views import activity, channel_topic, membership, messages, moderation, user_info
@@ -154,12 +154,15 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 
 
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the hashes of a response that the store lacks, did not see deleted itself and did not drop, each once."""
+    """Yield the hashes of a response that the store lacks, did not see deleted itself and does not drop, each once.
+
+    An action may drop a post before it comes (moderation.md 4.4.6).
+    """
     remembers = next(reader.local_rows(DROPPED), None) is not None
     for digest in dict.fromkeys(hashes):
         if reader.has(digest.hex().encode()) or is_deleted_here(reader, digest):
             continue
-        if not (remembers and is_dropped_here(reader, digest)):
+        if not (remembers and is_dropped_here(reader, digest)) and reader.local(DROP, post_key(digest)) is None:
             yield digest
 
 
@@ -170,6 +173,11 @@ def is_deleted_here(reader: Reader, digest: bytes) -> bool:
     yet. Nor does what other stores say of a deleted post: nobody signed it.
     """
     return reader.is_witnessed(digest)
+
+
+def is_deleted_by_author(reader: Reader, post: Post) -> bool:
+    """Return True if a post/delete by its author is stored, seen before the post or after it."""
+    return post.type != DELETE and reader.tombstone(post.hash, post.author) is not None
 
 
 def is_dropped_here(reader: Reader, digest: bytes) -> bool:

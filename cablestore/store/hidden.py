@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from cablestore.index.reader import Reader
-from cablestore.moderation import Decisions
+from cablestore.moderation import Decisions, StoredActs
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.post import Post
-from cablestore.store.judgement import HeldHere, seed_of
+from cablestore.store.judgement import seed_of
 
 _NOBODY: Final = b""
 """Key of nobody: no act by it is found, so none is unsealed."""
@@ -22,7 +22,7 @@ class HiddenMessages:
 
     def __init__(self, reader: Reader, own_key: bytes | None) -> None:
         """`own_key` is the public key of the store's user, None if it has no identity: then nobody moderates for it."""
-        self._decisions = Decisions.read(HeldHere(reader, _NOBODY), own_key or _NOBODY, seed_of(reader))
+        self._decisions = Decisions.read(StoredActs(reader, _NOBODY), own_key or _NOBODY, seed_of(reader))
 
     def has(self, post: Post) -> bool:
         """Tell whether a post is one of them."""

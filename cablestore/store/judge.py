@@ -26,15 +26,15 @@ from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
+from cablestore.moderation.stored import StoredActs
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
 from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, Block, Delete, Unblock
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
-from cablestore.store import sweeping
+from cablestore.store import consents, sweeping
 from cablestore.store.attention import Attention
 from cablestore.store.discarded import note_discarded
 from cablestore.store.judgement import (
-    HeldHere,
     Judgement,
     act_key,
     drop_keys_of,
@@ -102,7 +102,7 @@ class Judge:
             own_key = reader.local(JUDGED, b"")
         own_key = own_key or _NOBODY
         seed = seed or seed_of(reader)
-        decisions = Decisions.read(HeldHere(reader, own_key), own_key, seed)
+        decisions = Decisions.read(StoredActs(reader, own_key), own_key, seed)
         judgement = Judgement(
             own_key,
             decisions,
@@ -182,15 +182,18 @@ class Judge:
         plan = self.plan(transaction)
         return self.add_all(plan, posts, signed), self.finish(plan)
 
-    def finish(self, plan: Plan) -> FinishedPlan:
-        """Finish a plan. Nothing outside of it changes, so it need not be written."""
+    def finish(self, plan: Plan, claims: Sequence[Consent] = ()) -> FinishedPlan:
+        """Finish a plan, which remembers some claims. Nothing outside of it changes, so it need not be written."""
         before = self.judgement
+        unsaid: list[Consent | ModerationAct] = [*consents.settle(plan)]
         if before is None:
             if not _DECIDING.isdisjoint(plan.types):
                 plan.set_local(JUDGED, b"", None)  # a moderated store decides again
             return self._finished(plan, None)
-        judgement = self._judged(plan, before, sweeping.bury_dropped(plan) if before.remembers else [])
-        if judgement is not before or plan.remembered:
+        if before.remembers:
+            unsaid += sweeping.bury_dropped(plan)
+        judgement = self._judged(plan, before, claims, unsaid)
+        if judgement is not before or plan.remembered or _came_dropped(plan, before):
             judgement = _with_changed_drops(before, judgement, plan)
         return self._finished(plan, judgement)
 
@@ -260,6 +263,10 @@ class Judge:
     def with_seed(self, transaction: Transaction, seed: Seed, *, dry_run: bool = False) -> Judgement:
         """Decide with another seed, and write it. In a dry run only return the judgement."""
         judgement = self._read(transaction.reader, seed)
+        if seed.revoked_at_ms is not None and self.judgement is not None:
+            lost = _applied_ahead(self.judgement, judgement, seed.revoked_at_ms)
+            seed = seed.revoked(seed.revoked_at_ms, lost[: limits.MAX_SEED_ACTS_KEPT])
+            judgement = self._read(transaction.reader, seed)
         if not dry_run:
             plan = transaction.plan()
             plan.set_local(SEED, b"", seed_value(seed), noted=True)
@@ -276,18 +283,26 @@ class Judge:
             before = self._read(self._engine.live_readers()[0], own_key=own_key)
         return before, self._judged(plan, before)
 
-    def _judged(self, plan: Plan, before: Judgement, unsaid: Sequence[Consent | ModerationAct] = ()) -> Judgement:
+    def _judged(
+        self,
+        plan: Plan,
+        before: Judgement,
+        claims: Sequence[Consent] = (),
+        unsaid: Sequence[Consent | ModerationAct] = (),
+    ) -> Judgement:
         """Return the judgement after what a plan has so far. Local rows of drops are not in it.
 
-        `unsaid` are statements in dropped posts that the plan deletes.
+        `claims` are statements that it remembers without their post/infos. `unsaid` are remembered statements and acts
+        that it forgets.
         """
-        if not unsaid and _DECIDING.isdisjoint(plan.types):
+        if not claims and not unsaid and _DECIDING.isdisjoint(plan.types):
             return before
         added, removed = _decided_of(plan)
+        added = [*claims, *(each for each in added if each not in unsaid)]
         removed += unsaid
         if not added and not removed:
             return before
-        held = HeldHere(plan.reader, before.own_key)
+        held = StoredActs(plan.reader, before.own_key)
         return replace(before, decisions=before.decisions.changed(held, added, removed))
 
 
@@ -330,7 +345,7 @@ def _decides_about(judgement: Judgement, post: Post, authors: set[bytes]) -> boo
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
     """Return the acts and statements that a plan adds and those that it removes. It may do both to one."""
     added = {post.hash: act_of(post) or consent_of(post) for post in plan.added if post.type in _DECIDING}
-    added |= {post.hash: consent_of(post) for post in plan.remembered if post.type == INFO}
+    added |= {post.hash: consent_of(post) for post in (*plan.remembered, *plan.discarded) if post.type == INFO}
     acts = [post for post in plan.remembered if post.type in MODERATION_TYPES]
     added |= {post.hash: remembered_act(post) for post in acts if plan.reader.local(ACT, act_key(post)) is not None}
     removed = {post.hash: act_of(post) or consent_of(post) for post in plan.removed if post.type in _DECIDING}
@@ -371,12 +386,24 @@ def _refusal_of_earlier(reader: Reader, judgement: Judgement, post: Post) -> tup
     return (Verdict.BLOCKED, block) if is_at_limit else None
 
 
+def _applied_ahead(before: Judgement, after: Judgement, timestamp_ms: int) -> list[bytes]:
+    """Return the hashes of acts dated at a time or later that applied before a seed was revoked and do not after it."""
+    still = {act.hash for act in after.decisions.authorised_from(timestamp_ms)}
+    return [act.hash for act in before.decisions.authorised_from(timestamp_ms) if act.hash not in still]
+
+
+def _came_dropped(plan: Plan, judgement: Judgement) -> bool:
+    """Return True if a plan stores a post that has a drop. The author or the channel may show that it is void."""
+    return any(post_key(post.hash) in judgement.drops for post in plan.added) if judgement.drops else False
+
+
 def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> Judgement:
     """Return a judgement with the drops that follow from it, and add their local rows to the plan."""
     added, removed = _decided_of(plan)
     changed = [*added, *removed]
     acts = [act for act in changed if isinstance(act, ModerationAct)]
-    keys = {post_key(post.hash) for post in plan.remembered if judgement.decisions.is_acted_on(post.hash)}
+    came = (*plan.remembered, *plan.added)
+    keys = {post_key(post.hash) for post in came if judgement.decisions.is_acted_on(post.hash)}
     if judgement.decisions is not before.decisions:
         has_roles = judgement.decisions.has_roles_of(before.decisions)
         keys |= drop_keys_of(acts) if has_roles else judgement.drop_keys()

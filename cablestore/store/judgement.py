@@ -23,57 +23,16 @@ from cablestore.index.drops import (
     post_key,
     user_key,
 )
-from cablestore.index.local import ACT, CONSENT, SEED, local_key
+from cablestore.index.local import SEED
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
-from cablestore.moderation.stored import StoredActs
-from cablestore.protocol.acts import Action, Consent, ModerationAct, act_of
-from cablestore.protocol.body import BLOCK, MODERATION, ROLE, TEXT, TOPIC, UNBLOCK, Delete, Unblock
-from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import time_of, unescape
+from cablestore.protocol.acts import Action, ModerationAct, act_of
+from cablestore.protocol.body import BLOCK, MODERATION, TEXT, TOPIC, UNBLOCK, Delete, Unblock
+from cablestore.protocol.keys import unescape
 from cablestore.protocol.post import Post
-from cablestore.views.acts import act_in
-
-
-class HeldHere(StoredActs):
-    """Acts that a reader finds, those of dropped users, and what users said of roles in dropped post/infos."""
-
-    def __init__(self, reader: Reader, own_key: bytes) -> None:
-        super().__init__(reader, own_key)
-        self._rows = reader
-
-    def roles_of(self, author: bytes) -> Iterator[ModerationAct]:
-        """Yield each post/role of one author."""
-        yield from super().roles_of(author)
-        yield from (act_in(record) for record in self._remembered(author) if act_in(record).type == ROLE)
-
-    def actions_of(self, author: bytes) -> Iterator[bytes]:
-        """Yield the records of one author's other acts."""
-        yield from super().actions_of(author)
-        yield from (record for record in self._remembered(author) if act_in(record).type != ROLE)
-
-    def blocks_on(self, user: bytes) -> Iterator[ModerationAct]:
-        """Yield each post/block and post/unblock by which anybody blocks or unblocks this user."""
-        yield from super().blocks_on(user)
-        acts = (act_in(record) for record in self._remembered())
-        yield from (act for act in acts if act.type in (BLOCK, UNBLOCK) and user in act.targets)
-
-    def _remembered(self, author: bytes | None = None) -> Iterator[bytes]:
-        """Yield the records of the acts of a dropped user, or of all, that are not stored."""
-        part = b"" if author is None else author.hex().encode() + b"!"
-        for _, record in self._rows.prefix(local_key(ACT, part)):
-            if self._rows.post(act_in(record).hash) is None:
-                yield record
-
-    def consents_of(self, user: bytes) -> Iterator[Consent]:
-        """Yield what a user ever said of taking roles."""
-        held = list(super().consents_of(user))
-        yield from held
-        known = {consent.hash for consent in held}
-        yield from (consent for consent in remembered_consents(self._rows, user) if consent.hash not in known)
 
 
 class HiddenUser(NamedTuple):
@@ -156,37 +115,39 @@ class Judgement:
 
     def dropping(self, post: Post) -> ModerationAct | None:
         """Return the act for which a post is not stored, or is removed. Own posts are removed by own acts alone."""
-        act = self._dropped_by(post)
-        return act if act is None or self.own_key != post.author or act.author == self.own_key else None
+        is_own = self.own_key == post.author
+        return next((act for act in self._drops_of(post) if not is_own or act.author == self.own_key), None)
 
-    def _dropped_by(self, post: Post) -> ModerationAct | None:
+    def _drops_of(self, post: Post) -> Iterator[ModerationAct]:
         decisions, channel = self.decisions, post.channel or ""
         if is_kept(post):
-            return None
+            return
         drop = decisions.user_dropped(post.author) if decisions.is_acted_on(post.author) else None
-        if drop is not None and drop.covers(post.timestamp_ms):
-            return drop.act
-        act = decisions.channel_dropped_by(channel) if post.is_linkable and decisions.is_acted_on(channel) else None
-        if act is None and post.type in (TEXT, TOPIC) and decisions.is_acted_on(post.hash):
-            act = decisions.post_dropped_by(post.hash, post.author, channel)
-        return act
+        found = [drop.act if drop is not None and drop.covers(post.timestamp_ms) else None]
+        if post.is_linkable and decisions.is_acted_on(channel):
+            found.append(decisions.channel_dropped_by(channel))
+        if post.type in (TEXT, TOPIC) and decisions.is_acted_on(post.hash):
+            found.append(decisions.post_dropped_by(post.hash, post.author, channel))
+        yield from filter(None, found)
 
     def due(self, key: bytes, reader: Reader) -> Drop | None:
         """Return the drop that the local row of a user, channel or post must hold, None if there must be none.
 
-        A post has a row only if it is stored or remembered.
+        A post that is neither stored nor remembered is dropped in the channel that the act names.
         """
-        until_ms = None
+        until_ms: int | None = None
+        place: bytes | None = b""
         if key.startswith(USER):
             drop = self.decisions.user_dropped(bytes.fromhex(key[len(USER) :].decode()))
             act, until_ms = (None, None) if drop is None else drop
         elif key.startswith(CHANNEL):
             act = self.decisions.channel_dropped_by(unescape(key[len(CHANNEL) :]))
         else:
-            act = self._post_dropped_by(bytes.fromhex(key[len(POST) :].decode()), reader)
+            digest = bytes.fromhex(key[len(POST) :].decode())
+            act, place = self._post_dropped_by(digest, reader), b"" if reader.post(digest) else None
         if act is None:
             return None
-        return Drop(act.hash, None if act.author == self.own_key else self.own_key, until_ms)
+        return Drop(act.hash, None if act.author == self.own_key else self.own_key, until_ms, place)
 
     def _post_dropped_by(self, digest: bytes, reader: Reader) -> ModerationAct | None:
         post = reader.post(digest)
@@ -195,7 +156,7 @@ class Judgement:
             return self.decisions.post_dropped_by(digest, post.author, post.channel or "") if of_type else None
         known = dropped_post(reader, digest)
         if known is None:
-            return None
+            return self.decisions.unseen_post_dropped_by(digest)
         return self.decisions.post_dropped_by(digest, known.author, known.skeleton.channel or "")
 
     def drop_keys(self) -> set[bytes]:
@@ -234,36 +195,18 @@ def act_key(post: Post) -> bytes:
     return post.author_hex + b"!" + post.sort_time
 
 
-def consent_key(consent: Consent, post: Post) -> bytes:
-    """Return the key of the local row of what a post/info says of roles, after the name."""
-    return consent.user.hex().encode() + b"!" + post.sort_time
-
-
-def consent_value(consent: Consent) -> bytes:
-    """Return the value of that row."""
-    return consent.hash + bytes((consent.accepts,))
-
-
-def remembered_consents(reader: Reader, user: bytes) -> Iterator[Consent]:
-    """Yield what the refused and dropped post/infos of a user say of roles."""
-    prefix = user.hex().encode() + b"!"
-    for key, value in reader.prefix(local_key(CONSENT, prefix)):
-        digest, accepts = value[:HASH_SIZE_BYTES], value[HASH_SIZE_BYTES:]
-        yield Consent(user, digest, time_of(key.rsplit(b"!", 1)[1]), accepts == b"\x01")
-
-
 def seed_of(reader: Reader) -> Seed | None:
     """Return the moderation seed of a store, None if it joined without."""
     value = reader.local(SEED, b"")
     if value is None:
         return None
     match unpack(value):
-        case [bytes() as data, int() as given_at_ms, int() | None as revoked_at_ms]:
+        case [bytes() as data, int() as given_at_ms, int() | None as revoked_at_ms, *kept]:
             seed = Seed.read(data, given_at_ms)
-            return seed if revoked_at_ms is None else seed.revoked(revoked_at_ms)
+            return seed if revoked_at_ms is None else seed.revoked(revoked_at_ms, kept)
     raise CorruptStoreError("the local row of the moderation seed is damaged. Give the seed again")
 
 
 def seed_value(seed: Seed) -> bytes:
     """Return the value of the seed's local row."""
-    return pack([seed.write(), seed.given_at_ms, seed.revoked_at_ms])
+    return pack([seed.write(), seed.given_at_ms, seed.revoked_at_ms, *sorted(seed.kept)])

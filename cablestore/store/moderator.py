@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypedDict, Unpack
@@ -16,17 +16,13 @@ from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
 from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct
 from cablestore.moderation.seed import Seed
-from cablestore.moderation.stored import StoredActs
-from cablestore.protocol.acts import Action, ModerationAct, UserRole, act_of
+from cablestore.protocol.acts import Action, UserRole, act_of
 from cablestore.protocol.body import (
-    BLOCK,
     LOCAL_ONLY,
-    MODERATION,
     PUBLIC,
     TEXT,
     TOPIC,
     TYPE_NAMES,
-    UNBLOCK,
     Block,
     Body,
     Moderation,
@@ -35,13 +31,13 @@ from cablestore.protocol.body import (
 )
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
+from cablestore.store.allowed import BLOCKS, private_doings, require_allowed
 from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
 from cablestore.store.differences import Difference, count_removed, differences
 from cablestore.store.following import read_again
 from cablestore.store.judge import Judge
-from cablestore.store.judgement import HeldHere, Place
-from cablestore.views.acts import act_in
+from cablestore.store.judgement import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +53,6 @@ class Effect:
     posts: tuple[Post, ...]
     changes: tuple[Difference, ...]
     dropped_posts: int = 0
-
-
-_BLOCKS_FROM: Final = 100
-"""Added to the types of post/block and post/unblock, to tell them from the numbers of actions."""
-_BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
 
 
 class ActOptions(TypedDict, total=False):
@@ -140,10 +131,6 @@ class Moderator:
         how = _How(**options)
         _require_keys([user], "users")
         with self._engine.transaction() as transaction:
-            if user == self._composer.own_key:
-                raise ModerationError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
-            if not _accepts_roles(transaction.reader, user):
-                raise ModerationError(f"the user {user.hex()} declines roles, so it can be given none")
             body = Role(how.reason, how.privacy, self._context(channel), user, role.in_post)
             return self._act(transaction, [body], how)
 
@@ -203,8 +190,9 @@ class Moderator:
         people = list(users)
         if people:
             _require_alone(posts, channel)
-            if self._private_doings(_BLOCKS, people, None):
-                options["private"] = True
+            with self._engine.reading() as reader:
+                if private_doings(reader, self._composer.own_key, BLOCKS, people, None):
+                    options["private"] = True
             return self.unblock(people, undrop=True, **options)
         return self._moderate(_UNDROP, (), posts, channel, _How(**options))
 
@@ -221,10 +209,6 @@ class Moderator:
         With `notify` the users are told.
         """
         how, people = _How(**options), self._users(users)
-        if self._composer.own_key in people:
-            raise ModerationError("you cannot block yourself: name other users")
-        if how.private and notify:
-            raise ModerationError("a private block never leaves this store, so nobody can be notified of it")
         with self._engine.transaction() as transaction:
             body = Block(how.reason, how.privacy, people, int(drop), int(notify))
             return self._act(transaction, [body], how)
@@ -239,7 +223,6 @@ class Moderator:
         """Undo `block`. With `undrop`, the posts that it dropped may come back (5.1.5)."""
         how, people = _How(**options), self._users(users)
         with self._engine.transaction() as transaction:
-            self._require_privacy(_BLOCKS, people, None, how)
             body = Unblock(how.reason, how.privacy, people, int(undrop))
             return self._act(transaction, [body], how)
 
@@ -379,9 +362,6 @@ class Moderator:
                 parts = [(self._context(channel), acts.first, people)]
             bodies: list[Body] = []
             for name, action, targets in parts:
-                if action % 2:
-                    context = transaction.reader.dialect.channel_id(name) if name else None
-                    self._require_privacy({action - 1, action}, targets or (b"",), context, how)
                 bodies.append(Moderation(how.reason, how.privacy, name, targets, action))
             return self._act(transaction, bodies, how)
 
@@ -405,37 +385,12 @@ class Moderator:
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}
 
-    def _require_privacy(self, types: Container[int], targets: Iterable[bytes], context: str | None, how: _How) -> None:
-        """Raise ModerationError if a public act would undo a private one (4.5.1)."""
-        known = [] if how.private else self._private_doings(types, targets, context)
-        if known:
-            raise ModerationError(
-                f"what you did in the private post {known[0].hash.hex()} can only be undone privately "
-                "(moderation.md 4.5.1)"
-            )
-
-    def _private_doings(
-        self, types: Container[int], targets: Iterable[bytes], context: str | None
-    ) -> list[ModerationAct]:
-        """Return the own private acts of some actions, or blocks, that are in force for one of the targets."""
-        wanted = set(targets)
-        latest: dict[bytes, ModerationAct] = {}
-        own_key = self._composer.own_key
-        if own_key is None:
-            return []
-        with self._engine.reading() as reader:
-            acts = list(map(act_in, StoredActs(reader, own_key).actions_of(own_key)))
-        for act in sorted(acts, key=lambda act: act.moment):
-            number = act.what if act.type == MODERATION else act.type + _BLOCKS_FROM
-            if act.is_private and number in types and act.channel == context:
-                latest.update({target: act for target in act.targets or (b"",) if target in wanted})
-        return [act for act in latest.values() if (act.type == BLOCK if act.type != MODERATION else act.what % 2 == 0)]
-
     def _act(self, transaction: Transaction, bodies: list[Body], how: _How) -> Effect:
         """Sign and store acts, in one write. In a dry run only tell the effect."""
         composer = self._composer.for_trial() if how.dry_run else self._composer
         posts = []
         for body in bodies:
+            require_allowed(transaction.reader, body, self._composer.own_key)
             posts += composer.compose(transaction, body)
             composer.written(posts[-1])
         plan = self._judge.plan(transaction)  # after the first act: a store without an identity has made one
@@ -473,11 +428,6 @@ def _require_keys(values: Sequence[bytes], what: str) -> None:
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     if list(posts) or channel is not None:
         raise ModerationError("name either users, posts or a channel. Users are dropped in the whole cabal")
-
-
-def _accepts_roles(reader: Reader, user: bytes) -> bool:
-    said = list(HeldHere(reader, b"").consents_of(user))  # it is public: no own key is needed to read it
-    return not said or max(said, key=lambda consent: consent.moment).accepts
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:

@@ -278,7 +278,7 @@ class CableStore(Queries, Closable, ProcessBound):
             judgement = self._judge.judgement
 
             def refusal(post: Post) -> Verdict | None:
-                if answers.is_deleted_here(reader, post.hash):
+                if answers.is_deleted_here(reader, post.hash) or answers.is_deleted_by_author(reader, post):
                     return Verdict.DELETED
                 found = None if judgement is None else judgement.refusal(post)
                 return None if found is None else found[0]
@@ -632,6 +632,8 @@ class CableStore(Queries, Closable, ProcessBound):
         for outcomes in self.ingest_batches(importer.posts_of(manifests), batch_posts=limits.MAX_BATCH_POSTS):
             summary.count(outcomes)
             progress(len(outcomes))
+        for claims in importer.consents_of(manifests):
+            summary.consents += self._writer.lay_claims(claims)
         for stones in chain(importer.effective_tombstones(manifests), [[]]):
             # The last write, which may be empty, also brings all writes before it to the disk.
             laid, refused = self.lay_skeletons(stones, sync=not stones)

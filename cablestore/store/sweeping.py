@@ -24,15 +24,16 @@ from cablestore.index.drops import (
     encode_drop,
     refused_count,
 )
-from cablestore.index.local import ACT, CONSENT, DROP, REFUSED, UNDROP, local_key
+from cablestore.index.local import ACT, DROP, REFUSED, UNDROP, local_key
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone, tombstones
-from cablestore.protocol.acts import Consent, ModerationAct, consent_of
+from cablestore.protocol.acts import ModerationAct
 from cablestore.protocol.body import DELETE
-from cablestore.protocol.keys import after_prefix, sort_time
+from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
-from cablestore.store.judgement import Judgement, act_key, consent_key, consent_value, remembered_act
+from cablestore.store import consents
+from cablestore.store.judgement import Judgement, act_key, remembered_act
 from cablestore.views import author as author_view
 from cablestore.views import channel_state, links
 from cablestore.views.acts import act_in, record_of
@@ -88,6 +89,7 @@ def _remove_some(
             size_bytes += len(post.raw)
             if drop is not None:
                 plan.drop(post, _remains(reader, post, drop))
+                consents.remember(plan, post)
         if read >= most or size_bytes >= most_size_bytes:
             return row_key, read, size_bytes
     return None, read, size_bytes
@@ -107,7 +109,7 @@ def _rows_of(reader: Reader, key: bytes, place: bytes) -> Iterator[Row]:
 def _remains(reader: Reader, post: Post, drop: Drop) -> _Remains:
     """Return the local rows that remember a stored post."""
     known = DroppedPost.of(post, drop.act, was_held=True)
-    rows = known.rows() + _consent_rows(reader, post) + _act_rows(post)
+    rows = known.rows() + _act_rows(post)
     return [*rows, known.head_row] if post.is_linkable and links.is_head(reader, post) else rows
 
 
@@ -117,26 +119,14 @@ def remember_refused(plan: Plan, post: Post, act: bytes | None) -> None:
     At most `limits.MAX_REFUSED_REMEMBERED` are remembered, and of the actions of one user
     `limits.MAX_BLOCKED_ACTIONS`.
     """
-    rows = _consent_rows(plan.reader, post)
-    rows += [] if act is None else _refused_act_rows(plan.reader, post)
+    rows: _Remains = [] if act is None else _refused_act_rows(plan.reader, post)
     count = refused_count(plan.reader)
     if act is not None and count < limits.MAX_REFUSED_REMEMBERED:
         known = DroppedPost.of(post, act, was_held=False)
         if plan.reader.local(known.rows()[0][0], known.hash_hex) is None:
             rows += [*known.rows(), (REFUSED, b"", b"%d" % (count + 1))]
-    if rows:
+    if consents.remember(plan, post, is_new=True) or rows:
         plan.remember(post, rows)
-
-
-def _consent_rows(reader: Reader, post: Post) -> _Remains:
-    consent = consent_of(post)
-    if consent is None:
-        return []
-    prefix = local_key(CONSENT, post.author_hex + b"!")
-    known = sum(1 for _ in islice(reader.prefix(prefix), limits.MAX_CONSENTS_REMEMBERED))
-    if known >= limits.MAX_CONSENTS_REMEMBERED:
-        return []
-    return [(CONSENT, consent_key(consent, post), consent_value(consent))]
 
 
 def _act_rows(post: Post) -> _Remains:
@@ -161,12 +151,12 @@ def forget(plan: Plan, known: DroppedPost) -> None:
         plan.set_local(REFUSED, b"", b"%d" % max(refused_count(plan.reader) - 1, 0))
 
 
-def bury_dropped(plan: Plan) -> list[Consent | ModerationAct]:
+def bury_dropped(plan: Plan) -> list[ModerationAct]:
     """Turn remembered posts into deleted ones, if the plan has their authors' deletions. They were seen before.
 
-    Returns the actions and roles of those of them that are, and what their post/infos said of roles.
+    Returns the actions and roles of those of them that are.
     """
-    unsaid: list[Consent | ModerationAct] = []
+    unsaid: list[ModerationAct] = []
     for stone in [stone for post in plan.added if post.type == DELETE for stone in tombstones(post)]:
         unsaid += _unsay_act(plan, stone)
         known = dropped_post(plan.reader, stone.target)
@@ -175,11 +165,6 @@ def bury_dropped(plan: Plan) -> list[Consent | ModerationAct]:
             continue
         forget(plan, known)
         plan.witness(replace(laid, skeleton=known.skeleton))
-        key = stone.author.hex().encode() + b"!" + sort_time(known.skeleton.timestamp_ms, known.hash_hex)
-        value = plan.reader.local(CONSENT, key)
-        if value is not None:
-            plan.set_local(CONSENT, key, None)
-            unsaid.append(Consent(stone.author, stone.target, known.skeleton.timestamp_ms, value.endswith(b"\x01")))
     return unsaid
 
 

@@ -11,11 +11,14 @@ from cablestore.index.engine import Engine
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
+from cablestore.protocol.acts import Consent
 from cablestore.protocol.body import Body, Delete, Info
 from cablestore.protocol.keys import escape
 from cablestore.protocol.post import Post
+from cablestore.store.allowed import require_allowed
 from cablestore.store.attention import Attention
 from cablestore.store.authoring import Composer, changed_info, require_deletable
+from cablestore.store.consents import lay_claims
 from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.judge import Judge
 from cablestore.store.queries import place_of
@@ -88,11 +91,21 @@ class Writer:
             self._judge.commit(transaction, plan, sync=sync)
         return found
 
+    def lay_claims(self, claims: Iterable[Consent]) -> int:
+        """Store what an export claims of who declines roles. Returns how many claims were new."""
+        with self._engine.transaction() as transaction:
+            plan = self._judge.plan(transaction)
+            latest_ms = self._intake.clock() + limits.MAX_FUTURE_MS
+            laid = lay_claims(plan, claims, self._composer.own_key, latest_ms)
+            self._judge.write(transaction, self._judge.finish(plan, laid), sync=False)
+        return len(laid)
+
     # --- own posts -----------------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool) -> Post:
         """Sign and store a post, after a post/join if its author is not a member of its channel."""
         with self._engine.transaction() as transaction:
+            require_allowed(transaction.reader, body, self._composer.own_key)
             posts = self._composer.compose(transaction, body)
             plan = self._judge.plan(transaction)  # after the post: a store without an identity has made one
             self._judge.require_welcome(posts)

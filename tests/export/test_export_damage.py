@@ -60,7 +60,7 @@ def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        (lambda f: f.update(format=2), ExportError, "format 2, but this version of cablestore reads 1"),
+        (lambda f: f.update(format=3), ExportError, "format 3, but this version of cablestore reads 1 and 2"),
         (lambda f: f.update(dialect="klingon"), ExportError, "dialect 'klingon', known are legacy, draft8"),
         (
             lambda f: f["segments"][0].update(file="../posts-000000.seg"),

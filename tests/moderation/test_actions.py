@@ -53,7 +53,14 @@ def test_4_4_a_user_hidden_in_the_cabal_and_unhidden_in_a_channel() -> None:
     acts = act(URSULA, HIDE, XU, 1), act(URSULA, UNHIDE, XU, 2, "test")
     assert hidden(decide(*acts), XU, None, "other", "test") == [True, True, False]
     by_mod = act(ALEPH, HIDE, XU, 2), act(ALEPH, UNHIDE, XU, 3, "test")
-    assert hidden(decide(*MODS, *by_mod, act(BERT, HIDE, XU, 4)), XU, "other", "test") == [True, False]
+    assert hidden(decide(*MODS, *by_mod), XU, "other", "test") == [True, False]
+
+
+def test_4_1_1_an_action_for_the_cabal_applies_to_all_channels_from_its_time_on() -> None:
+    assert hidden(decide(act(URSULA, HIDE, XU, 1, "test"), act(URSULA, UNHIDE, XU, 2)), XU, "test") == [False]
+    unhidden = act(ALEPH, HIDE, XU, 2), act(ALEPH, UNHIDE, XU, 3, "test")
+    assert hidden(decide(*MODS, *unhidden, act(BERT, HIDE, XU, 4)), XU, "other", "test") == [True, True]
+    assert hidden(decide(*MODS, act(ALEPH, HIDE, XU, 2, "test"), act(BERT, UNHIDE, XU, 3)), XU, "test") == [False]
 
 
 def test_4_4_actions_for_a_channel_hold_there_alone() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 from moderating import ADMIN, ALEPH, BERT, CASHEW, DORA, MOD, URSULA, USER, XU, act, decide, role, says
 
@@ -88,9 +90,16 @@ def test_4_2_4_the_own_user_may_decline_and_still_give_roles() -> None:
     assert (decisions.role(URSULA), decisions.role(ALEPH)) == (ADMIN, MOD)
 
 
-@pytest.mark.parametrize(("at", "expected"), [(1, USER), (2, USER), (3, MOD)])
+@pytest.mark.parametrize(("at", "expected"), [(1, USER), (2, MOD), (3, MOD)])
 def test_4_2_5_roles_from_before_their_author_became_admin_do_not_apply(at: int, expected: UserRole) -> None:
     assert decide(role(URSULA, ALEPH, ADMIN, 2), role(ALEPH, BERT, MOD, at)).role(BERT) is expected
+
+
+def test_4_2_5_roles_of_one_millisecond_apply_along_the_chain_in_any_order_of_hashes() -> None:
+    chain = [(URSULA, ALEPH, ADMIN), (ALEPH, BERT, ADMIN), (BERT, CASHEW, ADMIN), (CASHEW, XU, MOD)]
+    for ordered in permutations(chain):  # a later one has a greater hash
+        decisions = decide(*(role(by, to, given, 2) for by, to, given in ordered))
+        assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW, XU)] == [ADMIN, ADMIN, ADMIN, MOD]
 
 
 def test_4_2_5_roles_of_an_admin_end_with_its_own_and_do_not_return() -> None:

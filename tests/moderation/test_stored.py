@@ -123,3 +123,22 @@ def test_a_damaged_record_is_told(record: bytes) -> None:
 def test_damaged_targets_are_told(record: bytes) -> None:
     with pytest.raises(CorruptStoreError, match="rebuild"):
         acts.targets_in(record)
+
+
+def test_a_change_of_name_does_not_make_the_roles_again(store: CableStore) -> None:
+    store.write(Role("", PUBLIC, "", BOB.key, MOD.in_post))
+    robert, declines = BOB.post(Info.of(name="Robert")), BOB.post(Info.of(accept_role=False))
+    for info, is_rename in [
+        (robert, True),
+        (declines, False),
+        (BOB.post(Info.of(name="Bobby", accept_role=False)), True),
+        (BOB.post(Info.of(name="Bob", accept_role=True)), False),
+    ]:
+        before = store.moderation.decisions
+        store.ingest(raws(info))
+        after = assert_equal(store)
+        assert before is not None
+        assert store.moderation.decisions is not None
+        assert store.moderation.decisions.has_roles_of(before) is is_rename
+    store.ingest(raws(BOB.delete(declines)))
+    assert assert_equal(store).role(BOB.key) is after.role(BOB.key) is MOD

@@ -17,7 +17,7 @@ from peering import ANSWERS_ONLY, QUICK, Raw, memory, network, raw_peer, run, un
 from people import ANN, BOB, CYD, START_MS, Person, raws
 from stores import public
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, Role, limits
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Info, Post, Role, Verdict, limits
 from cablestore.peers import Node
 from cablestore.protocol.message import (
     CancelRequest,
@@ -308,6 +308,60 @@ def test_moderation_requests_stay() -> None:
             assert (await quiet(peer, 2, asked))[1:] == [new.hash]
             store.ingest(raws(ANN.delete(new, at=at(5))))
             assert old.hash in (await quiet(peer, 3, asked))[2:], "what was replaced counts again"
+
+    run(main())
+
+
+def info(second: int, *, accepts: bool | None = None, name: str = "bob") -> Post:
+    return BOB.post(Info.of(name=name, accept_role=accepts), at=at(second))
+
+
+def test_a_rename_is_not_a_moderation_change_and_accepting_again_is() -> None:
+    """A peer gets the roles of a user who accepts roles again, each once, and nothing when somebody is renamed."""
+
+    async def main() -> None:
+        given, elsewhere, other = act(1), act(1, "other"), ANN.post(Role("", 0, CHANNEL, CYD.key, 1), at=at(1))
+        async with asking(given, elsewhere, other) as (_, store, peer):
+            asked = peer.ask(ModerationRequest(b"", (CHANNEL,), 1, 0))
+            assert set(await quiet(peer, 2, asked)) == {given.hash, other.hash}
+            store.ingest(raws(info(2, name="Robert"), CYD.named("Cyd", at=at(2)), ANN.named("Ann", at=at(2))))
+            store.ingest(raws(info(3, accepts=False)))
+            store.ingest(raws(info(4, accepts=False, name="Bobby")))
+            await settled(peer)
+            assert len(peer.hashes(asked)) == 2
+            again = info(5, accepts=True)
+            store.ingest(raws(again))
+            assert (await quiet(peer, 3, asked))[2:] == [given.hash]
+            store.ingest(raws(info(6, name="Bob")))
+            await settled(peer)
+            assert len(peer.hashes(asked)) == 3
+
+    run(main())
+
+
+def test_a_role_counts_again_when_the_post_info_that_declined_is_deleted() -> None:
+    async def main() -> None:
+        given, declines = act(1), info(2, accepts=False)
+        async with asking(given, declines) as (_, store, peer):
+            asked = peer.ask(ModerationRequest(b"", (CHANNEL,), 1, 0))
+            new = ANN.post(Role("", 0, CHANNEL, CYD.key, 1), at=at(3))
+            store.ingest(raws(new))
+            assert await quiet(peer, 1, asked) == [new.hash]
+            store.ingest(raws(BOB.delete(declines, at=at(4))))
+            assert (await quiet(peer, 2, asked))[1:] == [given.hash]
+
+    run(main())
+
+
+def test_a_rejected_post_info_that_accepts_roles_again_is_a_change() -> None:
+    async def main() -> None:
+        given = act(1)
+        async with asking(given, info(2, accepts=False)) as (_, store, peer):
+            block = store.moderation.block([BOB.key]).posts[0]
+            asked = peer.ask(ModerationRequest(b"", (CHANNEL,), 1, 0))
+            assert await quiet(peer, 1, asked) == [block.hash]
+            assert store.ingest(raws(info(4, accepts=True)))[0].verdict is Verdict.BLOCKED
+            assert (await quiet(peer, 2, asked))[1:] == [given.hash]
 
     run(main())
 

@@ -21,10 +21,9 @@ from stores import scratch_folder
 
 from cablestore import Block, CableStore, Dialect, Post, encode_post
 from cablestore.index.drops import KEPT_TYPES
-from cablestore.moderation import Decisions, UserRole
+from cablestore.moderation import Decisions, StoredActs, UserRole
 from cablestore.protocol.body import Role
 from cablestore.store import answers
-from cablestore.store.judgement import HeldHere
 
 OWN = AUTHORS[0]
 
@@ -99,7 +98,7 @@ def assert_whole(store: CableStore, posts: list[Post]) -> None:
     assert not judgement.is_sweeping
     with store.snapshot() as snapshot:
         reader = snapshot.reader
-        fresh = Decisions.read(HeldHere(reader, OWN.public_key), OWN.public_key)
+        fresh = Decisions.read(StoredActs(reader, OWN.public_key), OWN.public_key)
         for channel in [None, *store.moderation.contexts()]:
             assert list(fresh.history(channel)) == list(judgement.decisions.history(channel))
         for post in posts:

@@ -54,9 +54,33 @@ class RoleModel:
         events += [(*said.moment, said) for said in consents]
         if seed and seed.revoked_at_ms is not None:
             events.append((seed.revoked_at_ms, b"", seed))
-        for at, _, event in sorted(events, key=lambda event: event[:2]):
-            self.happen(at, event)
-            self.states.append((at, self.roles()))
+        events.sort(key=lambda event: event[:2])
+        while events:
+            at = events[0][0]
+            now = [event for event in events if event[0] == at]
+            # 4.2.5: "from that point on" includes the millisecond, so the act that makes an admin comes first
+            while len(left := self.pass_over(at, now)) < len(now):
+                now = left
+            for event in left:
+                self.happen_at(at, event[2])
+            events = [event for event in events if event[0] > at]
+
+    def pass_over(self, at: int, events: list[tuple[int, bytes, object]]) -> list[tuple[int, bytes, object]]:
+        """Let happen what can, and return the roles whose authors are no admins yet."""
+        left = []
+        for event in events:
+            if self.is_able(event[2]):
+                self.happen_at(at, event[2])
+            else:
+                left.append(event)
+        return left
+
+    def happen_at(self, at: int, event: object) -> None:
+        self.happen(at, event)
+        self.states.append((at, self.roles()))
+
+    def is_able(self, event: object) -> bool:
+        return not isinstance(event, ModerationAct) or event.author == self.own or event.author in self.since
 
     def happen(self, at: int, event: object) -> None:
         if isinstance(event, Consent):
@@ -66,7 +90,7 @@ class RoleModel:
             slot = (event.author, event.targets, event.channel)
             self.applied = [act for act in self.applied if (act.author, act.targets, act.channel) != slot]
             # 4.2.5: only roles of an admin, issued after it became one.
-            if event.author == self.own or (event.author in self.since and self.since[event.author] < at):
+            if self.is_able(event):
                 self.applied.append(event)
         else:
             # 4.7.2: what was applied stays, of those who were admin by the seed and by nothing else.
@@ -167,7 +191,7 @@ class ModerationModel:
             return (act.type, act.what) in doing
 
         def undoes(new: ModerationAct, old: ModerationAct) -> bool:
-            if (new.author, new.channel) != (old.author, old.channel) or does(new) == does(old):
+            if new.author != old.author or does(new) == does(old):
                 return False
             return new.moment > old.moment and (new.is_private or not old.is_private)  # 4.4.2, 4.5.1
 
@@ -185,10 +209,10 @@ class ModerationModel:
         if not applicable:
             return None
 
-        def precedence(act: ModerationAct) -> tuple[bool, bool, bool, tuple[int, bytes]]:
+        def precedence(act: ModerationAct) -> tuple[bool, bool, tuple[int, bytes]]:  # 4.4.5; 4.1.1: in all channels
             is_own = act.author == self.own
             is_private_doing = is_own and act.is_private and does(act) and act.type != UNBLOCK
-            return is_own, act.channel is not None, is_private_doing, act.moment
+            return is_own, is_private_doing, act.moment
 
         first = max(applicable, key=precedence)
         return first if does(first) else None
@@ -304,5 +328,5 @@ class ModerationModel:
     def blocks_own_user(self, user: bytes) -> bool:
         acts = [act for act in self.acts if act.author == user and self.own in act.targets and not act.is_private]
         acts = [act for act in acts if act.type in (BLOCK, UNBLOCK)]
-        latest = max(acts, key=lambda act: act.moment, default=None)
-        return latest is not None and latest.type == BLOCK and bool(latest.what & 2) and user != self.own
+        undone = max((act.moment for act in acts if act.type == UNBLOCK), default=(-1, b""))
+        return user != self.own and any(act.type == BLOCK and act.what & 2 and act.moment > undone for act in acts)

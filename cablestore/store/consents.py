@@ -1,0 +1,84 @@
+"""Consents that outlive their post/infos: what users said of roles in posts that this store rejects, drops or discards.
+
+At most `limits.MAX_CONSENTS_REMEMBERED` of a user are remembered: the latest, and signed ones rather than claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cablestore import limits
+from cablestore.index.consents import consent_key, consent_value, remembered_consents
+from cablestore.index.local import CONSENT
+from cablestore.index.plan import Plan
+from cablestore.index.tombstone import tombstones
+from cablestore.protocol.acts import Consent, consent_of
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.post import Post
+from cablestore.views.acts import has_declined
+
+
+def remember(plan: Plan, post: Post, *, is_new: bool = False) -> bool:
+    """Remember what a post/info says of roles. Returns False for another post, and for one that its author deleted.
+
+    `is_new` is True if the store did not have the post until now: then live requests may get other roles.
+    """
+    said = consent_of(post)
+    if said is None or plan.reader.tombstone(post.hash, post.author) is not None:
+        return False
+    _change(plan, said.user, added=[said], is_new=is_new)
+    return True
+
+
+def settle(plan: Plan) -> list[Consent]:
+    """Remember what the discarded post/infos of a plan say, and forget what the deleted ones said.
+
+    Returns the forgotten statements.
+    """
+    for post in plan.discarded:
+        remember(plan, post)
+    forgotten = []
+    for stone in [stone for post in plan.added if post.type == DELETE for stone in tombstones(post)]:
+        found = [said for said in remembered_consents(plan.reader, stone.author) if said.hash == stone.target]
+        if found:
+            _change(plan, stone.author, removed=found)
+            forgotten += found
+    return forgotten
+
+
+def lay_claims(plan: Plan, claims: Iterable[Consent], own_key: bytes | None, latest_ms: int) -> list[Consent]:
+    """Remember claims of another store. Returns those that were new.
+
+    A claim about the store's own user or dated after `latest_ms` is ignored, and one about a post/info that is stored
+    or deleted here.
+    """
+    laid = []
+    for claim in claims:
+        is_known = plan.reader.post(claim.hash) or plan.reader.tombstone(claim.hash, claim.user)
+        is_ignored = is_known or claim.user == own_key or claim.timestamp_ms > latest_ms
+        if not is_ignored and _change(plan, claim.user, added=[claim]):
+            laid.append(claim)
+    return laid
+
+
+def _change(
+    plan: Plan, user: bytes, *, added: Iterable[Consent] = (), removed: Iterable[Consent] = (), is_new: bool = True
+) -> bool:
+    """Change what is remembered of a user. Returns True if any row changed."""
+    before = {consent_key(said): said for said in remembered_consents(plan.reader, user)}
+    after = dict(before)
+    for said in removed:
+        del after[consent_key(said)]
+    for said in added:
+        key = consent_key(said)
+        if key not in after or after[key].is_claim:
+            after[key] = said
+    first_kept = max(len(after) - limits.MAX_CONSENTS_REMEMBERED, 0)
+    for said in sorted(after.values(), key=lambda said: (not said.is_claim, said.moment))[:first_kept]:
+        del after[consent_key(said)]
+    declined = [has_declined(plan.reader, user, known.values()) for known in (before, after)]
+    noted = is_new and declined[0] is not declined[1]
+    for key in before.keys() | after.keys():
+        known = after.get(key)
+        plan.set_local(CONSENT, key, None if known is None else consent_value(known), noted=noted)
+    return before != after
