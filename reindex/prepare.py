@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.errors import ArchiveError, CableStoreError, DecodeError, ExportError
-from cablestore.export.manifest import Manifest, read_manifest
+from cablestore.export.manifest import Manifest, Segment, read_manifest
 from cablestore.extras import naming_extras
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.census import summaries
@@ -52,7 +52,7 @@ def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] 
         raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
     manifests = [read_manifest(shared(export)) for export in exports]
     found: list[tuple[ObjectFolder, Dialect, Sequence[Input]]] = [
-        (each.source, each.dialect, [SegmentInput(each.source, segment) for segment in each.segments])
+        (each.source, each.dialect, [SegmentInput(each.source, segment) for segment in _derivable(each)])
         for each in manifests
     ]
     found += [(folder_of(source.folder), *_read_archives(source)) for source in archives]
@@ -65,6 +65,11 @@ def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] 
                 "them separately"
             )
     return JobSources(dialect, manifests, tuple(each for _, _, inputs in found for each in inputs))
+
+
+def _derivable(manifest: Manifest) -> list[Segment]:
+    """Return the segments from which rows are derived. Statements of consent are local rows: the live store has them."""
+    return [segment for segment in manifest.segments if segment.kind != "consents"]
 
 
 def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:

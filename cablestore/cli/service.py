@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -52,6 +53,10 @@ def fast_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+_NOWHERE: Final = logging.NullHandler()
+"""Handler of the log of nodes where a command sets up none: an error of the command says what matters of it."""
+
+
 def run_on_loop(
     work: Callable[[], Coroutine[Any, Any, T]], make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> T:
@@ -59,6 +64,7 @@ def run_on_loop(
 
     Python warns of work that was made and never began. Ctrl-C leaves none, however long the loop takes to make.
     """
+    logging.getLogger("cablestore.node").addHandler(_NOWHERE)
     made: Coroutine[Any, Any, T] | None = None
     try:
         with asyncio.Runner(loop_factory=make_loop) as runner:

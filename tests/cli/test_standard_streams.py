@@ -92,6 +92,7 @@ INVALID: Final = frozenset(
         "block",
         "unblock",
         "chat",
+        "connect",
         "serve",
         "sync",
         "reconcile",
