@@ -15,11 +15,15 @@ class ToldPosts:
 
     def __init__(self) -> None:
         self._told: Final[dict[Hashable, dict[bytes, float]]] = {}
+        self._given: Final[dict[Hashable, dict[bytes, None]]] = {}
+        """Posts that a peer got last: it may find one in an answer before it is told of it."""
 
     def tell(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
         """Note that a peer was told of own posts."""
-        told = self._told.setdefault(_peer(link), {})
+        told, given = self._told.setdefault(_peer(link), {}), self._given.get(_peer(link), {})
         for digest in hashes:
+            if digest in given:
+                continue
             told.pop(digest, None)  # the latest are last
             told[digest] = now_s
         for digest in list(islice(told, max(len(told) - limits.MAX_TOLD_REMEMBERED, 0))):
@@ -27,14 +31,17 @@ class ToldPosts:
 
     def gave(self, link: PeerLink, hashes: Collection[bytes]) -> None:
         """Note that a peer asked for posts and got those that are here."""
-        told = self._told.get(_peer(link))
-        if told:
-            for digest in hashes:
-                told.pop(digest, None)
+        told, given = self._told.get(_peer(link), {}), self._given.setdefault(_peer(link), {})
+        for digest in hashes:
+            told.pop(digest, None)
+            given[digest] = None
+        for digest in list(islice(given, max(len(given) - limits.MAX_TOLD_REMEMBERED, 0))):
+            del given[digest]
 
     def lost(self, link: PeerLink) -> None:
         """Forget a connection that is over."""
         self._told.pop(_peer(link), None)
+        self._given.pop(_peer(link), None)
 
     def is_recent(self, since_s: float) -> bool:
         """Tell whether a peer was told of something since then and has not asked for it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from peering import ANSWERS_ONLY, QUICK, Network, Raw, every, memory, network, raw_peer, run, soon, until, with_key
@@ -12,6 +14,8 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore, limits
 from cablestore.peers import Node
+from cablestore.peers.link import PeerLink
+from cablestore.peers.told import ToldPosts
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
 
 CHANNEL = "default"
@@ -56,6 +60,17 @@ def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
             await until(lambda: bob.post(slip.hash) is None)
 
     run(main())
+
+
+def test_a_post_that_a_peer_got_before_it_was_told_of_it_is_not_waited_for() -> None:
+    told, link = ToldPosts(), cast("PeerLink", SimpleNamespace(remote_static=bytes(32)))
+    told.gave(link, [b"early"])
+    told.tell(link, [b"early"], 1.0)
+    assert not told.is_recent(0.0)
+    told.tell(link, [b"late"], 1.0)
+    assert told.is_recent(0.0)
+    told.gave(link, [b"late"])
+    assert not told.is_recent(0.0)
 
 
 def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
