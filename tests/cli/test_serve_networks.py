@@ -34,6 +34,7 @@ def test_after_a_change_of_address_the_peer_is_dialled_at_once(serving: Serving,
         one.change_address()
         wait_until(lambda: len(here.logged("connected")) == 2)
         assert reasons(here) == [f"this machine no longer has the address {one.host}"]
+        wait_until(lambda: len(there.logged("connected")) == 2)
         assert [line["peer"].split(":")[0] for line in there.logged("connected")] == [one.host, one.other_host]
 
 
