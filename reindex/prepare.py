@@ -68,7 +68,7 @@ def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] 
 
 
 def _derivable(manifest: Manifest) -> list[Segment]:
-    """Return the segments from which rows are derived. Statements of consent are local rows: the live store has them."""
+    """Return the segments from which rows are derived: not the claims, which are stored after them."""
     return [segment for segment in manifest.segments if segment.kind != "consents"]
 
 

@@ -18,7 +18,9 @@ from heapq import merge
 from itertools import chain
 from pathlib import Path
 
-from cablestore.errors import ExportError, OutdatedViewError, ReindexError, StoreLockedError
+from cablestore import limits
+from cablestore.errors import CorruptExportError, ExportError, OutdatedViewError, ReindexError, StoreLockedError
+from cablestore.export.importer import consents_of
 from cablestore.export.manifest import CoveredLog, Manifest, read_arrivals
 from cablestore.files import Location, folder_of
 from cablestore.index import arrival_log
@@ -30,6 +32,7 @@ from cablestore.index.derive import key_of, measure, side_by_side
 from cablestore.index.folder import IDENTITY_FILE, Folder, store_path
 from cablestore.index.header import FORMAT, peek
 from cablestore.index.leveldb import LevelDB
+from cablestore.index.local import JUDGED
 from cablestore.index.meta import (
     META_KEY,
     SIZES_KEY,
@@ -42,10 +45,11 @@ from cablestore.index.meta import (
 )
 from cablestore.index.parallel import Origin, check_in_parts
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader
-from cablestore.index.rebuild import add_summaries, write_head
+from cablestore.index.rebuild import add_summaries, write_head, write_planned
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import TakeoverReport, take_over
 from cablestore.index.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
+from cablestore.protocol.acts import Consent
 from cablestore.protocol.keys import SEPARATOR
 from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import ArchiveSource
@@ -56,7 +60,9 @@ from cablestore.reindex.read_back import RecordedDatabase, read_back
 from cablestore.reindex.row_segments import RowRange, WrittenRanges, read_rows, with_local_only
 from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.closed import locked_folder, open_reader
+from cablestore.store.consents import lay_claims
 from cablestore.store.key_file import unseal_with
+from cablestore.store.store import system_clock_ms
 from cablestore.views import CATALOG
 
 
@@ -109,7 +115,9 @@ def reindex(
     drops = drops or Drops()
     if views:  # with the tombstones, which are compared with those of the store
         views = catalog.with_dependencies(views | {catalog.view_of(TOMBSTONE_PREFIX)})
-    after = covered(read_sources(exports, archives).manifests, out)
+    manifests = read_sources(exports, archives).manifests
+    after = covered(manifests, out)
+    claims, damaged = _claims_of(manifests, skip_corrupt=skip_corrupt)
     _require_views(out, catalog, views)
     derived = derive_rows(
         exports,
@@ -123,15 +131,33 @@ def reindex(
         local=beside,
         progress=progress,
     )
+    derived.left_out.update(damaged)
     if derived.left_out:
         after = None  # their posts may be only in the live database
     claim_folder(folder_of(scratch))
     new = _NewGeneration(out, scratch, derived, catalog, after, progress, check, dict(derived.seconds))
-    report = new.replace_views(views) if views else new.replace_all(drops)
+    report = new.replace_views(views) if views else new.replace_all(drops, claims)
     shutil.rmtree(scratch, ignore_errors=True)
     if not keep_work:
         derived.remove_work()
     return report
+
+
+def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[list[Consent], dict[str, str]]:
+    """Return the statements about roles of exports, and what is wrong with those that are left out, by name.
+
+    Raises CorruptExportError for a damaged one, unless `skip_corrupt`.
+    """
+    claims: list[Consent] = []
+    damaged: dict[str, str] = {}
+    for manifest in manifests:
+        try:
+            claims += chain.from_iterable(consents_of([manifest]))
+        except CorruptExportError as error:
+            if not skip_corrupt:
+                raise
+            damaged[f"consents of {manifest.source}"] = str(error)
+    return claims, damaged
 
 
 def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
@@ -185,8 +211,8 @@ class _NewGeneration:
     is_checked: bool
     seconds: dict[str, float]
 
-    def replace_all(self, drops: Drops) -> ReindexReport:
-        """Load all rows, add what the live database got since, check and swap."""
+    def replace_all(self, drops: Drops, claims: Sequence[Consent]) -> ReindexReport:
+        """Load all rows, add what the live database got since and what exports claim of roles, check and swap."""
         with self._timed("load"):
             total = sum(segment.rows for segment in self.derived.segments)
             path = load(
@@ -206,8 +232,19 @@ class _NewGeneration:
                     hashes = loaded_hashes(self.derived.segments, self.scratch)
                     after = self._covered_of(live)
                     succession = take_over(live, target, self.derived.dialect, self.catalog, after, keeps, hashes)
+                    self._lay_claims(target, live, claims)
             checked = self._check(path, folder, [segment.range for segment in self.derived.segments])
             return self._swap(folder, path, total, succession, checked)
+
+    def _lay_claims(self, target: Database, live: Reader | None, claims: Sequence[Consent]) -> None:
+        """Store what exports claim of roles, as an import does."""
+        own_key = None if live is None else live.local(JUDGED, b"")
+        latest_ms = system_clock_ms() + limits.MAX_FUTURE_MS
+        with target.snapshot() as state:
+            reader = Reader(state, self.derived.dialect)
+            for some in batches(claims, lambda _: 80):
+                lay = partial(lay_claims, claims=some, own_key=own_key, latest_ms=latest_ms)
+                write_planned(target, reader, self.catalog, lay)
 
     def _covered_of(self, live: Reader | None) -> int:
         return 0 if live is None or self.after is None else self.after.position_in(live)
