@@ -143,16 +143,16 @@ def reindex(
     return report
 
 
-def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[list[Consent], dict[str, str]]:
+def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[list[list[Consent]], dict[str, str]]:
     """Return the statements about roles of exports, and what is wrong with those that are left out, by name.
 
     Raises CorruptExportError for a damaged one, unless `skip_corrupt`.
     """
-    claims: list[Consent] = []
+    claims: list[list[Consent]] = []
     damaged: dict[str, str] = {}
     for manifest in manifests:
         try:
-            claims += chain.from_iterable(consents_of([manifest]))
+            claims += consents_of([manifest])
         except CorruptExportError as error:
             if not skip_corrupt:
                 raise
@@ -211,7 +211,7 @@ class _NewGeneration:
     is_checked: bool
     seconds: dict[str, float]
 
-    def replace_all(self, drops: Drops, claims: Sequence[Consent]) -> ReindexReport:
+    def replace_all(self, drops: Drops, claims: Sequence[list[Consent]]) -> ReindexReport:
         """Load all rows, add what the live database got since and what exports claim of roles, check and swap."""
         with self._timed("load"):
             total = sum(segment.rows for segment in self.derived.segments)
@@ -236,14 +236,14 @@ class _NewGeneration:
             checked = self._check(path, folder, [segment.range for segment in self.derived.segments])
             return self._swap(folder, path, total, succession, checked)
 
-    def _lay_claims(self, target: Database, live: Reader | None, claims: Sequence[Consent]) -> None:
+    def _lay_claims(self, target: Database, live: Reader | None, claims: Sequence[list[Consent]]) -> None:
         """Store what exports claim of roles, as an import does."""
         own_key = None if live is None else live.local(JUDGED, b"")
         latest_ms = system_clock_ms() + limits.MAX_FUTURE_MS
         with target.snapshot() as state:
             reader = Reader(state, self.derived.dialect)
-            for some in batches(claims, lambda _: 80):
-                lay = partial(lay_claims, claims=some, own_key=own_key, latest_ms=latest_ms)
+            for batch in claims:
+                lay = partial(lay_claims, claims=batch, own_key=own_key, latest_ms=latest_ms)
                 write_planned(target, reader, self.catalog, lay)
 
     def _covered_of(self, live: Reader | None) -> int:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -156,7 +155,7 @@ def _chosen_cabal(
     invitation = invited(chosen)
     if invitation is not None:
         connect = tuple(dict.fromkeys((*connect, *invitation.peers)))
-    settings = replace(settings_of(chosen), reconciles=True)
+    settings = settings_of(chosen)
     return CabalChoice(
         path,
         Hosting(settings, listen, connect) if listen or connect else None,

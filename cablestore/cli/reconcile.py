@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ def reconcile(
     Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
     """
     invitation = invited(chosen)
-    settings = replace(settings_of(chosen), reconciles=True)
+    settings = settings_of(chosen)
     with open_store(path, create=create) as store:
         join_as_invited(store, invitation, out)
         with out.progress("reconciling", None) as progress:

@@ -313,7 +313,9 @@ def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
 @sync_options
 @common_options
 def sync(path: Path, out: Output, address: Address | None, create: bool, **chosen: Any) -> None:
-    """Fetch once what a peer has and this store lacks. The peer may fetch what it lacks at the same time.
+    """Fetch once what a peer has and this store lacks.
+
+    A peer that is a cablestore gets what it lacks too. Others may fetch that at the same time.
 
     Without HOST:PORT, the peer is the first one of the invitation that can be reached. Options can also be set in the
     environment, as CABLESTORE_SYNC_CABAL_KEY and so on.

@@ -222,8 +222,8 @@ def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitati
 
 
 def settings_of(chosen: dict[str, Any]) -> NodeSettings:
-    """Return the settings that options choose. Without the options of `serve`, a node does not reconcile."""
-    more: dict[str, Any] = {"reconciles": False}
+    """Return the settings that options choose."""
+    more: dict[str, Any] = {}
     for name, setting in _SETTINGS.items():
         param = name.replace("-", "_")
         if param in chosen:

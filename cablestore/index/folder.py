@@ -163,7 +163,7 @@ class Folder(ProcessBound):
             if not path.is_dir():
                 raise NotAStoreError(f"there is no store at {path}")
             if not is_generation(generation) or not holds_database(database):
-                raise NotAStoreError(f"there is no generation {generation!r} to recover. {what_is_there(path)}")
+                raise NotAStoreError(f"generation {generation!r} not found. {what_is_there(path)}")
             if mark_of(database) == UNFINISHED:
                 raise NotAStoreError(
                     f"{database} is unfinished: an interrupted rebuild or reindexing left it. {what_is_there(path)}"

@@ -34,7 +34,7 @@ class Header:
 
 
 def peek(path: Path) -> Header | None:
-    """Return the header of the store in a folder without opening it, None if there is no store.
+    """Return the header of the store in a folder without opening it, None if the folder has no store.
 
     Raises MissingDatabaseError if the header or the database that it names is missing, and otherwise as `Folder.open`.
     """

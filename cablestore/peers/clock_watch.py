@@ -20,7 +20,7 @@ from cablestore.peers.sync import Sync
 from cablestore.views import activity
 
 _JUMP_S: Final = 60.0
-"""Change of the clock against the loop's time that counts as one. Posts may be dated a week ahead, so less is no matter."""
+"""Change of the clock against the loop's time that counts as one. Smaller ones are ignored: posts may be dated a week ahead."""
 _ASK_EVERY_S: Final = 60.0
 """All peers are asked for their channels again once in this time at most, whatever posts they send."""
 _WARN_EVERY_S: Final = 86_400.0

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol
 
 from cablestore import limits
+from cablestore.errors import NodeError
 from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer, AnswerQueue
 from cablestore.peers.context import PeerContext
@@ -220,6 +221,15 @@ class Connection(PeerLink):
         """Wait until it is known if the peer reconciles: both sides have greeted, or it has answered without."""
         ends: set[asyncio.Future[Any]] = {self.met, self.first_answer}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+
+    async def require_met(self) -> None:
+        """Wait until both sides know that the other one reconciles. Raises NodeError if they do not in time."""
+        self.greet()
+        await asyncio.wait({self.met}, timeout=limits.GREETING_TIMEOUT_S)
+        if not self.is_met:
+            self.end("it does not reconcile")
+            reason = self.closed.result() if self.closed.done() else "it is not a cablestore, or does not reconcile"
+            raise NodeError(f"{self.dialed} was not recognised within {limits.GREETING_TIMEOUT_S:g} s: {reason}")
 
     def compare_again(self) -> None:
         """Have the stores compared again: a post that the peer announced was not requested."""
@@ -457,3 +467,14 @@ def _new_request_id(size_bytes: int) -> bytes:
         found = os.urandom(size_bytes)
         if found[:4] != bytes(4):
             return found
+
+
+def disconnect_slowest(connections: Iterable[Connection], max_size_bytes: int) -> None:
+    """Close the connections that hold most, until all together hold at most this."""
+    sizes = {connection: connection.held_size_bytes for connection in connections}
+    held_size_bytes = sum(sizes.values())
+    by_size = sorted(sizes, key=sizes.__getitem__)
+    while held_size_bytes > max_size_bytes:
+        slowest = by_size.pop()
+        held_size_bytes -= sizes[slowest]
+        slowest.close("it reads too slowly, and the memory for queues is used up")

@@ -10,13 +10,12 @@ from functools import partial
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import NodeError
 from cablestore.forks import ProcessBound, bind
 from cablestore.interruptible import in_thread
 from cablestore.peers.address import Address
 from cablestore.peers.answering import Answer
 from cablestore.peers.clock_watch import ClockWatch
-from cablestore.peers.connection import Connection
+from cablestore.peers.connection import Connection, disconnect_slowest
 from cablestore.peers.context import PeerContext
 from cablestore.peers.dialling import Dials
 from cablestore.peers.inspecting import InspectionThread
@@ -233,7 +232,7 @@ class NodeCore(ProcessBound):
             self.reachability.look(now_s)
             for link in self.links():
                 link.tick(now_s)
-            self._disconnect_slowest()
+            disconnect_slowest(self.connections, self.settings.max_queued_total_size_bytes)
             self.clock_watch.look(now_s)
             if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
                 self.context.restrictions.read_soon()
@@ -262,15 +261,6 @@ class NodeCore(ProcessBound):
         self.context.writes.failure = ""
         self.sync.fetches.resume()
         self.sync.restricted((), asks_again=True)
-
-    def _disconnect_slowest(self) -> None:
-        sizes = {connection: connection.held_size_bytes for connection in self.connections}
-        held = sum(sizes.values())
-        by_size = sorted(sizes, key=sizes.__getitem__)
-        while held > self.settings.max_queued_total_size_bytes:
-            slowest = by_size.pop()
-            held -= sizes[slowest]
-            slowest.close("it reads too slowly, and the memory for queues is used up")
 
     @property
     def feed_failure(self) -> str:
@@ -317,15 +307,9 @@ class NodeCore(ProcessBound):
         return await self.listener.connect(address, new_link=partial(Connection, self.context, self, is_once=True))
 
     async def connect_met(self, address: Address) -> Connection:
-        """Connect to a Cable port, and wait until both sides know that the other one reconciles. Raises NodeError."""
+        """Connect to a store that reconciles at its Cable port. Raises NodeError."""
         connection = await self.connect_once(address)
-        connection.greet()
-        await asyncio.wait({connection.met}, timeout=limits.GREETING_TIMEOUT_S)
-        if not connection.is_met:
-            connection.end("it does not reconcile")
-            is_closed = connection.closed.done()
-            reason = connection.closed.result() if is_closed else "it is no cablestore, or does not reconcile"
-            raise NodeError(f"{address} was not recognised within {limits.GREETING_TIMEOUT_S:g} s: {reason}")
+        await connection.require_met()
         return connection
 
     async def _keep(self, connection: Connection) -> None:

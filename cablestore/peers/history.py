@@ -44,7 +44,7 @@ class _Pass(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """Page of a history: how many hashes came, and if there are no more."""
+    """Page of a history: how many hashes came, and if it was the last page."""
 
     posts: int
     is_last: bool

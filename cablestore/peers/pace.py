@@ -1,7 +1,7 @@
 """The pace of a peer that sends a message byte by byte. Pure.
 
-It is counted in looks, at least a second apart. So neither the time in which this process is stopped counts, nor a line that is
-cut for a while: what comes over a slow line comes in packets of hundreds of bytes.
+It is counted in looks, at least a second apart. So the time in which this process is stopped does not count, nor does a
+line that is cut for a while: a slow line brings packets of hundreds of bytes.
 """
 
 from __future__ import annotations

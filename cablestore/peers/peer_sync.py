@@ -1,6 +1,6 @@
 """Sync with one peer: which requests it is sent, and when.
 
-A peer that reconciles: the node waits until both stores are compared, then sends live requests for what is new since.
+A peer that reconciles: the node waits until both stores are compared, then sends live requests for newer posts.
 
 Any other peer: the names of its channels, then for each channel that is followed its state, its history page by page
 from the newest post back, and a live request for what comes later. What the peer offers goes to its `Fetch`.
@@ -291,7 +291,7 @@ class PeerSync:
             known = len(listed)
 
     async def _channel(self, channel: str) -> None:
-        """Ask for the state and history of a channel, and for what is new if there is room for live requests.
+        """Request the state and history of a channel, and new posts if there is room for live requests.
 
         Only what is new is requested of a channel that is compared.
         """

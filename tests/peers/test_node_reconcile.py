@@ -268,7 +268,9 @@ def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.Monkey
         with memory("a") as store, memory("b") as other_store:
             async with Node(store, replace(ONLY, reconciles=False)) as one, Node(other_store, ONLY) as other:
                 address = await one.listen(Address(HOST, 0))
-                with pytest.raises(NodeError, match=r"not recognised within 0\.5 s: it is no cablestore, or does not"):
+                with pytest.raises(
+                    NodeError, match=r"not recognised within 0\.5 s: it is not a cablestore, or does not"
+                ):
                     await once(other, address, over_cable=True)
 
     run(scenario())

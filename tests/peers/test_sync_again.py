@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from people import ANN, BOB, START_MS, raws
@@ -24,6 +26,11 @@ KINDS = pytest.mark.parametrize(
 def fill(folder: Path, posts: list[Post]) -> None:
     with CableStore.open(folder) as store:
         store.ingest(raws(*posts))
+
+
+def synced(*arguments: str, store: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cablestore("sync", *arguments, "--json", store=store).stdout)
+    return found
 
 
 def lacks(folder: Path, posts: list[Post]) -> int:
@@ -59,3 +66,21 @@ def test_each_sync_fetches_what_the_store_lacks(
     assert "5 new posts" in cablestore("sync", address, *options, store=here).stdout
     assert lacks(here, NEWEST + LATE + OTHER) == 0
     assert cablestore("sync", address, *options, store=here).stdout.startswith("0 new posts")
+
+
+def test_a_sync_with_a_store_costs_what_differs_and_moves_posts_both_ways(
+    tmp_path: Path, serving: Callable[..., Served]
+) -> None:
+    """A peer that was restored from a backup gets back what it wrote after that."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    shared = [ANN.text("default", f"{n}", at=START_MS + n) for n in range(3_000)]
+    fill(here, [*shared, *LATE])
+    fill(there, shared)
+    served = serving(there, "--listen", HERE)
+    first = synced(served.address, store=here)
+    assert first["posts"] == 0
+    assert first["received_size_bytes"] + first["sent_size_bytes"] < 20_000
+    second = synced(served.address, store=here)
+    assert second["received_size_bytes"] + second["sent_size_bytes"] < 4_000
+    served.stop()
+    assert lacks(there, LATE) == 0
