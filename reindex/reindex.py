@@ -103,16 +103,14 @@ def reindex(
     Spark's own files and its log are beside `out` if it is a URI.
 
     The new database is read back completely: each row is compared with what the job derived and what was added since.
-    With `check` all rows are also derived from its posts a second time, as by `CableStore.check_closed`: that finds a
-    wrong derivation too.
+    With `check` all rows are also derived from its posts a second time, as by `CableStore.check_closed`.
 
     Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has
-    views which `catalog` lacks, OutdatedViewError if `views` lacks some that must be rebuilt. After any error the store is unchanged.
+    views which `catalog` lacks, OutdatedViewError if `views` lacks some that must be rebuilt. After any error the store
+    is unchanged.
     """
     out = store_path(out).absolute()
-    beside = out.with_name(f"{out.name}.reindex")
-    scratch = out.with_name(f"{out.name}.loading")
-    drops = drops or Drops()
+    beside, scratch = (out.with_name(f"{out.name}.{ending}") for ending in ("reindex", "loading"))
     if views:  # with the tombstones, which are compared with those of the store
         views = catalog.with_dependencies(views | {catalog.view_of(TOMBSTONE_PREFIX)})
     manifests = read_sources(exports, archives).manifests
@@ -132,11 +130,10 @@ def reindex(
         progress=progress,
     )
     derived.left_out.update(damaged)
-    if derived.left_out:
-        after = None  # their posts may be only in the live database
+    after = None if derived.left_out else after  # their posts may be only in the live database
     claim_folder(folder_of(scratch))
     new = _NewGeneration(out, scratch, derived, catalog, after, progress, check, dict(derived.seconds))
-    report = new.replace_views(views) if views else new.replace_all(drops, claims)
+    report = new.replace_views(views) if views else new.replace_all(drops or Drops(), claims)
     shutil.rmtree(scratch, ignore_errors=True)
     if not keep_work:
         derived.remove_work()

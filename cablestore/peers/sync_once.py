@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cablestore import limits
-from cablestore.errors import CableStoreError, NodeError
+from cablestore.errors import NodeError, ReconcileError
 from cablestore.peers.address import Address
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
@@ -51,13 +51,13 @@ class SingleSync:
         return report
 
     async def _reconciled(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
-        """Reconcile with the peer. If that fails, all posts are requested over Cable."""
+        """Reconcile with the peer. If the peer breaks that off, all posts are requested over Cable."""
         found, terms = ReconcileReport(), self._reconciler.own_terms()
         try:
             await self._reconciler.until_equal(ReconcileJob(connection, terms, found, progress=progress))
         except LostError:
             await self._lost(connection)
-        except CableStoreError as error:  # it is logged
+        except (NodeError, ReconcileError) as error:
             self._context.log.info("requesting all posts", extra={"peer": connection.name, "reason": str(error)})
         channels = len(await self._context.reads.call(own_channels)) if connection.coverage.is_all else 0
         return SyncReport(channels, found.posts_received, found.refused, found.missing, found.unstored)

@@ -202,10 +202,10 @@ def test_what_cannot_be_recovered(run: Run, folder: Path) -> None:
     before = content_of(folder)
     for name, reason in (
         (NINTH, "unfinished"),
-        ("generation-000005", "there is no generation"),
-        ("../elsewhere", "there is no generation"),
-        ("", "there is no generation"),
-        ("lock", "there is no generation"),
+        ("generation-000005", "not found"),
+        ("../elsewhere", "not found"),
+        ("", "not found"),
+        ("lock", "not found"),
     ):
         status, _, complaint = run("generations", "--recover", name, "-s", folder)
         assert status == 2
