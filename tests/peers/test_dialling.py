@@ -7,7 +7,7 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
@@ -34,11 +34,23 @@ NEVER: Final[dict[str, Any]] = {"first_retry_s": 86_400.0, "longest_retry_s": 86
 """Settings of a node that tries again by itself when the test is long over."""
 
 
+_HELD: Final[list[socket.socket]] = []
+
+
+@pytest.fixture(autouse=True)
+def _release_addresses() -> Iterator[None]:
+    yield
+    while _HELD:
+        _HELD.pop().close()
+
+
 def free_address() -> Address:
-    """Return an address where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind((HOST, 0))
-        return Address(HOST, taken.getsockname()[1])
+    """Return an address where nobody listens. Until the test ends, only who asks for this port can take it."""
+    held = socket.socket()
+    _HELD.append(held)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((HOST, 0))
+    return Address(HOST, held.getsockname()[1])
 
 
 def failures(log: Log, address: Address) -> int:
