@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -125,6 +126,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left_out)]
     if tier == "all":
         items.sort(key=_place)
+
+
+def pytest_collection_finish() -> None:
+    """Take modules and tests out of garbage collection: collecting after each test of a node would visit all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 def _place(item: pytest.Item) -> int:
