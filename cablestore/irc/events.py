@@ -17,14 +17,14 @@ LONG_CHARACTERS: Final = 1_000
 EXAMPLES_KEPT: Final = 3
 """Lines of unknown meaning that are reported."""
 WITHOUT_SECONDS_MS: Final = 500
-"""A time without seconds becomes this part of the minute's first second, one with seconds a whole second. A later
-import sees by it how exact the log was that a post comes from."""
+"""Times without seconds become the second half of a second, others the first half. A later import sees by it how exact
+the log was that a post comes from."""
 _SKIPPED: Final = frozenset({LineKind.MODE, LineKind.NOTICE, LineKind.UNSIGNED_TOPIC, LineKind.CLIENT, LineKind.QUERY})
 
 
 def unit_of(timestamp_ms: int) -> int:
     """Return how exact the time of an imported post is, in milliseconds."""
-    return MINUTE_MS if WITHOUT_SECONDS_MS <= timestamp_ms % MINUTE_MS < SECOND_MS else SECOND_MS
+    return MINUTE_MS if timestamp_ms % SECOND_MS >= WITHOUT_SECONDS_MS else SECOND_MS
 
 
 class LogEvent(NamedTuple):

@@ -66,6 +66,11 @@ class Person:
         """Note that the person has a nick from a time on, as a file of this import says. 0 is the store."""
         insort(self._times, (at_ms, nick, file))
 
+    @property
+    def is_named(self) -> bool:
+        """True if any nick is known."""
+        return bool(self._times)
+
     def nick_at(self, at_ms: int) -> str:
         """Return the nick at a time, "" if it is before the first one."""
         index = bisect_right(self._times, at_ms, key=lambda entry: entry[0])

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cablestore import limits
-from cablestore.irc.dates import SMALL_STEP_MS
-from cablestore.irc.events import LogEvent, Skips
+from cablestore.irc.dates import MINUTE_MS, SECOND_MS, SMALL_STEP_MS
+from cablestore.irc.events import WITHOUT_SECONDS_MS, LogEvent, Skips
 from cablestore.irc.lines import LineKind
 from cablestore.irc.people import Person, Roster, folded, have_different_masks
 from cablestore.irc.stored import LOGGER_SKEW_MS, StoredPost
@@ -57,8 +57,12 @@ class LogConverter:
             self._note(event, stored)
             return
         self._advance(event.at_ms)
+        if event.unit_ms == MINUTE_MS:
+            self._time_ms += max(0, WITHOUT_SECONDS_MS - self._time_ms % SECOND_MS)
         if event.kind is LineKind.RENAME:
             person = self._renamed(event)
+            if not person.is_named:  # a later import recognises the person by it
+                yield from self._introduced(person, event.nick, event)
             self._present.pop(folded(event.nick), None)
             self._present[folded(event.text)] = person
             yield from self._introduced(person, event.text, event)
@@ -109,7 +113,8 @@ class LogConverter:
 
     def _introduced(self, person: Person, nick: str, event: LogEvent) -> Iterator[Post]:
         """Yield a post/info with the nick, unless the person has this name already."""
-        if person.nick_at(self._time_ms) == _name(nick) or self._took(person, nick, event):
+        known = person.nick_at(self._time_ms)
+        if known == _name(nick) or (known and self._took(person, nick, event)):
             self.known_names += person.meets_stored_name(self._time_ms)
             return
         self.skips.cut += len(nick) > limits.MAX_USER_NAME_CODEPOINTS
