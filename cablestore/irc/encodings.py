@@ -21,6 +21,8 @@ USUAL: Final = "cp1252"
 _HEAD_SIZE_BYTES: Final = 65_536
 _LEAST_EVIDENCE_BYTES: Final = 24
 """Bytes beyond ASCII by which an encoding is recognised."""
+_NOISE: Final = 0.01
+"""Difference in disorder of two encodings that decides nothing."""
 _MARKS: Final = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _KNOWN: Final = (
     *("cp1252", "cp1250", "cp1251", "koi8_r", "cp866", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "iso8859_2"),
@@ -52,8 +54,11 @@ def encoding_of(head: bytes) -> str:
         return USUAL
     import charset_normalizer  # noqa: PLC0415 - few logs need it
 
-    best = charset_normalizer.from_bytes(strange, cp_isolation=list(_KNOWN)).best()
-    return USUAL if best is None else best.encoding.replace("ascii", USUAL)
+    found = charset_normalizer.from_bytes(strange, cp_isolation=list(_KNOWN))
+    best = found.best()
+    if best is None or any(match.encoding == USUAL and match.chaos <= best.chaos + _NOISE for match in found):
+        return USUAL
+    return best.encoding
 
 
 def detected(stream: IO[bytes]) -> tuple[str, IO[bytes]]:

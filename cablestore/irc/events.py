@@ -89,7 +89,10 @@ class EventReader:
                 self._unit_ms = line.time.unit_ms
             if self._unit_ms == MINUTE_MS:
                 at_ms += WITHOUT_SECONDS_MS
-            yield from self._of(line, text, at_ms)
+            if line.kind is LineKind.SAY and len(line.text) * 4 <= limits.MAX_TEXT_SIZE_BYTES:
+                yield LogEvent(line.kind, line.nick, line.text, "", at_ms, self._unit_ms)
+            else:
+                yield from self._of(line, text, at_ms)
 
     def _of(self, line: LogLine, text: str, at_ms: int) -> Iterator[LogEvent]:
         kind = line.kind
@@ -111,9 +114,6 @@ class EventReader:
 
     def _pieces(self, text: str) -> Iterator[str]:
         """Cut a text at the protocol's limit, between code points."""
-        if len(text) * 4 <= limits.MAX_TEXT_SIZE_BYTES:
-            yield text
-            return
         data = text.encode()
         self.skips.cut += len(data) > limits.MAX_TEXT_SIZE_BYTES
         while len(data) > limits.MAX_TEXT_SIZE_BYTES:

@@ -75,12 +75,11 @@ class LogFormat:
     def parse(self, line: str) -> LogLine | None:
         """Parse a line. Returns None if no rule fits."""
         start, time, day = 0, None, None
-        if self.has_dates_in_words and line.startswith("["):
+        if self.has_dates_in_words:
             start = line.find("] ") + 2
-            day = stamp_of_words(line[1 : start - 2])
-            if day is None:
-                start = 0
-        stamped = self.stamp.match(line, start)
+            day = stamp_of_words(line[1 : start - 2]) if line.startswith("[") else None
+        is_dated = day is not None or not self.has_dates_in_words
+        stamped = self.stamp.match(line, start) if is_dated else None
         if stamped is not None:
             time = stamp_of(stamped[0])
             if time is None:
@@ -89,7 +88,7 @@ class LogFormat:
             if day is not None:
                 time = replace(time, year=day.year, month=day.month, day=day.day)
         for kind, pattern in self.bare if stamped is None else self.rules:
-            match = pattern.match(line, start)
+            match = pattern.match(line, 0 if stamped is None else start)
             if match is not None:
                 return _line(kind, match, time)
         return None

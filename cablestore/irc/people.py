@@ -11,6 +11,7 @@ from bisect import bisect_right, insort
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
 from cablestore import limits
@@ -24,6 +25,7 @@ _FOLDED: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ[]\\^", "abcdefghijklm
 _IDENT_MARKS: Final = ("~", "^", "n=", "i=")
 """Servers put these before a user name that they could not verify."""
 _LEAST_SIMILAR: Final = 3
+_time_of: Final = itemgetter(0)
 
 
 @lru_cache(maxsize=16_384)
@@ -73,12 +75,14 @@ class Person:
 
     def nick_at(self, at_ms: int) -> str:
         """Return the nick at a time, "" if it is before the first one."""
-        index = bisect_right(self._times, at_ms, key=lambda entry: entry[0])
+        if self._times and self._times[-1][0] <= at_ms:
+            return self._times[-1][1]
+        index = bisect_right(self._times, at_ms, key=_time_of)
         return self._times[index - 1][1] if index else ""
 
     def meets_stored_name(self, at_ms: int) -> bool:
         """Return True at the first time at which a post/info of the store gives the nick."""
-        index = bisect_right(self._times, at_ms, key=lambda entry: entry[0])
+        index = bisect_right(self._times, at_ms, key=_time_of)
         if not index or self._times[index - 1][2] or self._times[index - 1][0] in self._met:
             return False
         self._met.add(self._times[index - 1][0])
@@ -86,8 +90,8 @@ class Person:
 
     def took(self, nick: str, from_ms: int, to_ms: int, before_file: int) -> bool:
         """Return True if the store or an earlier file says that the person took a nick between two times."""
-        start = bisect_right(self._times, from_ms - 1, key=lambda entry: entry[0])
-        stop = bisect_right(self._times, to_ms, key=lambda entry: entry[0])
+        start = bisect_right(self._times, from_ms - 1, key=_time_of)
+        stop = bisect_right(self._times, to_ms, key=_time_of)
         return any(name == nick and file < before_file for _, name, file in self._times[start:stop])
 
     def had(self, nick_stem: str, before_ms: int) -> bool:

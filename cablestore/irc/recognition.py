@@ -12,6 +12,9 @@ from cablestore.irc.lines import LineKind, LogFormat, NotALogError, shortened
 
 SAMPLE_LINES: Final = 200
 """Lines by which a file's format is recognised."""
+FEW_LINES: Final = 40
+"""Lines by which formats are left out that parse clearly fewer than the best one."""
+_CLEARLY_FEWER: Final = 0.8
 LONG_SAMPLE_LINES: Final = 20_000
 """Lines by which it is recognised if those fit two formats, and from which marks are learned."""
 _EVENT: Final = re.compile(
@@ -31,6 +34,8 @@ def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False
     rest = (line for line in lines if line.strip())
     sample = list(islice(rest, SAMPLE_LINES))
     candidates = [known for known in FORMATS if known is not (UBUNTU_BY_DAY if is_named_by_day else UBUNTU)]
+    few = {known.name: _score(known, sample[:FEW_LINES])[0] for known in candidates}
+    candidates = [known for known in candidates if few[known.name] >= _CLEARLY_FEWER * max(few.values())]
     scores = {known.name: _score(known, sample) for known in candidates}
     best = max(scores.values())
     if 2 * best[0] < len(sample):
@@ -85,7 +90,7 @@ def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
 def _is_of_events(mark: str, rests: list[str]) -> bool:
     """Return True if all lines with a mark are joins, parts and the like. A nick may write one such line."""
     if _names_somebody(mark):
-        return all(map(_EVENT.match, rests)) and any(map(_CERTAIN_EVENT.match, rests))
+        return all(map(_EVENT.match, rests)) and (len(rests) > 1 or any(map(_CERTAIN_EVENT.match, rests)))
     return any(map(_EVENT.match, rests))
 
 

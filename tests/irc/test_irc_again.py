@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_parts_of_a_log_in_any_order_give_the_whole_log_once(tmp_path: Path, wri
     rng = random.Random(f"parts {seed}")
     whole = conversation(rng, 60, texts=4)
     cuts = [0, *sorted(rng.sample(range(5, 55), 3)), 60]
-    parts = [whole[max(0, a - rng.randrange(6)) : b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [whole[max(0, a - rng.randrange(6)) : b] for a, b in pairwise(cuts)]
     # A part begins with a new second or minute: a log that is cut within one is told apart by nothing.
     unit = (lambda line: line.at.replace(second=0)) if write is irssi else (lambda line: line.at)
     parts = [[line for line in whole if unit(p[0]) <= unit(line) <= unit(p[-1])] for p in parts]
