@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Final
 
 from cablestore import limits
 from cablestore.index.verdict import Verdict
@@ -26,8 +26,8 @@ from cablestore.protocol.post import Post
 from cablestore.store.store import CableStore
 from cablestore.views import activity
 
-_NAMES: Final = "import-irc channels"
-"""Local value with the channel of the store for each network and channel."""
+_NAMES: Final = "import-irc"
+"""Name of the local values that have the channel of the store for each network and channel of logs."""
 _PART_EVENTS: Final = 2_000
 """Events that are compared with stored posts at a time."""
 _ALWAYS_MS: Final = limits.MAX_TIMESTAMP_MS
@@ -53,17 +53,16 @@ class ImportReport:
 
 def names_in(store: CableStore) -> Names:
     """Return the channels that earlier imports into a store gave to those of the logs."""
-    rows: list[list[str]] = store.local.get_json(_NAMES) or []
-    return {(network, channel): name for network, channel, name in rows}
+    found = ((key.partition("/"), value.decode()) for key, value in store.local.items(_NAMES))
+    return {(network, channel): name for (network, _, channel), name in found}
 
 
 def _keep_names(store: CableStore, logs: Iterable[LogFile]) -> None:
+    names = {(log.conversation.network, log.conversation.name): log.channel for log in logs}
     known = names_in(store)
-    new = {(log.conversation.network, log.conversation.name): log.channel for log in logs if log.conversation.network}
-    names = {**new, **known}
-    if names != known:
-        rows: list[Any] = [[network, channel, name] for (network, channel), name in sorted(names.items())]
-        store.local.put_json(_NAMES, "", rows)
+    for (network, channel), name in names.items():
+        if network and (network, channel) not in known:
+            store.local.put(_NAMES, f"{network}/{channel}", name.encode())
 
 
 # --- reading ---------------------------------------------------------------------------------------

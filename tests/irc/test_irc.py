@@ -276,10 +276,10 @@ def test_a_year_of_real_logs(data: Path, tmp_path: Path, step: int, least_lines:
 
 
 MADE = {
-    "sample": "b7502cd46c096feaeeb2c68e1da9d9b49ce87f3d43aab1b2fdb16e91c246a978",
-    "a quarter of ubuntu": "5faa45b78be84da7ffbdc6bd931baaf37462c87627eef917aa764686d9a44ecd",
-    "ubuntu": "d673525b0658fdb5d7bfaf097e580d3eef673c8d6e1813c37f64017e836ab1b8",
-    "three channels of raku": "6826aedbc3e655baf4e28246660256414a2eeee36292cd3c7de916d07ea4bfdc",
+    "sample": "a3e58f579cd1ebc5d52b9a3e3b0782415be44455dce39531964eabc60379aaf8",
+    "a quarter of ubuntu": "369ec10691a3cc935ff48531dedce38da648dda96d06e28ea46ca7cd8eddaf7d",
+    "ubuntu": "fc34138456a241f4cabf7fcf1fdd2b11cccb687683d0dbd7a5725d4344b4fd07",
+    "three channels of raku": "f89ea835dc6aa30c7eeb26ba4f84ba4f99d64afa64359431f8b530a4b8637098",
     "raku": "30d9bbbeec4fc4afeb78c05dd57ea56a176f63e54eefca1eb703c3503522b7c5",
 }
 """BLAKE3 of the hashes of all posts, in order, of these logs by version 0.6.0, which knew two formats."""
