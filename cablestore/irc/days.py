@@ -30,7 +30,7 @@ _MOST_CHARACTERS: Final = 120
 _WEEK: Final = 7
 
 
-class _Names(NamedTuple):
+class _Language(NamedTuple):
     """Names of one language: what each stands for, weekdays from 0 for Sunday, months from 1."""
 
     days: dict[str, int]
@@ -90,18 +90,18 @@ def _likeliest(year: int, day: int, text: str) -> date | None:
     return votes[0][0] if votes and votes[0][1] > sum(number for _, number in votes[1:]) else None
 
 
-def _months(names: _Names, words: list[str], whole: str) -> Iterator[tuple[str, int]]:
+def _months(names: _Language, words: list[str], whole: str) -> Iterator[tuple[str, int]]:
     yield from ((word, names.months[word]) for word in words if word in names.months)
     yield from ((name, month) for name, month in names.months.items() if " " in name and name in whole)
 
 
 @cache
-def _languages() -> tuple[_Names, ...]:
+def _languages() -> tuple[_Language, ...]:
     found = []
     for line in files("cablestore.irc").joinpath("days.txt").read_text("utf-8").splitlines():
         days, _, months = line.partition("|")
         found.append(
-            _Names(
+            _Language(
                 {_plain(name): number for number, name in enumerate(days.split("\t"))},
                 {_plain(name): number for number, name in enumerate(months.split("\t"), 1)},
             )

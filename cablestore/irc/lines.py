@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS: Final = 100
 
 
 class NotALogError(LogFormatError):
-    """A file is not a log, or lacks what an import needs to know. Other files can be imported without it."""
+    """File that is not a log, or that lacks what an import needs to know. Others can be imported without it."""
 
 
 class LineKind(Enum):

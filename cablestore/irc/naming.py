@@ -98,7 +98,7 @@ _MOST_QUERY_SPEAKERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class LogEvidence:
     """What the first lines of a file show of its conversation.
 
     `speakers` are folded nicks, `talk` some of its messages.
@@ -164,7 +164,7 @@ def _network(name: str) -> str:
     return re.sub(r"[.\-_ ](?:chat|net|org|com|im|io)$|[^a-z0-9.\-]", "", found)
 
 
-def is_private(conversation: Conversation, files: Iterable[Evidence], *, marks: bool, is_among_marked: bool) -> bool:
+def is_private(conversation: Conversation, files: Iterable[LogEvidence], *, marks: bool, is_among_marked: bool) -> bool:
     """Return True for a private conversation, given the evidence of all its files.
 
     `marks` is True if its client marks channels in the names of files, `is_among_marked` if other files here are
@@ -191,7 +191,7 @@ class _Side:
     talk: set[tuple[str, str]] = field(default_factory=set)
 
 
-def channel_names(channel: str, logs: Iterable[tuple[Conversation, str, Evidence]], known: Names) -> dict[str, str]:
+def channel_names(channel: str, logs: Iterable[tuple[Conversation, str, LogEvidence]], known: Names) -> dict[str, str]:
     """Return the store's channel for each network that has logs of a channel, given their formats and evidence.
 
     Two networks are two channels. Folders that two programs wrote, or whose logs share lines, are one network.

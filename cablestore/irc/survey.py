@@ -17,7 +17,7 @@ from cablestore.irc.dates import Clock, Stamp, real_date
 from cablestore.irc.encodings import detected, read_lines
 from cablestore.irc.events import LONG_CHARACTERS
 from cablestore.irc.lines import LineKind, LogFormat, LogLine, NotALogError, shortened
-from cablestore.irc.naming import Conversation, Evidence, Names, channel_names, conversation_of, is_private
+from cablestore.irc.naming import Conversation, LogEvidence, Names, channel_names, conversation_of, is_private
 from cablestore.irc.paths import date_in_path, is_named_by_day, year_in_path
 from cablestore.irc.people import folded
 from cablestore.irc.recognition import SAMPLE_LINES, recognise, with_marks_of
@@ -55,7 +55,7 @@ class LogFile:
     size_bytes: int
     encoding: str
     conversation: Conversation
-    evidence: Evidence
+    evidence: LogEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +267,10 @@ def _named_and_timed(known: LogFormat, lines: Iterable[str]) -> tuple[str, LogFo
     return channel, replace(known, face_hours=_DAY_HOURS) if is_24_hours else known
 
 
-def _evidence_of(sample: list[LogLine | None], channel: str) -> Evidence:
+def _evidence_of(sample: list[LogLine | None], channel: str) -> LogEvidence:
     lines = [line for line in sample if line is not None]
     talk = [line for line in lines if line.kind in (LineKind.SAY, LineKind.ACTION)]
-    return Evidence(
+    return LogEvidence(
         channel=channel,
         is_channel=any(line.kind in _SIGNS for line in lines),
         is_query=any(line.kind is LineKind.QUERY for line in lines),

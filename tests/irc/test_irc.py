@@ -280,7 +280,7 @@ MADE = {
     "a quarter of ubuntu": "369ec10691a3cc935ff48531dedce38da648dda96d06e28ea46ca7cd8eddaf7d",
     "ubuntu": "fc34138456a241f4cabf7fcf1fdd2b11cccb687683d0dbd7a5725d4344b4fd07",
     "three channels of raku": "f89ea835dc6aa30c7eeb26ba4f84ba4f99d64afa64359431f8b530a4b8637098",
-    "raku": "30d9bbbeec4fc4afeb78c05dd57ea56a176f63e54eefca1eb703c3503522b7c5",
+    "raku": "103b8fa95a4fb249e293c1f6a6bdba263e739e83f2ae801aff4c9efd47461350",
 }
 """BLAKE3 of the hashes of all posts, in order, of these logs by version 0.6.0, which knew two formats."""
 
