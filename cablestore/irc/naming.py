@@ -99,7 +99,7 @@ _MOST_QUERY_SPEAKERS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LogEvidence:
-    """What the first lines of a file show of its conversation.
+    """Signs of the conversation of a file, from its first lines.
 
     `speakers` are folded nicks, `talk` some of its messages.
     """

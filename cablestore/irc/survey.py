@@ -1,4 +1,4 @@
-"""What is to be imported: the logs under some paths, with the format, channel and first day of each."""
+"""Survey of the logs under some paths: the format, channel and first day of each, and what is left out."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user says about all logs of an import."""
+    """Options of an import, for all of its logs."""
 
     channel: str | None = None
     day: date | None = None
