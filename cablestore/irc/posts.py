@@ -13,7 +13,7 @@ from cablestore import limits
 from cablestore.irc.dates import MINUTE_MS, SECOND_MS, SMALL_STEP_MS
 from cablestore.irc.events import WITHOUT_SECONDS_MS, LogEvent, Skips
 from cablestore.irc.lines import LineKind
-from cablestore.irc.people import Person, Roster, folded, have_different_masks
+from cablestore.irc.people import Person, Roster, folded, have_different_masks, stem
 from cablestore.irc.stored import LOGGER_SKEW_MS, StoredPost
 from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.dialect import Dialect
@@ -102,8 +102,9 @@ class LogConverter:
         here = self._present.get(folded(event.nick))
         if here is not None:
             return here
-        known = (person for person in self.roster.named(event.text) if self._took(person, event.text, event))
-        return next(known, None) or self._person(event)
+        known = [person for person in self.roster.named(event.text) if self._took(person, event.text, event)]
+        had = (person for person in known if person.had(stem(event.nick), event.at_ms + event.unit_ms))
+        return next(had, None) or next(iter(known), None) or self._person(event)
 
     def _took(self, person: Person, nick: str, event: LogEvent) -> bool:
         """Return True if it is known from another log that the person took a nick at the time of an event."""
@@ -114,7 +115,8 @@ class LogConverter:
     def _introduced(self, person: Person, nick: str, event: LogEvent) -> Iterator[Post]:
         """Yield a post/info with the nick, unless the person has this name already."""
         known = person.nick_at(self._time_ms)
-        if known == _name(nick) or (known and self._took(person, nick, event)):
+        may_be_stored = known or event.kind is LineKind.RENAME
+        if known == _name(nick) or (may_be_stored and self._took(person, nick, event)):
             self.known_names += person.meets_stored_name(self._time_ms)
             return
         self.skips.cut += len(nick) > limits.MAX_USER_NAME_CODEPOINTS

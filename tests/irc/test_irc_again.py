@@ -163,3 +163,45 @@ def test_a_deleted_message_does_not_come_back_with_another_part(tmp_path: Path) 
         verdicts = again(store, part(tmp_path, 2, znc(lines[1:])))
         assert verdicts["deleted"] == 1
         assert [line.text for line in stored(store)] == ["text 0", "text 2", "text 3"]
+
+
+NICKS = ("ann", "ann_", "bob", "bob|away", "cyd", "dan")
+
+
+def any_line(rng: random.Random, present: set[str], mark: str) -> str:
+    """Return a line that is possible where these nicks are in use, and note what it changes."""
+    nick = rng.choice(sorted(present))
+    free = sorted(set(NICKS) - present)
+    kind = rng.choice(("text", "text", "action", "rename", "join", "leave"))
+    newcomer = rng.choice(free) if free else nick
+    if kind == "text" or (kind in ("rename", "join") and not free) or (kind == "leave" and len(present) == 1):
+        return f"<{nick}> text {rng.randrange(5)}"
+    if kind == "action":
+        return f"{'*' if mark == '***' else ' *'} {nick} waves"
+    if kind == "rename":
+        present.symmetric_difference_update((nick, newcomer))
+        return f"{mark} {nick} is now known as {newcomer}"
+    who = newcomer if kind == "join" else nick
+    present.symmetric_difference_update((who,))
+    address = f"{rng.choice(('~', 'n='))}{who.strip('_')}@host{rng.randrange(3)}"
+    if mark == "***":
+        return f"*** Joins: {who} ({address})" if kind == "join" else f"*** Parts: {who} ({address}) ()"
+    return (
+        f"-!- {who} [{address}] has joined #garden" if kind == "join" else f"-!- {who} [{address}] has left #garden []"
+    )
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize(("mark", "clock"), [("***", "[%H:%M:%S]"), ("-!-", "%H:%M")], ids=["znc", "irssi"])
+def test_any_log_that_is_imported_again_adds_nothing(tmp_path: Path, mark: str, clock: str, seed: int) -> None:
+    """People who begin with a change of nick, come back, or take the nick of somebody else."""
+    rng = random.Random(f"any log {seed}")
+    at, lines, present = BEGIN, [f"{BEGIN:{clock}} <ann> first"], {"ann", *rng.sample(NICKS, 3)}
+    for _ in range(80):
+        at += timedelta(seconds=rng.choice((0, 0, 1, 20, 300)))
+        lines.append(f"{at:{clock}} {any_line(rng, present, mark)}")
+    text = "".join(f"{line}\n" for line in lines)
+    file = laid(tmp_path, "#garden/2013-01-07.log", text)
+    with CableStore.in_memory() as store:
+        assert again(store, file)["accepted"] > 50
+        assert again(store, file)["accepted"] == 0
