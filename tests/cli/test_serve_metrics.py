@@ -131,9 +131,10 @@ def test_only_two_pages_and_two_methods(chat: CableStore) -> None:
 
 def test_health_tells_what_waits(chat: CableStore) -> None:
     def work(node: Node, url: str) -> None:
+        wait_until(lambda: not json.loads(fetch(f"{url}/healthz")[1])["reads_waiting"])  # it reads as it begins
         status, text = fetch(f"{url}/healthz")
         health = json.loads(text)
-        assert (status, health["status"], health["peers"], health["reads_waiting"]) == (200, "ok", 0, 0)
+        assert (status, health["status"], health["peers"]) == (200, "ok", 0)
         assert health["loop_lag_s"] >= 0
         core = node._running
         assert core is not None
