@@ -1,7 +1,8 @@
 """Text of chat logs: its encoding, and the control codes that clients write into it.
 
 Clients wrote what came over the network, so a log may have lines in UTF-8 and lines in another encoding. A line is UTF-8
-if it is valid as UTF-8, else it has the other encoding of its file.
+also if it has a few invalid bytes beside more valid ones: servers cut long messages anywhere, also within a character.
+Other lines have the other encoding of the file.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ USUAL: Final = "cp1252"
 _HEAD_SIZE_BYTES: Final = 65_536
 _LEAST_EVIDENCE_BYTES: Final = 24
 """Bytes beyond ASCII by which an encoding is recognised."""
+_MOST_CUT_BYTES: Final = 6
+"""Bytes that are left of two characters of UTF-8, at both ends of a message, after cuts within them."""
 _NOISE: Final = 0.01
 """Difference in disorder of two encodings that decides nothing."""
 _MARKS: Final = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -47,7 +50,7 @@ def encoding_of(head: bytes) -> str:
     for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[0::2])):
         if len(zeros) > 1 and zeros.count(0) > len(zeros) // 2:
             return name
-    strange = b"\n".join(line for line in head.splitlines()[:-1] or [head] if not _is_utf_8(line))
+    strange = b"\n".join(line for line in head.splitlines()[:-1] or [head] if _decoded(line) is None)
     if not strange:
         return UTF_8
     if sum(byte >= 0x80 for byte in strange) < _LEAST_EVIDENCE_BYTES:
@@ -85,20 +88,23 @@ def read_lines(stream: IO[bytes], encoding: str, used: Counter[str]) -> Iterator
                 is_whole = more.endswith(b"\n")
             yield None
             continue
-        try:
-            line = data.decode()
-        except UnicodeDecodeError:
+        line = _decoded(data)
+        if line is None:
             used[other] += 1
             line = data.decode(other, errors="replace")
         yield line if line.isprintable() else _CODES.sub("", line)
 
 
-def _is_utf_8(line: bytes) -> bool:
+def _decoded(line: bytes) -> str | None:
+    """Return a line of UTF-8, with U+FFFD for characters that a cut made invalid. Returns None for other encodings."""
     try:
-        line.decode()
+        return line.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        text = line.decode(errors="surrogateescape")
+    invalid_bytes = sum("\udc80" <= character <= "\udcff" for character in text)
+    valid_bytes = sum(byte > 0x7F for byte in line) - invalid_bytes
+    is_cut = invalid_bytes <= _MOST_CUT_BYTES and invalid_bytes < valid_bytes
+    return line.decode(errors="replace") if is_cut else None
 
 
 class _Joined(io.RawIOBase):

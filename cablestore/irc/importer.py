@@ -1,4 +1,4 @@
-"""Import of chat logs into a store: read the logs, leave out what is stored already, and count what is new."""
+"""Import of chat logs into a store: it skips lines that are stored, stores the others, and counts both."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def import_logs(
     progress: Callable[[int], None] = lambda _: None,
     batch_posts: int = 500,
 ) -> ImportReport:
-    """Store what is new in logs: lines whose posts this phrase has already made from any log add nothing.
+    """Store the lines of logs. Lines that the store has from any log, under the same phrase, add nothing.
 
     If interrupted, the import can be run again.
     """

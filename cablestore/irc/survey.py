@@ -1,4 +1,4 @@
-"""Survey of the logs under some paths: the format, channel and first day of each, and what is left out."""
+"""Survey of the logs under some paths: the format, channel and first day of each, and the skipped files."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) ->
     it; else the name of the file or the folder. The date comes from the lines, else from the path, else from the
     options.
 
-    Raises LogFormatError for a path that does not exist or has no lines, and if there is no log at all.
+    Raises LogFormatError for a path that does not exist or has no lines, and if no file is a log.
     """
     result = Survey()
     found: dict[tuple[Path, int], tuple[LogFile, bool]] = {}
@@ -127,8 +127,8 @@ def _nothing(result: Survey) -> LogFormatError:
     if result.not_logs:
         return LogFormatError(result.not_logs[0][1])
     return LogFormatError(
-        f"{result.private[0]} is a private conversation, and there is no log of a channel. Give --queries to publish it, "
-        "or --channel with the file if it is one"
+        f"{result.private[0]} is a private conversation, and no other file is the log of a channel. Give --queries to publish "
+        "it, or --channel with the file if it is the log of a channel"
     )
 
 
@@ -198,7 +198,7 @@ def _apart(logs: list[LogFile], names: Names, result: Survey) -> list[LogFile]:
 def _inspected(
     source: Path, root: Path, options: Options, not_logs: list[tuple[PurePath, str]]
 ) -> Iterator[LogFile | None]:
-    """Yield the logs in a file, None for what is not a log. Files without lines are left out."""
+    """Yield the logs in a file, and None for each part that is not a log. Parts without lines are skipped."""
     for found in logs_in(source):
         try:
             log = _inspect(source.absolute(), root, found, options)

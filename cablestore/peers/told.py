@@ -16,7 +16,7 @@ class ToldPosts:
     def __init__(self) -> None:
         self._told: Final[dict[Hashable, dict[bytes, float]]] = {}
         self._given: Final[dict[Hashable, dict[bytes, None]]] = {}
-        """Posts that a peer got last: it may find one in an answer before it is told of it."""
+        """Posts that a peer got last. It may get a post in an answer before the post is announced to it."""
 
     def tell(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
         """Note that a peer was told of own posts."""

@@ -70,7 +70,7 @@ def test_parts_of_a_log_in_any_order_give_the_whole_log_once(
     cuts = [0, *sorted(rng.sample(range(5, 55), 3)), 60]
     parts = [whole[max(0, a - rng.randrange(6)) : b] for a, b in pairwise(cuts)]
 
-    # A part begins with a new second or minute: a log that is cut within one is told apart by nothing.
+    # A part begins with a new second or minute: equal lines of one second do not show which part has which.
     def unit(line: Said) -> datetime:
         return line.at.replace(second=0 if write is irssi else line.at.second)
 

@@ -307,6 +307,9 @@ def test_lines_that_are_not_understood_are_an_error_from_a_share_on(
     [
         ("cp1251", "Привет, как дела? Сегодня хорошая погода, пойдём гулять в парк"),
         ("koi8_r", "Привет, как дела? Сегодня хорошая погода, пойдём гулять в парк"),
+        ("cp932", "こんにちは、元気ですか"),
+        ("gb18030", "你好今天天气很好我们去公园散步吧"),
+        ("cp949", "안녕하세요 오늘 날씨가 좋네요"),
         ("utf-16", "Привет ünï"),
         ("utf-16-le", "plain"),
         ("utf-8-sig", "ünï"),
@@ -322,6 +325,21 @@ def test_encodings_are_detected_or_given_and_reported(
     report = imported(store, file)
     assert [m.text for m in store.messages("garden", newest_first=False).messages] == [f"{text} {n}" for n in range(9)]
     assert bool(report.encodings) == (encoding != "utf-8-sig")
+
+
+@pytest.mark.parametrize("text", ["привет как дела", "こんにちは元気ですか", "на здоровье 👍👍", "naïve façade à côté"])
+def test_messages_that_a_server_cut_within_a_character_keep_the_others(
+    store: CableStore, tmp_path: Path, text: str
+) -> None:
+    data = text.encode()
+    pieces = [piece for cut in range(6, len(data) - 5) for piece in (data[:cut], data[cut:])]
+    file = tmp_path / "#garden" / "2013-01-07.log"
+    file.parent.mkdir()
+    file.write_bytes(b"".join(b"[09:%02d:00] <ann> %b\n" % (number % 60, piece) for number, piece in enumerate(pieces)))
+    imported(store, file)
+    page = store.messages("garden", 500).messages
+    texts = {message.text.strip("\N{REPLACEMENT CHARACTER}").rstrip() for message in page}
+    assert texts == {piece.decode(errors="ignore").rstrip() for piece in pieces}
 
 
 def test_an_encoding_that_is_given_is_used(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
