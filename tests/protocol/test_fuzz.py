@@ -8,6 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from collections import Counter
+from io import BytesIO
+from pathlib import PurePath
 
 import pytest
 from folders import KNOWN_ANSWERS
@@ -18,7 +21,10 @@ from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.index.meta import decode_sizes
 from cablestore.index.reader import decode_tombstone
 from cablestore.index.view import decode_counts
+from cablestore.irc.days import stamp_of_words
+from cablestore.irc.encodings import encoding_of, read_lines
 from cablestore.irc.formats import FORMATS
+from cablestore.irc.naming import conversation_of
 from cablestore.protocol.body import write_body
 from cablestore.protocol.fields import counted
 from cablestore.protocol.keys import escape, parse_hex, unescape
@@ -161,6 +167,29 @@ def test_lines_of_logs() -> None:
 
     run(work, INPUTS // 50)
     assert understood > INPUTS // 500
+
+
+@pytest.mark.timeout(7200)
+def test_bytes_of_logs() -> None:
+    """Any bytes have an encoding that reads them, and lines that formats and day lines take or leave."""
+    pieces = [b"[12:34] <ann> ", "приве́т".encode(), "приве́т".encode("cp1251", "ignore"), "日本".encode("cp932"), b"\xff\xfe",
+              b"\x00", b"\n", b"\r\n", b"\x0304,5", b"--- Day changed ", "вторник, 1 мая 2013".encode(), b"2013", b"a" * 99]  # fmt: skip
+    names = ["libera", "#garden", "#", "irc.libera.#garden.weechatlog", "2013-01-07.log", "é", "ann.log", "."]
+    read = 0
+
+    def work(rng: random.Random) -> None:
+        nonlocal read
+        data = b"".join(rng.choices(pieces, k=rng.randrange(20))) + rng.randbytes(rng.randrange(5))
+        for line in read_lines(BytesIO(data), encoding_of(data), Counter()):
+            read += line is not None
+            stamp_of_words(line or "")
+            for known in FORMATS:
+                known.parse(line or "")
+        path = PurePath("/logs", *rng.choices(names, k=1 + rng.randrange(4)))
+        assert conversation_of(path, PurePath("/logs"), "garden").name
+
+    run(work, INPUTS // 200)
+    assert read > INPUTS // 200
 
 
 def test_key_parts() -> None:
