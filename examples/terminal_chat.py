@@ -68,6 +68,7 @@ async def main(given: argparse.Namespace, channel: str = "default") -> None:
     """Open the store of a name, find peers, and obey the lines that are typed until Ctrl-D."""
     invited = Invitation.read(given.invitation) if given.invitation else None
     prompt = PromptSession[str](f"#{channel} ", erase_when_done=True, input=create_input(always_prefer_tty=True))
+    prompt.input.cooked_mode = prompt.input.raw_mode  # type: ignore[method-assign] # printing must not lose keys
     with CableStore.open(given.name) as store, patch_stdout(), prompt.input.raw_mode():
         if not store.last_sequence:
             store.set_name(given.name)

@@ -89,7 +89,7 @@ def test_what_others_could_read_is_made_private_with_a_notice(
     with caplog.at_level(logging.WARNING, "cablestore.files"):
         for _ in range(2):
             AGAIN[maker](made, store)
-    assert [record.message for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         f"other users could read {made} (mode 0755): it is private now. `cablestore share` lets its group read it"
     ]
     assert wide(made) == []
