@@ -149,6 +149,7 @@ class Connection(PeerLink):
     def pause_writing(self) -> None:
         """Read no more for the peer: it reads slower than we write."""
         self.is_slow = True
+        self.answers.slow_down()
         self._slow_at_s = self._context.loop.time()
 
     def resume_writing(self) -> None:

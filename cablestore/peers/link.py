@@ -109,7 +109,7 @@ class PeerLink(asyncio.Protocol, ABC):
         if refusal:
             self.close(refusal)
             return
-        self._transport.set_write_buffer_limits(high=limits.SLOW_READER_SIZE_BYTES)
+        _keep_queue_short(self._transport)
         self._channel = self._context.new_channel(is_initiator=self.is_ours, port_name=self.port_name)
         if self._channel is None:
             self._establish()
@@ -271,6 +271,14 @@ class PeerLink(asyncio.Protocol, ABC):
                 self._write(self._channel.finish())
         if self._channel.has_ended:
             self._transport.close()
+
+
+def _keep_queue_short(transport: asyncio.Transport) -> None:
+    """Have the peer's queue wait here and not in the system, where nothing can overtake it."""
+    transport.set_write_buffer_limits(high=limits.SLOW_READER_SIZE_BYTES)
+    peer = transport.get_extra_info("socket")
+    if hasattr(socket, "TCP_NOTSENT_LOWAT") and peer.family in (socket.AF_INET, socket.AF_INET6):
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.SLOW_READER_SIZE_BYTES)
 
 
 def _keep_alive(peer: socket.socket) -> None:

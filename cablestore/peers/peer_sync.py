@@ -45,8 +45,8 @@ class CollectedAnswer:
     exchange: Exchange
     done: asyncio.Future[Step]
     """Done when nothing more comes."""
-    is_offered: bool
-    """Whether hashes are offered to the fetch as they come, and not collected."""
+    is_page: bool
+    """Whether hashes are collected too, because the next page depends on them."""
     hashes: list[bytes] = field(default_factory=list)
     names: tuple[str, ...] = ()
 
@@ -305,9 +305,9 @@ class PeerSync:
         if not self._is_live:
             await self._moderating.done
 
-    def _ask(self, request: Request, *, is_offered: bool = True, timeout_s: float | None = None) -> CollectedAnswer:
+    def _ask(self, request: Request, *, is_page: bool = False, timeout_s: float | None = None) -> CollectedAnswer:
         exchange = self._connection.ask(request, timeout_s)
-        answer = self._answers[exchange] = CollectedAnswer(exchange, self._context.loop.create_future(), is_offered)
+        answer = self._answers[exchange] = CollectedAnswer(exchange, self._context.loop.create_future(), is_page)
         return answer
 
     def take(self, event: ResponseEvent) -> None:
@@ -318,10 +318,10 @@ class PeerSync:
             self._fetch.take(event)
             return
         match event:
-            case Hashes(_, hashes) if answer.is_offered:
-                self._fetch.offer_soon(hashes)
             case Hashes(_, hashes):
-                answer.hashes += hashes
+                self._fetch.offer_soon(hashes)
+                if answer.is_page:
+                    answer.hashes += hashes
             case Names(_, names):
                 answer.names = names
             case Concluded(exchange, step):
@@ -372,22 +372,29 @@ class PeerSync:
 
         Returns how many hashes came, None if the last page was not reached.
         """
-        page = Paging(start_ms, end_ms, self._context.settings.page_hashes)
+        page = Paging(start_ms, end_ms, self._page_hashes)
         count = 0
         while channel in self._followed:
             request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
-            answer = self._ask(request, is_offered=not page.limit)
+            answer = self._ask(request, is_page=bool(page.limit))
             step = await answer.done
             hashes = answer.hashes
             count += answer.exchange.received
-            await self._fetch.offer(hashes)
+            await self._fetch.looked_up()
             if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
                 return None
             # cable.rs concludes nothing. Others may break off in the middle, so the rest is asked for.
             if (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes)):
                 return count
-            page.turn(hashes, *await self._ends_ms(hashes))
+            ends_ms = await self._ends_ms(hashes)
+            await self._fetch.has_room()
+            page.turn(hashes, *ends_ms, self._page_hashes)
         return None
+
+    @property
+    def _page_hashes(self) -> int:
+        """How many hashes the next page has."""
+        return min(self._fetch.page_hashes, self._context.settings.page_hashes)
 
     async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
         """Return the times of the first and the last post of a page whose times are known."""

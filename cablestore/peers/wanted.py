@@ -68,6 +68,16 @@ class Wanted(Generic[Peer]):
         self._asked[peer].update(dict.fromkeys(taken))
         return taken
 
+    def hurry(self, hashes: Iterable[bytes]) -> None:
+        """Ask for these first, of the peers that they wait to be asked of."""
+        for digest in hashes:
+            queue = self._queued.get(self._holder[digest]) if digest in self._holder else None
+            if queue is not None and digest in queue:
+                del queue[digest]
+                rest = list(queue)
+                queue.clear()
+                queue.update(dict.fromkeys((digest, *rest)))
+
     def waiting(self, peer: Peer) -> int:
         """Return how many hashes wait to be asked of a peer."""
         return len(self._queued.get(peer, ()))

@@ -66,6 +66,7 @@ from cablestore.protocol.message import (
     encode_extra,
     encode_message,
     extra_of,
+    posts_of_incomplete,
     recognise,
 )
 from cablestore.protocol.recognition import GreetingDetector
@@ -288,7 +289,12 @@ class Session:
             exchange.postpone(now_s)
 
     def lose(self) -> list[Event]:
-        """End all requests: the connection is lost."""
+        """End all requests: the connection is lost. Posts of a response that broke off are not."""
+        events: list[Event] = []
+        broken = posts_of_incomplete(self._frames.incomplete, self.dialect)
+        exchange = None if broken is None else self.asked.get(broken.request_id)
+        if broken is not None and exchange is not None and isinstance(exchange.request, PostRequest):
+            self._posts(exchange, broken.posts, 0.0, events)
         mine, others = [*self.asked.values(), *self._unsaid], list(self.to_answer.values())
         for exchange in mine:
             self._conclude_own(exchange, Step.LOST)
@@ -298,7 +304,8 @@ class Session:
         self._unsaid.clear()
         self._out.clear()
         self._frames = FrameReader()
-        return [*(Concluded(exchange, Step.LOST) for exchange in mine), *(Dropped(exchange) for exchange in others)]
+        events += [Concluded(exchange, Step.LOST) for exchange in mine]
+        return [*events, *(Dropped(exchange) for exchange in others)]
 
     def _conclude_own(self, exchange: Exchange, step: Step) -> None:
         self._step(exchange, step)
@@ -456,15 +463,19 @@ class Session:
     def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
         """Add posts to the answer.
 
-        They go out in one response, because some clients take only one, unless it gets too long.
+        They go out in one response, because some clients take only one, unless it gets too long. A store like this one
+        gets short ones at once.
         """
         if exchange.is_over:
             return
+        most = limits.POST_RESPONSE_PIECE_SIZE_BYTES if self.is_cablestore else limits.MAX_POST_RESPONSE_SIZE_BYTES
         for post in posts:
-            if exchange.posts_size_bytes + len(post) > limits.MAX_POST_RESPONSE_SIZE_BYTES:
+            if exchange.posts_size_bytes + len(post) > most:
                 self._flush_posts(exchange)
             exchange.posts.append(post)
             exchange.posts_size_bytes += len(post)
+        if self.is_cablestore:
+            self._flush_posts(exchange)
 
     def _flush_posts(self, exchange: Exchange) -> None:
         if exchange.posts:
