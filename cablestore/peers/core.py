@@ -124,7 +124,7 @@ class NodeCore(ProcessBound):
         self.listener = PeerListener(context, partial(Connection, context, self), _until_closed)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
-        self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
+        self.reconciler = Reconciler(context, self.sync, self.links)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
         self.sweeper = Sweeper(self.store, self.log)
         self.write_watch = WriteWatch(self.store, loop, self.log, self._writes_recovered)

@@ -20,6 +20,7 @@ from cablestore.index.verdict import LIES, Outcome, Verdict
 from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
+from cablestore.peers.link import PeerLink
 from cablestore.peers.report import SyncReport
 from cablestore.peers.wanted import Wanted
 from cablestore.protocol import cable_js
@@ -76,9 +77,14 @@ class Fetches:
         First it is asked for what lost peers did not deliver.
         """
         fetch = self._of_peers[connection] = Fetch(self, connection, progress)
-        if self._known:
-            fetch.offer_soon(list(self._known))
+        fetch.recall(list(self._known))
         return fetch
+
+    async def recalled(self, link: PeerLink) -> None:
+        """Wait until a peer gave, or does not have, what lost peers did not deliver."""
+        fetch = next((found for connection, found in self._of_peers.items() if connection is link), None)
+        if fetch is not None:
+            await fetch.recalled()
 
     def lost(self, connection: Connection) -> None:
         """Ask others for what a lost peer has not delivered."""
@@ -111,7 +117,7 @@ class Fetches:
                 self._known.pop(digest, None)
 
     def came(self, post: bytes) -> None:
-        """Note that a post came."""
+        """Note that a post came and is about to be stored: `settled` says when it is."""
         digest = post_hash(post)
         self.wanted.arrived(digest)
         self.storing.add(digest)
@@ -129,6 +135,7 @@ class Fetches:
 
     def settled(self, digest: bytes, *, has_come: bool = False) -> None:
         """Tell all fetches that wait for a post that it is here, or will not come."""
+        self.storing.discard(digest)
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_come=has_come)
 
@@ -182,6 +189,7 @@ class Fetch:
         self.report: Final = SyncReport()
         self._requests: Final[dict[Exchange, FetchRequest]] = {}
         self._pace: Final = Pace(limits.FETCH_POSTS * limits.FETCHES_OPEN * _POST_SIZE_BYTES)
+        self._recalled: list[bytes] = []
         self._storing = 0
         self._offers: deque[Sequence[bytes]] = deque()
         self._offered = 0
@@ -209,6 +217,20 @@ class Fetch:
         return has_overflowed
 
     # --- what is offered -----------------------------------------------------------------------
+
+    def recall(self, hashes: list[bytes]) -> None:
+        """Ask for posts that lost peers did not deliver."""
+        self._recalled = hashes
+        if hashes:
+            self.offer_soon(hashes)
+
+    async def recalled(self) -> None:
+        """Wait until these are stored, or will not come."""
+        recalled, self._recalled = self._recalled, []
+        if recalled:
+            while self._offered and not self._is_at_end:
+                await self._change()
+            await self.landed(recalled)
 
     def offer_soon(self, hashes: Sequence[bytes]) -> None:
         """Look up hashes in the order of the offers. While many wait, nothing more is read from the peer."""
@@ -324,7 +346,6 @@ class Fetch:
         is_ours = self._connection.session.dialect is self._context.dialect
         for index, post in enumerate(posts):
             digest = post_hash(post) if outcomes is None else outcomes[index].hash
-            self._all.storing.discard(digest)
             if outcomes is not None:
                 self._count(post, outcomes[index], is_ours=is_ours)
             self._all.settled(digest, has_come=outcomes is not None)

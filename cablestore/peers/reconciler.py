@@ -27,7 +27,6 @@ from cablestore.peers.address import Address
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.context import PeerContext
 from cablestore.peers.in_step import Agreements
-from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.metrics import ReconcileMetrics
 from cablestore.peers.places import gives_way
@@ -56,6 +55,8 @@ _BUSY_S: Final = (1.0, 10.0)
 """A peer that is busy is asked again after a random time between these."""
 _END_WAIT_S: Final = 2.0
 """How long the conversation before may take to notice that it is over."""
+_RECALL_WAIT_S: Final = 20.0
+"""How long a peer that begins a conversation waits until it gave what lost peers did not deliver."""
 
 _MAX_LOGGED_S: Final = 253_402_300_799
 """The last second that a date of four digits can name."""
@@ -64,6 +65,8 @@ _UNDER_WAY: Final = "another reconciliation with this peer is under way"
 
 _UNDECIDED: Final = ("refused", "stopped")
 """Outcomes that do not tell whether the stores are equal."""
+_BROKEN_OFF: Final = ("lost", "silent", "limit")
+"""Outcomes after which the posts that were found and did not come are asked for."""
 
 
 class ReconcileJob(NamedTuple):
@@ -83,13 +86,10 @@ class ReconcileJob(NamedTuple):
 class Reconciler:
     """All reconciliations of a node. On the loop, except for what the thread runs."""
 
-    def __init__(
-        self, context: PeerContext, intake: PostIntake, sync: Sync, links: Callable[[], Iterable[PeerLink]]
-    ) -> None:
+    def __init__(self, context: PeerContext, sync: Sync, links: Callable[[], Iterable[PeerLink]]) -> None:
         """`links` returns the connections of both ports."""
         self._context = context
         self._agreements = Agreements(context, links)
-        self._intake = intake
         self._sync = sync
         self._metrics = ReconcileMetrics(context.metrics.registry)
         self._thread = ThreadPoolExecutor(1, "cablestore-reconcile")
@@ -126,6 +126,7 @@ class Reconciler:
 
     async def _by_schedule(self, link: PeerLink) -> None:
         loop, agreement = self._context.loop, link.agreement
+        await self._sync.fetches.recalled(link)  # or it would be found missing once more
         all_at_s = float("-inf")
         while True:
             settings = self._context.settings
@@ -269,7 +270,7 @@ class Reconciler:
         refusal = _UNDER_WAY if is_known else self._refusal(link)
         if refusal:
             raise PeerRefusedError("busy", f"this node cannot reconcile now: {refusal}")
-        current = Reconciliation(self._context, self._intake, self._thread, link, terms, purpose, progress)
+        current = Reconciliation(self._context, self._sync.fetches, self._thread, link, terms, purpose, progress)
         self._take_up(current)
         await self._run(current, report, is_ours=True, is_complete=is_complete)
 
@@ -310,7 +311,7 @@ class Reconciler:
         if before is not None:
             before.lose("the peer began another one")
         before = before or self._by_peer.get(_peer_of(link))
-        current = Reconciliation(self._context, self._intake, self._thread, link, self.own_terms())
+        current = Reconciliation(self._context, self._sync.fetches, self._thread, link, self.own_terms())
         self._take_up(current)
         current.received(frame)
         self._context.run(self._respond(current, before, frame))
@@ -354,6 +355,9 @@ class Reconciler:
                 self._let_go(current)
                 self._refuse(current.link, hello, _UNDER_WAY)
                 return
+        with suppress(TimeoutError):  # what is asked for would be found missing once more
+            async with asyncio.timeout(_RECALL_WAIT_S):
+                await self._sync.fetches.recalled(current.link)
         try:
             await self._run(current, ReconcileReport(), is_ours=False)
         except CableStoreError as error:
@@ -379,6 +383,8 @@ class Reconciler:
                 self._agreements.compared(link, current.place, is_complete=is_complete, gave=own.posts_sent > 0)
             elif outcome not in _UNDECIDED and not is_audit:
                 self._agreements.failed(link)
+            if outcome in _BROKEN_OFF:
+                self._sync.fetches.remember(current.talk.missing)
             self._let_go(current)
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)
             fields = {

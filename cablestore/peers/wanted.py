@@ -70,13 +70,13 @@ class Wanted(Generic[Peer]):
 
     def hurry(self, hashes: Iterable[bytes]) -> None:
         """Ask for these first, of the peers that they wait to be asked of."""
+        first: defaultdict[Peer, list[bytes]] = defaultdict(list)
         for digest in hashes:
-            queue = self._queued.get(self._holder[digest]) if digest in self._holder else None
-            if queue is not None and digest in queue:
-                del queue[digest]
-                rest = list(queue)
-                queue.clear()
-                queue.update(dict.fromkeys((digest, *rest)))
+            holder = self._holder.get(digest)
+            if holder is not None and digest in self._queued[holder]:
+                first[holder].append(digest)
+        for peer, found in first.items():
+            self._queued[peer] = dict.fromkeys((*found, *self._queued[peer]))
 
     def waiting(self, peer: Peer) -> int:
         """Return how many hashes wait to be asked of a peer."""

@@ -27,9 +27,9 @@ class PaceStart(NamedTuple):
 class Pace:
     """The window of one direction of one link, in bytes. It at most doubles with each batch."""
 
-    def __init__(self, most_size_bytes: int) -> None:
+    def __init__(self, most_size_bytes: int, first_size_bytes: int = limits.PACE_FIRST_SIZE_BYTES) -> None:
         self._most_size_bytes = most_size_bytes
-        self.window_size_bytes: float = min(limits.PACE_FIRST_SIZE_BYTES, most_size_bytes)
+        self.window_size_bytes: float = min(first_size_bytes, most_size_bytes)
         self._arrived_size_bytes = 0
         self._on_way_size_bytes = 0.0
         self._quickest_s = float("inf")
