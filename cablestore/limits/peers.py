@@ -131,6 +131,15 @@ OFFERS_REMEMBERED: Final = 3
 MAX_PEERS: Final = 2_000
 """Connections of one node. Each takes a file descriptor and, while idle, some 30 kB."""
 
+MAX_OVERLAP_POSTS: Final = 256
+"""Posts of a channel that a peer which does not reconcile lists again after a reconnect: 8 kB."""
+
+BACKGROUND_PAGE_HASHES: Final = 256
+"""Hashes of a page of the full pass in the background: eight seconds at its rate."""
+
+BACKGROUND_HASHES_PER_S: Final = 32
+"""Rate of the full pass in the background: 1 kB a second. A million posts take nine hours."""
+
 MAX_MARKS_PER_PEER: Final = 65_536
 """Channels of one peer for which the time is kept up to which their history is stored: as many as one list names. Those
 that were synced longest ago are dropped first."""

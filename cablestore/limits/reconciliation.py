@@ -34,6 +34,10 @@ MAX_RECONCILE_SESSION_SIZE_BYTES: Final = 268_435_456
 MAX_RECONCILE_DIFFERENCES: Final = 1_000_000
 """Differences that a session finds, in memory, 250 bytes each. They are transferred before the next session begins."""
 
+COMPARISON_WAIT_S: Final = 15.0
+"""Seconds that a node waits for a comparison with a store that reconciles before it requests all posts over Cable. One
+that was busy begins within ten."""
+
 RECONCILE_TIMEOUT_S: Final = 600.0
 """Seconds from a session's first payload to its last. Its snapshot keeps old files of the database on the disk."""
 

@@ -14,9 +14,12 @@ from typing import Any, Final
 
 from cablestore import limits
 from cablestore.index import arrival_log
+from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
+from cablestore.peers.coverage import Coverage
+from cablestore.peers.news import hashes_since
 from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
 from cablestore.protocol import cable_js
@@ -99,6 +102,8 @@ class Answer:
     """Whether the peer gets nothing that ends cable.js."""
     audience: Final[Callable[[], Audience]]
     """Returns what the peer may get now."""
+    since: Final[LogPlace | None] = None
+    """From where in the arrival log a live request is answered, None for the whole history."""
     names: list[str] = field(default_factory=list)
     """Names of channels: there may be one response only, so they are collected."""
     found: set[bytes] = field(default_factory=set)
@@ -130,7 +135,8 @@ class Answer:
     def _read_part(self, state: SharedState) -> None:
         request = self.exchange.request
         if self._items is None:
-            self._items = items_of(state.reader, request, is_spared=self.is_spared)
+            new = None if self.since is None else hashes_since(state.reader, request, self.since)
+            self._items = iter(new) if new is not None else items_of(state.reader, request, is_spared=self.is_spared)
             if request.is_live:
                 self.sequence = arrival_log.next_sequence(state.reader) - 1
         if self.exchange.is_over:
@@ -191,6 +197,7 @@ class AnswerQueue:
         self,
         context: PeerContext,
         session: Session,
+        coverage: Coverage,
         reads: Callable[[], bool],
         audience: Callable[[], Audience],
         send: Callable[[Answer, list[Any]], None],
@@ -198,6 +205,7 @@ class AnswerQueue:
         """`reads` tells whether the peer reads what it gets, `audience` what it may get. `send` gets the parts of answers."""
         self._context = context
         self._session = session
+        self._coverage = coverage
         self._reads = reads
         self._audience = audience
         self._send = send
@@ -266,7 +274,8 @@ class AnswerQueue:
             exchange = next(iter(pending))
             del pending[exchange]
             if not exchange.is_over:
-                return Answer(exchange, self._context.loop.time(), self.take, self._session.is_spared, self._audience)
+                now_s, since = self._context.loop.time(), self._coverage.since(exchange.request)
+                return Answer(exchange, now_s, self.take, self._session.is_spared, self._audience, since)
         return None
 
     def _may_read(self) -> bool:

@@ -96,10 +96,12 @@ class Connection(PeerLink):
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
         """Done with True when both sides know of each other that they reconcile, with False if the connection ends
         before."""
+        self.first_answer: Final[asyncio.Future[None]] = context.loop.create_future()
+        """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets before."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
         self.answers: Final = AnswerQueue(
-            context, self.session, lambda: not self.is_slow, lambda: self.audience, self._answer
+            context, self.session, self.coverage, lambda: not self.is_slow, lambda: self.audience, self._answer
         )
         self.share: Final = self.answers.share
         self.is_slow = False
@@ -162,6 +164,7 @@ class Connection(PeerLink):
         self.answers.close()
         if not self.met.done():
             self.met.set_result(False)
+        self._note_answer()
         self._owner.lost(self)
 
     # --- sending -------------------------------------------------------------------------------
@@ -206,6 +209,16 @@ class Connection(PeerLink):
     def is_met(self) -> bool:
         """Whether both sides know of each other that they reconcile."""
         return self.met.done() and self.met.result()
+
+    async def until_known(self) -> None:
+        """Wait until it is known if the peer reconciles: both sides have greeted, or it has answered without."""
+        ends: set[asyncio.Future[Any]] = {self.met, self.first_answer}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+
+    def compare_again(self) -> None:
+        """Have the stores compared again: a post that the peer announced was not requested."""
+        self.send_frames(self.agreement.failed())
+        self.tell_step()
 
     def greet(self) -> None:
         """Send as many requests as a store like this one needs to recognise us."""
@@ -272,7 +285,12 @@ class Connection(PeerLink):
                     if self.met.done():
                         self._owner.received_extra(self, content)
                 case _:
+                    self._note_answer()
                     self._owner.responded(self, event)
+
+    def _note_answer(self) -> None:
+        if not self.first_answer.done():
+            self.first_answer.set_result(None)
 
     def _asked(self, exchange: Exchange) -> None:
         if self._owner.request(self, exchange):

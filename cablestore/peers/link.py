@@ -14,6 +14,7 @@ from cablestore.peers.address import Address
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
+from cablestore.peers.coverage import Coverage
 from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost
 from cablestore.protocol.secure_channel import SecureChannel
 from cablestore.store.store import system_clock_ms
@@ -36,6 +37,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.host = "?"
         self.number: Final = context.watchers.next_number()
         self.agreement: Final = Agreement()
+        self.coverage: Final = Coverage()
         """Whether the stores are in step."""
         self._step_told: bool | None = None
         self.ends: tuple[Any, Any] = (None, None)

@@ -9,11 +9,10 @@ from typing import Final
 
 from cablestore.peers.audience import Audience
 from cablestore.peers.connection import Connection
-from cablestore.peers.news import News, Subject
+from cablestore.peers.news import News, Subject, concerns
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.exchange import Exchange, State
 from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
-from cablestore.store import answers
 
 
 @dataclass(slots=True, eq=False)
@@ -128,20 +127,12 @@ class LiveRequests:
             case Subject.CHAT:
                 found = self._of(TimeRangeRequest, item.channel)
             case Subject.STATE:
-                return list(self._of(StateRequest, item.channel).values())
+                found = self._of(StateRequest, item.channel)
             case Subject.MODERATION:
                 found = self._of(ModerationRequest)
             case Subject.MODERATION_AGAIN | Subject.PRIVATE:
                 return []
-        return [live for live in found.values() if self._is_concerned(live.exchange.request, item)]
-
-    def _is_concerned(self, request: Request, item: News) -> bool:
-        match request:
-            case TimeRangeRequest(_, _, start_ms):
-                return item.timestamp_ms >= start_ms
-            case ModerationRequest(_, channels, _, oldest_ms) if item.post is not None:
-                return answers.concerns_moderation(item.post, frozenset(channels), oldest_ms, self._dialect)
-        return False
+        return [live for live in found.values() if concerns(live.exchange.request, item, self._dialect)]
 
     def _of(self, kind: type[Request], channel: str = "") -> dict[Exchange, LiveRequest]:
         return self._tables.get((kind, channel), {})

@@ -13,10 +13,13 @@ from typing import Final, NamedTuple
 
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
+from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import INFO, JOIN, LEAVE, MODERATION_TYPES, TEXT, TOPIC, Delete
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.protocol.post import Post
 from cablestore.store import answers
 from cablestore.views import channel_topic, membership, user_info
@@ -86,6 +89,37 @@ def news_of(
                 _note(found, entry.sequence, _of_deletion(reader, stone, stone.skeleton, state_channels))
     news = [item if _is_bearable(reader, item) else item._replace(is_bearable=False) for item in found.values()]
     return [item._replace(is_own=True) if item.hash in own else item for item in news] if own else news, after
+
+
+def hashes_since(reader: Reader, request: Request, place: LogPlace) -> list[bytes] | None:
+    """Return the hashes that are new to a live request since a place in the arrival log.
+
+    None if they cannot be found there: the place does not hold, there are too many entries since, or the whole state
+    must be sent again.
+    """
+    is_short = arrival_log.next_sequence(reader) - 1 - place.sequence <= MAX_ENTRIES
+    if not is_short or not place.holds_in(reader):
+        return None
+    channel = request.channel if isinstance(request, TimeRangeRequest | StateRequest) else ""
+    channel_id = reader.dialect.channel_id(channel)
+    news, _ = news_of(reader, place.sequence, frozenset([channel_id] if isinstance(request, StateRequest) else []))
+    if isinstance(request, ModerationRequest):
+        if any(item.subject is Subject.MODERATION_AGAIN for item in news):
+            return None
+        return [item.hash for item in news if concerns(request, item, reader.dialect)]
+    return [item.hash for item in news if item.channel == channel_id and concerns(request, item, reader.dialect)]
+
+
+def concerns(request: Request, item: News, dialect: Dialect) -> bool:
+    """True if a live request of the item's channel, or for moderation, gets this item."""
+    match item.subject, request:
+        case Subject.CHAT, TimeRangeRequest(_, _, start_ms):
+            return item.timestamp_ms >= start_ms
+        case Subject.STATE, StateRequest():
+            return True
+        case Subject.MODERATION, ModerationRequest(_, channels, _, oldest_ms) if item.post is not None:
+            return answers.concerns_moderation(item.post, frozenset(channels), oldest_ms, dialect)
+    return False
 
 
 def _is_bearable(reader: Reader, item: News) -> bool:

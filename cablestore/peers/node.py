@@ -15,6 +15,7 @@ from cablestore.peers.peer_events import Peer, PeerEvents
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.settings import NodeSettings
+from cablestore.peers.sync_once import SingleSync
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
 
@@ -80,7 +81,8 @@ class Node(ProcessBound):
 
     async def sync_once(self, address: Address, progress: Callable[[int], None] | None = None) -> SyncReport:
         """Fetch what a peer has and the store lacks, then end the connection. Raises NodeError."""
-        return await self._core.sync.once(address, self._core.connect_once, progress)
+        core = self._core
+        return await SingleSync(core.context, core.sync, core.reconciler, address).run(core.connect_once, progress)
 
     async def reconcile_once(
         self,

@@ -1,15 +1,16 @@
 """Sync with one peer: which requests it is sent, and when.
 
-First the names of its channels. Then, for each channel that is followed: its state, its history page by page from the
-newest post back, and a live request for what comes later. What the peer offers goes to its `Fetch`.
+A peer that reconciles: the node waits until both stores are compared, then sends live requests for what is new since.
+
+Any other peer: the names of its channels, then for each channel that is followed its state, its history page by page
+from the newest post back, and a live request for what comes later. What the peer offers goes to its `Fetch`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
@@ -19,11 +20,11 @@ from cablestore.index.reader import Reader
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetch
-from cablestore.peers.paging import Paging
-from cablestore.peers.settings import FULL_PASS_EVERY_MS, SYNC_OVERLAP_MS
-from cablestore.peers.sync_state import SyncMark
+from cablestore.peers.history import Histories
+from cablestore.peers.requests import CollectedAnswer, Requests
+from cablestore.peers.settings import FULL_PASS_EVERY_MS
 from cablestore.protocol import cable_js
-from cablestore.protocol.exchange import Concluded, Exchange, Hashes, Names, ResponseEvent, Step
+from cablestore.protocol.exchange import Concluded, ResponseEvent, Step
 from cablestore.protocol.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.store import answers
 from cablestore.store.store import system_clock_ms
@@ -36,19 +37,6 @@ _ROUNDS: Final = 6
 and channels without live requests are polled."""
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and does not answer."""
-
-
-@dataclass(slots=True, eq=False)
-class CollectedAnswer:
-    """Answer to a request: hashes or names, and its end."""
-
-    exchange: Exchange
-    done: asyncio.Future[Step]
-    """Done when nothing more comes."""
-    is_page: bool
-    """Whether hashes are collected too, because the next page depends on them."""
-    hashes: list[bytes] = field(default_factory=list)
-    names: tuple[str, ...] = ()
 
 
 def own_channels(reader: Reader) -> list[str]:
@@ -75,15 +63,14 @@ class PeerSync:
         self._fetch = fetch
         self._is_live = is_live
         self.report: Final = fetch.report
-        self._answers: Final[dict[Exchange, CollectedAnswer]] = {}
+        self._requests: Final = Requests(connection, fetch, context.loop)
         self._followed: set[str] = set()
+        self._histories: Final = Histories(context, connection, fetch, self._requests, self._followed)
         self._turns = asyncio.Semaphore(_CHANNELS_AT_ONCE)
         self._live: set[str] = set()
         """Channels that are followed with live requests."""
         self._quiet: set[str] = set()
         """Channels that are polled: there are too many for live requests, or the peer ended them."""
-        self._passed: dict[str, tuple[int, SyncMark]] = {}
-        """Marks of complete passes by channel, with the epoch in which each pass began."""
         self._moderating: CollectedAnswer | None = None
         self._word = asyncio.Event()
         self._asks = False
@@ -101,9 +88,12 @@ class PeerSync:
     async def _run(self) -> None:
         """Sync all channels. If the sync is live, stay for what is new."""
         try:
+            if self._is_live:
+                await self._wait_for_comparison()
             await self._try(self._sync_all())
             if self._is_live:
-                await self._together([self._by_rounds(), self._when_told()])
+                works = [self._by_rounds(), self._when_told(), self._when_compared(), self._in_background()]
+                await self._together(works)
         except StoreClosedError as error:
             self.error = error
 
@@ -123,8 +113,39 @@ class PeerSync:
 
     async def _sync_all(self) -> None:
         """Fetch all once. Posts of channels that could be read still come if others could not."""
-        await self._try(self._follow(asks=True))
+        await self._try(self._follow(asks=not self._connection.coverage.is_all))
         await self._settle()
+
+    async def _wait_for_comparison(self) -> None:
+        """Wait until a comparison covers the posts of a peer that reconciles."""
+        connection = self._connection
+        if self._context.settings.reconciles:
+            await connection.until_known()
+            if connection.is_met:
+                await connection.coverage.shared(limits.COMPARISON_WAIT_S)
+
+    async def _when_compared(self) -> None:
+        """Fetch over Cable what comparisons do not cover: when none is under way any more, and after each that fails."""
+        if self._connection.is_met:
+            coverage = self._connection.coverage
+            await coverage.rest(limits.COMPARISON_WAIT_S)
+            while True:
+                await self._try(self._poll_uncovered())
+                await coverage.failure()
+
+    async def _poll_uncovered(self) -> None:
+        start_ms = self._histories.window_start_ms()
+        left = [name for name in self._followed if not self._connection.coverage.reaches(name, start_ms)]
+        await self._by_turns(self._poll, sorted(left))
+        await self._settle()
+
+    async def _in_background(self) -> None:
+        """Make a full pass over what comparisons do not cover, and another one every day."""
+        began_ms = system_clock_ms()
+        while True:
+            await asyncio.sleep(self._context.settings.list_every_s)
+            if not self._connection.is_met:
+                await self._try(self._histories.check(max(began_ms, system_clock_ms() - FULL_PASS_EVERY_MS)))
 
     async def _by_rounds(self) -> None:
         """Ask for new channels again and again."""
@@ -133,8 +154,11 @@ class PeerSync:
             await self._try(self._round(is_long=number % _ROUNDS == 0))
 
     async def _round(self, *, is_long: bool) -> None:
-        again = self._followed if self._fetch.take_overflow() else self._quiet if is_long else set[str]()
-        await self._by_turns(self._poll, sorted(again))
+        coverage, has_overflowed = self._connection.coverage, self._fetch.take_overflow()
+        if has_overflowed and self._connection.is_met:
+            self._connection.compare_again()
+        again = self._followed if has_overflowed else self._quiet if is_long else set[str]()
+        await self._by_turns(self._poll, sorted(name for name in again if not coverage.has(name)))
         if is_long and self._moderating is not None and self._moderating.done.done():
             self._moderating = None  # the peer ended it; it is asked for again
         if is_long or not self._connection.is_met:  # a peer that reconciles announces new channels itself
@@ -172,23 +196,14 @@ class PeerSync:
         """Ask for these channels no more, and end what was asked of them."""
         for followed in (self._followed, self._live, self._quiet):
             followed.difference_update(channels)
-        self._cancel(lambda request: request.channel in channels)
-
-    def _cancel(self, is_unwanted: Callable[[TimeRangeRequest | StateRequest], bool]) -> None:
-        for exchange, answer in list(self._answers.items()):
-            request = exchange.request
-            if isinstance(request, TimeRangeRequest | StateRequest) and is_unwanted(request):
-                self._connection.session.cancel(exchange)
-                if self._answers.pop(exchange, None) is not None and not answer.done.done():
-                    answer.done.set_result(Step.CANCELLED)
-        self._connection.flush()
+        self._requests.cancel(lambda request: _channel_of(request) in channels)
 
     def _poll_from_now_on(self, channel: str) -> None:
         """Poll a channel, a live request for which the peer ended (wire.md 6.3.2.4), and cancel the other one."""
         if channel in self._live:
             self._live.remove(channel)
             self._quiet.add(channel)
-            self._cancel(lambda request: request.is_live and request.channel == channel)
+            self._requests.cancel(lambda request: request.is_live and _channel_of(request) == channel)
 
     async def _follow(self, *, asks: bool) -> None:
         """Follow what is not followed yet."""
@@ -205,7 +220,7 @@ class PeerSync:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._context.settings.list_every_s if self._is_live else None):
                 await self._fetch.drained()
-                await self._put_marks()
+                await self._histories.put_marks()
 
     async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
         async with _tasks() as group:
@@ -265,7 +280,7 @@ class PeerSync:
         listed: set[str] = set()
         offset = known = 0
         while True:
-            answer = self._ask(ListRequest(b"", offset, 0))
+            answer = self._requests.ask(ListRequest(b"", offset, 0))
             await answer.done
             offset += len(answer.names)
             listed.update(answer.names)
@@ -275,146 +290,51 @@ class PeerSync:
             known = len(listed)
 
     async def _channel(self, channel: str) -> None:
-        """Ask for the state and history of a channel, and for what is new if there is room for live requests."""
+        """Ask for the state and history of a channel, and for what is new if there is room for live requests.
+
+        Only what is new is requested of a channel that is compared.
+        """
+        coverage, start_ms = self._connection.coverage, self._histories.window_start_ms()
         is_live = self._is_live and len(self._live) < limits.MAX_LIVE_CHANNELS
         if self._is_live:
             (self._live if is_live else self._quiet).add(channel)
-        state = self._ask(StateRequest(b"", channel, int(is_live)))
-        await self._history(channel)
+        if coverage.has(channel) or (not self._is_live and coverage.reaches(channel, start_ms)):
+            if is_live:
+                self._requests.ask(StateRequest(b"", channel, 1))
+                self._requests.ask(TimeRangeRequest(b"", channel, max(start_ms, coverage.from_ms), 0, 0))
+            return
+        state = self._requests.ask(StateRequest(b"", channel, int(is_live)))
+        live_from_ms = await self._histories.fetch(channel, whole=not self._is_live)
         if channel in self._live:
-            self._ask(TimeRangeRequest(b"", channel, self._window_start_ms(), 0, 0))
+            self._requests.ask(TimeRangeRequest(b"", channel, live_from_ms, 0, 0))
         else:
             await state.done
 
     async def _poll(self, channel: str) -> None:
         """Ask for the state and history of a channel once more."""
-        state = self._ask(StateRequest(b"", channel, 0))
-        await self._history(channel)
+        state = self._requests.ask(StateRequest(b"", channel, 0))
+        await self._histories.fetch(channel, whole=False)
         await state.done
 
     async def _moderation(self, channels: list[str]) -> None:
         """Ask for the roles, actions and blocks of the whole cabal and of all channels, again for new channels."""
-        if self._moderating is not None:
-            if not channels:
-                return
-            self._connection.session.cancel(self._moderating.exchange)
-            self._answers.pop(self._moderating.exchange, None)
+        if self._moderating is not None and not channels:
+            return
         names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])
         request = ModerationRequest(b"", names, int(self._is_live), 0)
-        self._moderating = self._ask(request, timeout_s=_MODERATION_TIMEOUT_S)
+        self._moderating = self._requests.ask(request, timeout_s=_MODERATION_TIMEOUT_S, instead_of=self._moderating)
         if not self._is_live:
             await self._moderating.done
-
-    def _ask(self, request: Request, *, is_page: bool = False, timeout_s: float | None = None) -> CollectedAnswer:
-        exchange = self._connection.ask(request, timeout_s)
-        answer = self._answers[exchange] = CollectedAnswer(exchange, self._context.loop.create_future(), is_page)
-        return answer
 
     def take(self, event: ResponseEvent) -> None:
         """Take a part of the answer to a request, or its end."""
         self.has_answered |= not (isinstance(event, Concluded) and event.step is Step.TIMED_OUT)
-        answer = self._answers.get(event.exchange)
-        if answer is None:
-            self._fetch.take(event)
-            return
-        match event:
-            case Hashes(_, hashes):
-                self._fetch.offer_soon(hashes)
-                if answer.is_page:
-                    answer.hashes += hashes
-            case Names(_, names):
-                answer.names = names
-            case Concluded(exchange, step):
-                del self._answers[exchange]
-                if not answer.done.done():
-                    answer.done.set_result(step)
-                request = exchange.request
-                if step is Step.FINISHED and isinstance(request, TimeRangeRequest | StateRequest) and request.is_live:
-                    self._poll_from_now_on(request.channel)
+        self._requests.take(event)
+        request = event.exchange.request
+        is_ended = isinstance(event, Concluded) and event.step is Step.FINISHED
+        if is_ended and request.is_live and isinstance(request, TimeRangeRequest | StateRequest):
+            self._poll_from_now_on(request.channel)
 
-    def _window_start_ms(self) -> int:
-        window_ms = self._context.settings.window_ms
-        return 0 if window_ms is None else max(0, system_clock_ms() - window_ms)
 
-    # --- history -------------------------------------------------------------------------------
-
-    async def _history(self, channel: str) -> None:
-        """Fetch a channel's history, from where the last pass ended or from the start of the window."""
-        now_ms = system_clock_ms()
-        window_ms, marks = self._window_start_ms(), await self._context.current_marks()
-        mark, epoch = marks.get(self._peer_name(), channel), marks.epoch
-        if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:
-            mark = None  # the clock was wrong: no pass would reach back to what is written until then
-        is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
-        start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
-        count = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
-        is_worth_a_mark = bool(count) or (
-            count == 0 and mark is not None
-        )  # one that brought nothing costs little again
-        if is_worth_a_mark and self._peer_name():
-            full_at_ms = now_ms if mark is None or is_full else mark.full_at_ms
-            self._passed[channel] = epoch, SyncMark(window_ms, now_ms, full_at_ms)
-
-    async def _put_marks(self) -> None:
-        """Store the marks of the complete passes, unless an offered post did not come or was not stored.
-
-        A pass counts only if its posts are still here, and if what it did not ask for is still refused.
-        """
-        passed, self._passed = self._passed, {}
-        if not self._fetch.take_failed() and passed:
-            marks = await self._context.current_marks()
-            for channel, (epoch, mark) in passed.items():
-                if epoch == marks.epoch:
-                    marks.put(self._peer_name(), channel, mark)
-
-    async def _pages(self, channel: str, start_ms: int, end_ms: int) -> int | None:
-        """Ask for page after page, until the channel is dropped.
-
-        Returns how many hashes came, None if the last page was not reached.
-        """
-        page = Paging(start_ms, end_ms, self._page_hashes)
-        count = 0
-        while channel in self._followed:
-            request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
-            answer = self._ask(request, is_page=bool(page.limit))
-            step = await answer.done
-            hashes = answer.hashes
-            count += answer.exchange.received
-            await self._fetch.looked_up()
-            if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
-                return None
-            # cable.rs concludes nothing. Others may break off in the middle, so the rest is asked for.
-            if (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes)):
-                return count
-            ends_ms = await self._ends_ms(hashes)
-            await self._fetch.has_room()
-            page.turn(hashes, *ends_ms, self._page_hashes)
-        return None
-
-    @property
-    def _page_hashes(self) -> int:
-        """How many hashes the next page has."""
-        return min(self._fetch.page_hashes, self._context.settings.page_hashes)
-
-    async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
-        """Return the times of the first and the last post of a page whose times are known."""
-        first_ms, last_ms = await self._times((hashes[0], hashes[-1]))
-        if first_ms is None or last_ms is None:
-            known = [time_ms for time_ms in await self._times(hashes) if time_ms is not None]
-            first_ms, last_ms = (known[0], known[-1]) if known else (None, None)
-        return first_ms, last_ms
-
-    async def _times(self, hashes: Sequence[bytes]) -> list[int | None]:
-        """Return the times of posts, after those that are on their way are stored."""
-        await self._fetch.landed(hashes)
-
-        def times(reader: Reader) -> list[int | None]:
-            return [answers.time_of(reader, digest) for digest in hashes]
-
-        return await self._context.reads.call(times)
-
-    def _peer_name(self) -> str:
-        static = self._connection.remote_static
-        if static is not None:
-            return static.hex()
-        return str(self._connection.dialed) if self._connection.dialed else ""
+def _channel_of(request: Request) -> str | None:
+    return request.channel if isinstance(request, TimeRangeRequest | StateRequest) else None

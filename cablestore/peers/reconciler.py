@@ -39,6 +39,7 @@ from cablestore.reconcile.messages import (
     EQUAL,
     HELLO,
     NEW_CHANNEL,
+    SNAPSHOT,
     Ended,
     EndReason,
     Purpose,
@@ -201,7 +202,7 @@ class Reconciler:
         link = await connect(address)
         try:
             own = self.own_terms().narrowed(terms)
-            await self._until_equal(ReconcileJob(link, own, report, purpose=purpose, progress=progress))
+            await self.until_equal(ReconcileJob(link, own, report, purpose=purpose, progress=progress))
         except (LostError, SilentError) as error:
             if report.received_comparing_size_bytes:
                 raise
@@ -216,7 +217,7 @@ class Reconciler:
             await asyncio.wait({link.closed}, timeout=limits.END_TIMEOUT_S + 1)
         return report
 
-    async def _until_equal(self, job: ReconcileJob) -> None:
+    async def until_equal(self, job: ReconcileJob) -> None:
         """Reconcile, and again if there is more than one conversation may find, as long as posts move."""
         moved = -1
         while True:
@@ -282,6 +283,8 @@ class Reconciler:
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
             self._sync.announced_channel(link)
+        elif frame == SNAPSHOT:
+            link.coverage.known_there()
         elif frame in (EQUAL, CHANGED):
             self._agree(link, frame)
         elif frame.startswith(HELLO) and not link.is_ours:
@@ -318,12 +321,14 @@ class Reconciler:
 
     def _take_up(self, current: Reconciliation) -> None:
         self._by_link[current.link] = self._by_peer[_peer_of(current.link)] = current
+        current.link.coverage.begin()
 
-    def _let_go(self, current: Reconciliation) -> None:
+    def _let_go(self, current: Reconciliation, *, failed: bool = False) -> None:
         if self._by_link.get(current.link) is current:
             del self._by_link[current.link]
         if self._by_peer.get(_peer_of(current.link)) is current:
             del self._by_peer[_peer_of(current.link)]
+        current.link.coverage.end(failed=failed)
         current.over.set_result(None)
 
     def _refusal(self, link: PeerLink) -> str:
@@ -367,12 +372,12 @@ class Reconciler:
     async def _run(
         self, current: Reconciliation, report: ReconcileReport, *, is_ours: bool, is_complete: bool = False
     ) -> None:
-        link, outcome, reason = current.link, "stopped", ""
+        link, outcome, reason, failed = current.link, "stopped", "", False
         try:
             await current.run(begins=is_ours)
             outcome = "done"
         except CableStoreError as error:
-            outcome, reason = outcome_of(error), str(error)
+            outcome, reason, failed = outcome_of(error), str(error), _is_failure(error)
             raise
         finally:
             own = ReconcileReport()
@@ -385,7 +390,8 @@ class Reconciler:
                 self._agreements.failed(link)
             if outcome in _BROKEN_OFF:
                 self._sync.fetches.remember(current.talk.missing)
-            self._let_go(current)
+            compared = current.talk.compared
+            self._let_go(current, failed=failed and (compared is None or compared.until_ms is None))
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)
             fields = {
                 "peer": link.name,
@@ -427,6 +433,12 @@ def outcome_of(error: CableStoreError) -> str:
         if isinstance(error, kind):
             return outcome
     return "stopped"
+
+
+def _is_failure(error: CableStoreError) -> bool:
+    """True if no later conversation on this connection is likely to find what this one did not."""
+    is_busy = isinstance(error, PeerRefusedError) and error.reason == "busy"
+    return not is_busy and not is_limit(error)
 
 
 def is_limit(error: CableStoreError) -> bool:

@@ -74,6 +74,7 @@ class Reconciliation:
         self._snapshot: Snapshot | None = None
         self.place: LogPlace | None = None
         """The place of the state that is compared, None before the comparison begins."""
+        self._is_noted = False
         self._jobs: asyncio.Queue[Job | CableStoreError] = asyncio.Queue()
         """Work for the thread, and errors that end the conversation after all that came before them."""
         self._storing = 0
@@ -168,6 +169,7 @@ class Reconciliation:
     async def _do(self, job: Job) -> None:
         arrived = await self._in_thread(job)
         self.link.send_frames(self.talk.output())
+        self._note_state()
         for batch, posts in arrived:
             self._storing += 1
             for post in posts:
@@ -186,6 +188,15 @@ class Reconciliation:
         self._snapshot = self._context.store.snapshot()
         self.place = LogPlace.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)
+
+    def _note_state(self) -> None:
+        """Announce once that the compared state was read, to a peer that may send live requests."""
+        compared, place = self.talk.compared, self.place
+        if compared is None or place is None or self._is_noted:
+            return
+        self._is_noted = True
+        if self.talk.purpose is Purpose.RECONCILE and not self.link.port_name:
+            self.link.send_frames(self.link.coverage.read(compared, place))
 
     def _post(self, digest: bytes) -> Post | None:
         """Return a post that the peer lacks, None if it is no longer here or the peer may not get it. In the thread."""

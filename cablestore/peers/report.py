@@ -20,6 +20,14 @@ class SyncReport:
     sent_size_bytes: int = 0
     seconds: float = 0.0
 
+    def add(self, other: SyncReport) -> None:
+        """Add the counts of another part of the same sync."""
+        self.channels += other.channels
+        self.posts += other.posts
+        self.refused += other.refused
+        self.missing += other.missing
+        self.unstored += other.unstored
+
 
 @dataclass(slots=True)
 class ReconcileReport:

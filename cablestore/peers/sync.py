@@ -6,14 +6,11 @@ those that reconcile are told that there is one.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from cablestore import limits
-from cablestore.errors import CableStoreError, NodeError
-from cablestore.peers.address import Address
+from cablestore.errors import CableStoreError
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetches
@@ -21,7 +18,6 @@ from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.news import News, Subject
 from cablestore.peers.peer_sync import PeerSync, own_channels
-from cablestore.peers.report import SyncReport
 from cablestore.protocol.exchange import ResponseEvent
 from cablestore.reconcile.messages import NEW_CHANNEL
 
@@ -45,6 +41,10 @@ class Sync:
         """Start to sync a peer that has connected, unless nothing is followed."""
         if self._context.settings.channels != frozenset() and not connection.is_once:
             self._begin(connection, is_live=True)
+
+    def begin_once(self, connection: Connection, progress: Callable[[int], None] | None) -> PeerSync:
+        """Start to request what a peer has, once. `progress` gets the number of posts as they are stored."""
+        return self._begin(connection, is_live=False, progress=progress)
 
     def _begin(
         self, connection: Connection, *, is_live: bool, progress: Callable[[int], None] | None = None
@@ -100,39 +100,3 @@ class Sync:
         if peer is not None:
             peer.task.cancel()
         self.fetches.lost(connection)
-
-    async def once(
-        self,
-        address: Address,
-        connect: Callable[[Address], Awaitable[Connection]],
-        progress: Callable[[int], None] | None,
-    ) -> SyncReport:
-        """Fetch what a peer has, once. Raises NodeError, and errors of the store that cannot be read."""
-        began_s = self._context.loop.time()
-        connection = await connect(address)
-        connection.greet()  # the peer gives everything to a store that it recognises
-        peer = self._begin(connection, is_live=False, progress=progress)
-        try:
-            ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if not peer.task.done() or peer.task.cancelled():
-                why = await asyncio.shield(connection.closed)
-                raise NodeError(f"{address} ended the connection: {why}. What came is stored")
-            await peer.task
-            if peer.error is not None:
-                raise peer.error
-            if not peer.has_answered:
-                waited_s = self._context.settings.answer_timeout_s
-                raise NodeError(f"{address} answered nothing within {waited_s:g} s: it hangs, or is no peer. Try again")
-        finally:
-            peer.task.cancel()
-            connection.end("synced")
-            if connection.closed.done():  # maybe before its sync began, and then nobody forgets it later
-                self.lost(connection)
-        await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
-        report = peer.report
-        report.received_size_bytes = connection.received_size_bytes
-        report.sent_size_bytes = connection.sent_size_bytes
-        report.seconds = self._context.loop.time() - began_s
-        await self._context.save_marks()
-        return report

@@ -49,6 +49,8 @@ class SyncMark:
     until_ms: int
     full_at_ms: int
     stretch_ms: int = 0
+    back_ms: int = 0
+    """Down to which date a full pass in the background has come, 0 if none is under way."""
 
 
 class SyncState:
@@ -162,7 +164,8 @@ def _encode(place: LogPlace | None, peers: Marks) -> bytes:
 
 def _written(mark: SyncMark) -> dict[str, int]:
     written = {"from_ms": mark.from_ms, "until_ms": mark.until_ms, "full_at_ms": mark.full_at_ms}
-    return written | {"stretch_ms": mark.stretch_ms} if mark.stretch_ms else written
+    rest = {"stretch_ms": mark.stretch_ms, "back_ms": mark.back_ms}
+    return written | {name: value for name, value in rest.items() if value}
 
 
 def _read(path: Path) -> tuple[LogPlace | None, Marks]:

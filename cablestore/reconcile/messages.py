@@ -15,8 +15,8 @@ conversation that broke off:
     9 sums request, 10 sums response: of an audit
 
 No conversation has the number 0. A payload with the number 0 is a notice: that the sender's store has a new channel
-(empty), that it found both stores equal (1), that it has changed since (2). Stores that do not know a notice ignore it
-as left over.
+(empty), that it found both stores equal (1), that it has changed since (2), that the sender has read the state that is
+compared (3). Stores that do not know a notice ignore it as left over.
 
     terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
 """
@@ -185,6 +185,8 @@ NEW_CHANNEL: Final = bytes((_KINDS[PayloadFrame], _NO_TALK))
 EQUAL: Final = NEW_CHANNEL + b"\x01"
 CHANGED: Final = NEW_CHANNEL + b"\x02"
 """Frames that say if the sender's store is as it was compared last: `cablestore.peers.agreement`."""
+SNAPSHOT: Final = NEW_CHANNEL + b"\x03"
+"""Frame that says that live requests for compared posts get what is new since then: `cablestore.peers.coverage`."""
 
 
 def _body(message: ConversationMessage) -> bytes:  # noqa: PLR0911 - one case a kind

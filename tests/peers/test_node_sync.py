@@ -48,6 +48,7 @@ from cablestore.index.place import LogPlace
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
+from cablestore.peers.sync_once import SingleSync
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.protocol.body import INFO, TOPIC
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
@@ -468,5 +469,7 @@ async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> No
             return connection
 
         with pytest.raises(NodeError, match="ended the connection: lost"):
-            await one._core.sync.once(net.addresses[other], connect, None)
+            await SingleSync(one._core.context, one._core.sync, one._core.reconciler, net.addresses[other]).run(
+                connect, None
+            )
         assert (len(one._core.sync), len(one._core.sync.fetches)) == (0, 0)

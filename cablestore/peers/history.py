@@ -1,0 +1,220 @@
+"""Histories of channels at one peer that does not reconcile: passes over them, page by page, and their marks.
+
+The first pass goes back to the start of the window. Later ones go back to a *safe point*, an hour before the mark, as
+far as few posts are younger than that. A peer may learn old posts late, so each connection also makes a full pass in
+the background, at a bounded rate. It continues where the last connection ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from cablestore import limits
+from cablestore.index.reader import Reader
+from cablestore.peers.connection import Connection
+from cablestore.peers.context import PeerContext
+from cablestore.peers.fetch import Fetch
+from cablestore.peers.paging import Paging
+from cablestore.peers.requests import Requests
+from cablestore.peers.settings import SYNC_OVERLAP_MS
+from cablestore.peers.sync_state import SyncMark, SyncState
+from cablestore.protocol.exchange import Step
+from cablestore.protocol.message import TimeRangeRequest
+from cablestore.store import answers
+from cablestore.store.store import system_clock_ms
+
+_LEAST_OVERLAP: Final = 16
+"""Posts that are listed again however old they are: clocks differ."""
+_HASHES_OF_REQUEST: Final = 2
+"""How many hashes have the size of a request and the end of its answer."""
+
+
+class _Pass(NamedTuple):
+    """Complete pass over a channel. `full_at_ms` is None unless it went back to the start of the window."""
+
+    epoch: int
+    """The epoch of the marks in which it began."""
+    from_ms: int
+    until_ms: int
+    full_at_ms: int | None
+
+
+class _Page(NamedTuple):
+    """Page of a history: its hashes, how many came, and if there are no more."""
+
+    hashes: list[bytes]
+    posts: int
+    is_last: bool
+
+
+class Histories:
+    """Passes over the channels of one peer. `followed` are those that are still followed."""
+
+    def __init__(
+        self, context: PeerContext, connection: Connection, fetch: Fetch, requests: Requests, followed: Collection[str]
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._fetch = fetch
+        self._requests = requests
+        self._followed = followed
+        self._passed: dict[str, _Pass] = {}
+        """Complete passes by channel."""
+
+    def window_start_ms(self) -> int:
+        """Return the date of the oldest posts that are requested."""
+        window_ms = self._context.settings.window_ms
+        return 0 if window_ms is None else max(0, system_clock_ms() - window_ms)
+
+    async def fetch(self, channel: str, *, whole: bool) -> int:
+        """Fetch a channel's history: with `whole` from the start of the window, else from where the last pass ended.
+
+        Return the date from which a live request must list posts.
+        """
+        now_ms, window_ms = system_clock_ms(), self.window_start_ms()
+        marks = await self._context.current_marks()
+        mark, epoch = marks.get(self._peer_name, channel), marks.epoch
+        if mark is not None and (max(mark.until_ms, mark.full_at_ms) > now_ms or mark.from_ms > window_ms):
+            mark = None  # the clock was wrong: no pass would reach back to what is written until then
+        start_ms = window_ms
+        if mark is not None and not whole:
+            start_ms = max(window_ms, await self._safe_ms(channel, mark.until_ms))
+        found = await self._all_pages(channel, Paging(start_ms, now_ms + limits.MAX_FUTURE_MS, self._page_hashes))
+        if found or (found == 0 and mark is not None):  # one that brought nothing costs little again
+            full_at_ms = now_ms if mark is None or whole else None
+            self._passed[channel] = _Pass(epoch, window_ms, now_ms, full_at_ms)
+        return window_ms if mark is None else max(window_ms, await self._safe_ms(channel, now_ms))
+
+    async def check(self, since_ms: int) -> None:
+        """Request whole histories at a bounded rate: of channels for which that was not done since `since_ms`.
+
+        A pass that an earlier connection began is continued. Then comes what is newer than its beginning.
+        """
+        marks = await self._context.current_marks()
+        for channel in sorted(self._followed):
+            mark = marks.get(self._peer_name, channel)
+            if mark is not None and mark.full_at_ms < since_ms:
+                now_ms = system_clock_ms()
+                top_ms = now_ms + limits.MAX_FUTURE_MS
+                is_whole = True
+                for start_ms, end_ms in ((mark.from_ms, mark.back_ms), (mark.back_ms or mark.from_ms, top_ms)):
+                    is_whole = is_whole and (not end_ms or await self._slow_pages(channel, marks, start_ms, end_ms))
+                if is_whole:
+                    self._note(channel, marks, full_at_ms=now_ms, back_ms=0)
+
+    async def put_marks(self) -> None:
+        """Store the marks of the complete passes, unless an offered post did not come or was not stored.
+
+        A pass counts only if its posts are still here, and if what it did not ask for is still refused.
+        """
+        passed, self._passed = self._passed, {}
+        if self._fetch.take_failed() or not passed or not self._peer_name:
+            return
+        marks = await self._context.current_marks()
+        for channel, each in passed.items():
+            before = marks.get(self._peer_name, channel)
+            if each.epoch != marks.epoch:
+                continue
+            if each.full_at_ms is not None:
+                mark = SyncMark(each.from_ms, each.until_ms, each.full_at_ms)
+                marks.put(self._peer_name, channel, mark)
+            elif before is not None:
+                marks.put(self._peer_name, channel, replace(before, from_ms=each.from_ms, until_ms=each.until_ms))
+
+    # --- pages ---------------------------------------------------------------------------------
+
+    async def _all_pages(self, channel: str, page: Paging) -> int | None:
+        """Request page after page, until the channel is dropped.
+
+        Return how many hashes came, None if the last page was not reached.
+        """
+        count, is_last = 0, False
+        while not is_last:
+            found = await self._page(channel, page)
+            if found is None:
+                return None
+            count, is_last = count + found.posts, found.is_last
+        return count
+
+    async def _slow_pages(self, channel: str, marks: SyncState, start_ms: int, end_ms: int) -> bool:
+        """Request a range page by page, with pauses, and note how far it came. False if it broke off."""
+        page = Paging(start_ms, end_ms, min(limits.BACKGROUND_PAGE_HASHES, self._page_hashes))
+        epoch = marks.epoch
+        while (found := await self._page(channel, page)) is not None and epoch == marks.epoch:
+            await asyncio.sleep((found.posts + _HASHES_OF_REQUEST) / limits.BACKGROUND_HASHES_PER_S)
+            if found.is_last:
+                return True
+            self._note(channel, marks, back_ms=page.end_ms)
+        return False
+
+    def _note(self, channel: str, marks: SyncState, **changes: int) -> None:
+        mark = marks.get(self._peer_name, channel)
+        if mark is not None:
+            marks.put(self._peer_name, channel, replace(mark, **changes))
+
+    async def _page(self, channel: str, page: Paging) -> _Page | None:
+        """Request a page, offer its posts to the fetch, and turn to the next one. None if it broke off."""
+        if channel not in self._followed:
+            return None
+        request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
+        answer = self._requests.ask(request, is_page=bool(page.limit))
+        step = await answer.done
+        hashes = answer.hashes
+        await self._fetch.looked_up()
+        if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
+            return None
+        # cable.rs concludes nothing. Others may break off in the middle, so the rest is asked for.
+        is_last = (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes))
+        if not is_last:
+            ends_ms = await self._ends_ms(hashes)
+            await self._fetch.has_room()
+            page.turn(hashes, *ends_ms, self._page_hashes)
+        return _Page(hashes, answer.exchange.received, is_last)
+
+    async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
+        """Return the times of the first and the last post of a page whose times are known."""
+        first_ms, last_ms = await self._times((hashes[0], hashes[-1]))
+        if first_ms is None or last_ms is None:
+            known = [time_ms for time_ms in await self._times(hashes) if time_ms is not None]
+            first_ms, last_ms = (known[0], known[-1]) if known else (None, None)
+        return first_ms, last_ms
+
+    async def _times(self, hashes: Sequence[bytes]) -> list[int | None]:
+        """Return the times of posts, after those that are on their way are stored."""
+        await self._fetch.landed(hashes)
+
+        def times(reader: Reader) -> list[int | None]:
+            return [answers.time_of(reader, digest) for digest in hashes]
+
+        return await self._context.reads.call(times)
+
+    async def _safe_ms(self, channel: str, known_ms: int) -> int:
+        """Return the safe point for posts that the peer may have got since `known_ms`."""
+        return await self._context.reads.call(partial(safe_point_ms, channel=channel, known_ms=known_ms))
+
+    @property
+    def _page_hashes(self) -> int:
+        return min(self._fetch.page_hashes, self._context.settings.page_hashes)
+
+    @property
+    def _peer_name(self) -> str:
+        static = self._connection.remote_static
+        if static is not None:
+            return static.hex()
+        return str(self._connection.dialed) if self._connection.dialed else ""
+
+
+def safe_point_ms(reader: Reader, channel: str, known_ms: int) -> int:
+    """Return the date from which posts are listed again after all were known at `known_ms`.
+
+    It is an hour earlier, or earlier by a few posts; but in a busy channel not by more than a number of posts.
+    """
+    hashes = answers.channel_time_range(reader, channel, 0, known_ms, limits.MAX_OVERLAP_POSTS)
+    dates = [answers.time_of(reader, digest) or 0 for digest in hashes]
+    few_ms = dates[_LEAST_OVERLAP - 1] if len(dates) >= _LEAST_OVERLAP else 0
+    most_ms = dates[-1] if len(dates) == limits.MAX_OVERLAP_POSTS else 0
+    return max(min(known_ms - SYNC_OVERLAP_MS, few_ms), most_ms)

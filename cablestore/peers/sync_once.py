@@ -1,0 +1,88 @@
+"""A sync with one peer, once: the stores are reconciled, and what that does not cover is requested over Cable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from cablestore import limits
+from cablestore.errors import CableStoreError, NodeError
+from cablestore.peers.address import Address
+from cablestore.peers.connection import Connection
+from cablestore.peers.context import PeerContext
+from cablestore.peers.peer_sync import own_channels
+from cablestore.peers.reconciler import ReconcileJob, Reconciler
+from cablestore.peers.reconciliation import LostError
+from cablestore.peers.report import ReconcileReport, SyncReport
+from cablestore.peers.sync import Sync
+
+
+class SingleSync:
+    """Sync with the peer at an address, over a connection that ends with it."""
+
+    def __init__(self, context: PeerContext, sync: Sync, reconciler: Reconciler, address: Address) -> None:
+        self._context = context
+        self._sync = sync
+        self._reconciler = reconciler
+        self._address = address
+
+    async def run(
+        self, connect: Callable[[Address], Awaitable[Connection]], progress: Callable[[int], None] | None
+    ) -> SyncReport:
+        """Fetch what the peer has. Raises NodeError, and errors of the store that cannot be read."""
+        began_s = self._context.loop.time()
+        connection = await connect(self._address)
+        connection.greet()  # the peer gives everything to a store that it recognises
+        try:
+            await connection.until_known()
+            report = await self._reconciled(connection, progress) if connection.is_met else SyncReport()
+            if not connection.coverage.is_all:
+                report.add(await self._requested(connection, progress))
+        finally:
+            connection.end("synced")
+            if connection.closed.done():  # maybe before its sync began, and then nobody forgets it later
+                self._sync.lost(connection)
+        await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
+        report.received_size_bytes = connection.received_size_bytes
+        report.sent_size_bytes = connection.sent_size_bytes
+        report.seconds = self._context.loop.time() - began_s
+        await self._context.save_marks()
+        return report
+
+    async def _reconciled(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
+        """Reconcile with the peer. If that fails, all posts are requested over Cable."""
+        found, terms = ReconcileReport(), self._reconciler.own_terms()
+        try:
+            await self._reconciler.until_equal(ReconcileJob(connection, terms, found, progress=progress))
+        except LostError:
+            await self._lost(connection)
+        except CableStoreError as error:  # it is logged
+            self._context.log.info("requesting all posts", extra={"peer": connection.name, "reason": str(error)})
+        channels = len(await self._context.reads.call(own_channels)) if connection.coverage.is_all else 0
+        return SyncReport(channels, found.posts_received, found.refused, found.missing, found.unstored)
+
+    async def _requested(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
+        """Request over Cable what no comparison covers."""
+        peer = self._sync.begin_once(connection, progress)
+        try:
+            ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not peer.task.done() or peer.task.cancelled():
+                await self._lost(connection)
+            await peer.task
+        finally:
+            peer.task.cancel()
+        if peer.error is not None:
+            raise peer.error
+        if not peer.has_answered:
+            waited_s = self._context.settings.answer_timeout_s
+            raise NodeError(
+                f"{self._address} answered nothing within {waited_s:g} s: it hangs, or is no peer. Try again"
+            )
+        return peer.report
+
+    async def _lost(self, connection: Connection) -> None:
+        """Raise NodeError with the reason why the connection ended."""
+        why = await asyncio.shield(connection.closed)
+        raise NodeError(f"{self._address} ended the connection: {why}. What came is stored")
