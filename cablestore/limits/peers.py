@@ -104,6 +104,9 @@ MAX_HASHES_REMEMBERED: Final = 65_536
 """Hashes of posts that lost peers did not deliver, 6 MB: the next peers are asked for them at once. The oldest are
 forgotten first."""
 
+MAX_GIVEN_REMEMBERED: Final = 4_096
+"""Posts that a peer gave last, 400 kB: it is not told of them. It passes over others that it gave."""
+
 FETCH_POSTS: Final = 500
 """Posts that a node requests at a time, at most: an answer of some 120 kB. A slow link gets shorter requests."""
 
@@ -119,7 +122,7 @@ PACE_FIRST_SIZE_BYTES: Final = 8_192
 PACE_LEAST_SIZE_BYTES: Final = 2_048
 """The least that is on its way over any link, however slow."""
 
-PACE_AHEAD_S: Final = 0.75
+PACE_AHEAD_S: Final = 0.5
 """Seconds of posts that are on their way beyond what fills the link: what a link that breaks may lose."""
 
 PAGE_HASHES_LEAST: Final = 128

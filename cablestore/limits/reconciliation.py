@@ -56,7 +56,7 @@ MAX_TALK_FRAME_SIZE_BYTES: Final = 1_048_576
 TALK_PAYLOAD_SIZE_BYTES: Final = 65_536
 """About the size of a payload, at most. Answers of Cable on the same connection would wait for longer ones."""
 
-TALK_FIRST_PAYLOAD_SIZE_BYTES: Final = 4_096
+TALK_FIRST_PAYLOAD_SIZE_BYTES: Final = 2_048
 """About the size of the first payloads of a conversation. Those that the peer answers in time make the next ones longer."""
 
 TALK_BATCH_SIZE_BYTES: Final = 65_536

@@ -116,9 +116,10 @@ class Fetches:
             else:
                 self._known.pop(digest, None)
 
-    def came(self, post: bytes) -> None:
-        """Note that a post came and is about to be stored: `settled` says when it is."""
+    def came(self, link: PeerLink, post: bytes) -> None:
+        """Note that a peer gave a post that is about to be stored: `settled` says when it is."""
         digest = post_hash(post)
+        link.note_given(digest)
         self.wanted.arrived(digest)
         self.storing.add(digest)
         self._known.pop(digest, None)
@@ -321,7 +322,7 @@ class Fetch:
 
     def _store(self, posts: list[bytes]) -> None:
         for post in posts:
-            self._all.came(post)
+            self._all.came(self._connection, post)
         self._pace.arrived(sum(map(len, posts)))
         self._storing += 1
         self._all.intake.store_posts_of(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))

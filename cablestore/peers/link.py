@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -52,6 +53,8 @@ class PeerLink(asyncio.Protocol, ABC):
         self.began_s = self.heard_s = context.loop.time()
         self.received_size_bytes = self.sent_size_bytes = 0
         self.invalid_posts = 0
+        self.given: Final[OrderedDict[bytes, None]] = OrderedDict()
+        """Hashes of posts that the peer gave last: it is not told of them."""
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
         self._reason = ""
@@ -246,6 +249,12 @@ class PeerLink(asyncio.Protocol, ABC):
         if data and self._transport is not None:
             self.sent_size_bytes += len(data)
             self._transport.write(data)
+
+    def note_given(self, digest: bytes) -> None:
+        """Remember that the peer gave a post."""
+        self.given[digest] = None
+        if len(self.given) > limits.MAX_GIVEN_REMEMBERED:
+            self.given.popitem(last=False)
 
     def gave_invalid_posts(self, count: int, reason: str) -> None:
         """Count posts that no honest peer passes on. Too many end the connection."""

@@ -173,7 +173,7 @@ class Reconciliation:
         for batch, posts in arrived:
             self._storing += 1
             for post in posts:
-                self._fetches.came(post)
+                self._fetches.came(self.link, post)
             self._fetches.intake.store(self.link.name, posts, partial(self._stored, batch, posts))
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:

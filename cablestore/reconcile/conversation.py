@@ -332,7 +332,8 @@ class ReconcileConversation:
         )
         self._window = window
         if at_s is not None:
-            self._say_payload(session.initiate(window, at_s=at_s))
+            is_short = items.count(window) <= self._splitting.item_set_threshold  # a round trip less
+            self._say_payload(session.initiate(window, at_s=at_s, whole=is_short))
 
     def _say_payload(self, data: bytes) -> None:
         self._payload_sent = self._payload_pace.began(len(data), self._now_s), len(data)
@@ -353,7 +354,8 @@ class ReconcileConversation:
                 f"{findings.here_only + findings.there_only} differences were found, allowed are "
                 f"{self._limits.differences}: reconcile again for the rest"
             )
-        step = session.receive(data, at_s=at_s, frame_size_bytes=int(self._payload_pace.window_size_bytes))
+        size_bytes = self._outgoing.payload_size_bytes(self._payload_pace.window_size_bytes)
+        step = session.receive(data, at_s=at_s, frame_size_bytes=size_bytes)
         findings.rounds += 1
         findings.here_only += len(step.have)
         findings.there_only += len(step.need)

@@ -16,6 +16,7 @@ from cablestore.limits import (
     MAX_TALK_BATCHES,
     MAX_TALK_UNSENT,
     TALK_BATCH_SIZE_BYTES,
+    TALK_FIRST_PAYLOAD_SIZE_BYTES,
     TALK_LEAST_BATCH_SIZE_BYTES,
 )
 from cablestore.protocol.body import DELETE
@@ -27,6 +28,8 @@ from cablestore.reconcile.transfer import encode_post
 
 _POST_SIZE_BYTES: Final = 256
 """About the size of a post."""
+_IDS_SHARE: Final = 4
+"""How many times larger a short post is than its id."""
 
 
 class OutgoingPosts:
@@ -50,6 +53,12 @@ class OutgoingPosts:
         """True if more posts wait to be sent than the link carries in time: nothing more needs to be found."""
         fitting = self._pace.window_size_bytes / _POST_SIZE_BYTES
         return len(self._unsent) > min(fitting, MAX_TALK_UNSENT)
+
+    def payload_size_bytes(self, most_size_bytes: float) -> int:
+        """Return how large a payload may be: posts that are to be sent do not wait for more ids than they need."""
+        if self.is_idle:
+            return int(most_size_bytes)
+        return int(min(most_size_bytes, max(TALK_FIRST_PAYLOAD_SIZE_BYTES, self._pace.window_size_bytes / _IDS_SHARE)))
 
     @property
     def is_idle(self) -> bool:
