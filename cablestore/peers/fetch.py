@@ -209,6 +209,11 @@ class Fetch:
         failed, self._failed = self._failed, 0
         return failed
 
+    @property
+    def has_failed(self) -> bool:
+        """True if an offered post did not come or was not stored since `take_failed` was called."""
+        return bool(self._failed)
+
     def take_overflow(self) -> bool:
         """Tell whether a post that was offered live was passed over since the last call.
 

@@ -174,9 +174,11 @@ class RoughLine:
         return await asyncio.open_connection(sock=peer, limit=_PIECE_SIZE_BYTES)
 
     def _counting(self, passed: Passed, way: Way, tap: Tap) -> Callable[[bytes], bool]:
-        """Return what counts a piece, and says if the line breaks after it."""
+        """Return what counts a piece, or says that the line breaks before it."""
 
         def count(data: bytes) -> bool:
+            if self.cut_size_bytes and sum(passed.sizes_bytes.values()) + len(data) > self.cut_size_bytes:
+                return True
             passed.sizes_bytes[way] += len(data)
             if self.is_tapped:
                 known = len(tap.posts)
@@ -185,7 +187,7 @@ class RoughLine:
                     if (digest := post_hash(post)) not in self._seen:
                         self._seen.add(digest)
                         passed.posts_size_bytes += len(post)
-            return bool(self.cut_size_bytes) and sum(passed.sizes_bytes.values()) >= self.cut_size_bytes
+            return False
 
         return count
 
