@@ -250,14 +250,15 @@ class Fetch:
     async def _offer_all(self) -> None:
         try:
             while self._offers and not self._is_lost:
-                await self._offer(self._offers[0])
+                try:
+                    await self._offer(self._offers[0])
+                except CableStoreError as error:  # other offers may be readable
+                    self._error = error
+                    self._failed += len(self._offers[0])
+                    self._has_overflowed = True
                 self._offered -= len(self._offers.popleft())
                 if self._offered <= limits.MAX_WANTED_PER_PEER // 2:
                     self._connection.resume(PauseReason.OFFERS)
-        except CableStoreError as error:
-            self._error = error
-            self._failed += self._offered
-            self._has_overflowed = True
         finally:
             self._offers.clear()
             self._offered = 0

@@ -98,7 +98,7 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
             peer = await ByHand.connect(address)
             await offered(peer, tuple(posts))
             await deliver(peer, posts)
-            await until(lambda: node.store.last_sequence == limits.FETCH_POSTS)
+            await until(lambda: node.store.last_sequence == limits.FETCH_POSTS_LEAST)
             await deliver(peer, posts)
             await until(lambda: node._core.sync.fetches.is_halted)
             assert node._core.metrics.failed_writes == 1
@@ -107,7 +107,7 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
             other = await ByHand.connect(address)
             await offered(other, tuple(posts))
             assert await asks_for_no_posts(other)
-            assert len(await other.hashes()) == limits.FETCH_POSTS
+            assert len(await other.hashes()) == limits.FETCH_POSTS_LEAST
             assert nothing_waits(node)
 
     scenario()
