@@ -7,12 +7,15 @@ loses little.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final, NamedTuple
 
 from cablestore import limits
 
 _LEAST_S: Final = 0.001
 """No batch counts as faster than this: clocks are coarse."""
+_RATES: Final = 8
+"""How many of the last measurements count."""
 
 
 class PaceStart(NamedTuple):
@@ -20,8 +23,8 @@ class PaceStart(NamedTuple):
 
     at_s: float
     arrived_size_bytes: int
-    is_full: bool
-    """True if the batch filled the window. Others measure how little was wanted, not what the link carries."""
+    filled_size_bytes: float
+    """The window that the batch filled, 0 if there was room for more: then it measures how little was wanted."""
 
 
 class Pace:
@@ -33,6 +36,7 @@ class Pace:
         self._arrived_size_bytes = 0
         self._on_way_size_bytes = 0.0
         self._quickest_s = float("inf")
+        self._rates: deque[float] = deque(maxlen=_RATES)
 
     @property
     def room_size_bytes(self) -> float:
@@ -42,7 +46,8 @@ class Pace:
     def began(self, size_bytes: float, now_s: float) -> PaceStart:
         """Note that a batch of about this size was requested or sent."""
         self._on_way_size_bytes += size_bytes
-        return PaceStart(now_s, self._arrived_size_bytes, self.room_size_bytes < size_bytes)
+        filled_size_bytes = self.window_size_bytes if self.room_size_bytes < size_bytes else 0.0
+        return PaceStart(now_s, self._arrived_size_bytes, filled_size_bytes)
 
     def arrived(self, size_bytes: int) -> None:
         """Note that bytes of any batch arrived."""
@@ -56,7 +61,10 @@ class Pace:
             return
         took_s = max(now_s - start.at_s, _LEAST_S)
         self._quickest_s = min(self._quickest_s, took_s)
-        fitting = carried / took_s * (self._quickest_s + limits.PACE_AHEAD_S)
-        if fitting > self.window_size_bytes or start.is_full:
+        self._rates.append(carried / took_s)  # the best of the last: a batch may have waited for others
+        fitting = max(self._rates) * (self._quickest_s + limits.PACE_AHEAD_S)
+        if start.filled_size_bytes and took_s < self._quickest_s + limits.PACE_AHEAD_S / 2:
+            fitting = max(fitting, self.window_size_bytes + size_bytes)  # nothing waits: the link carries more
+        if fitting > self.window_size_bytes or start.filled_size_bytes >= self.window_size_bytes:
             most = min(2 * self.window_size_bytes, self._most_size_bytes)
             self.window_size_bytes = min(max(fitting, limits.PACE_LEAST_SIZE_BYTES), most)
