@@ -78,8 +78,8 @@ class OutgoingPosts:
     def batches(self, at_s: float) -> Iterator[PostsFrame]:
         """Yield the batches that may be sent at this time."""
         while self._unsent and len(self._on_the_way) < MAX_TALK_BATCHES:
-            most = self._pace.window_size_bytes / MAX_TALK_BATCHES
-            most = max(TALK_LEAST_BATCH_SIZE_BYTES, min(most, TALK_BATCH_SIZE_BYTES))
+            most = max(TALK_LEAST_BATCH_SIZE_BYTES, self._pace.window_size_bytes / MAX_TALK_BATCHES)
+            most = min(most, TALK_BATCH_SIZE_BYTES)
             if self._on_the_way and self._pace.room_size_bytes < most:
                 return
             contents = self._next_contents(most)
