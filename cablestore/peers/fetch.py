@@ -77,14 +77,14 @@ class Fetches:
         First it is asked for what lost peers did not deliver.
         """
         fetch = self._of_peers[connection] = Fetch(self, connection, progress)
-        fetch.recall(list(self._known))
+        fetch.request_again(list(self._known))
         return fetch
 
-    async def recalled(self, link: PeerLink) -> None:
+    async def requested_again(self, link: PeerLink) -> None:
         """Wait until a peer gave, or does not have, what lost peers did not deliver."""
         fetch = next((found for connection, found in self._of_peers.items() if connection is link), None)
         if fetch is not None:
-            await fetch.recalled()
+            await fetch.requested_again()
 
     def lost(self, connection: Connection) -> None:
         """Ask others for what a lost peer has not delivered."""
@@ -190,7 +190,7 @@ class Fetch:
         self.report: Final = SyncReport()
         self._requests: Final[dict[Exchange, FetchRequest]] = {}
         self._pace: Final = Pace(limits.FETCH_POSTS * limits.FETCHES_OPEN * _POST_SIZE_BYTES)
-        self._recalled: list[bytes] = []
+        self._again: list[bytes] = []
         self._storing = 0
         self._offers: deque[Sequence[bytes]] = deque()
         self._offered = 0
@@ -224,19 +224,19 @@ class Fetch:
 
     # --- what is offered -----------------------------------------------------------------------
 
-    def recall(self, hashes: list[bytes]) -> None:
+    def request_again(self, hashes: list[bytes]) -> None:
         """Ask for posts that lost peers did not deliver."""
-        self._recalled = hashes
+        self._again = hashes
         if hashes:
             self.offer_soon(hashes)
 
-    async def recalled(self) -> None:
+    async def requested_again(self) -> None:
         """Wait until these are stored, or will not come."""
-        recalled, self._recalled = self._recalled, []
-        if recalled:
+        requested_again, self._again = self._again, []
+        if requested_again:
             while self._offered and not self._is_at_end:
                 await self._change()
-            await self.landed(recalled)
+            await self.landed(requested_again)
 
     def offer_soon(self, hashes: Sequence[bytes]) -> None:
         """Look up hashes in the order of the offers. While many wait, nothing more is read from the peer."""

@@ -56,7 +56,7 @@ _BUSY_S: Final = (1.0, 10.0)
 """A peer that is busy is asked again after a random time between these."""
 _END_WAIT_S: Final = 2.0
 """How long the conversation before may take to notice that it is over."""
-_RECALL_WAIT_S: Final = 20.0
+_AGAIN_WAIT_S: Final = 20.0
 """How long a peer that begins a conversation waits until it gave what lost peers did not deliver."""
 
 _MAX_LOGGED_S: Final = 253_402_300_799
@@ -127,7 +127,7 @@ class Reconciler:
 
     async def _by_schedule(self, link: PeerLink) -> None:
         loop, agreement = self._context.loop, link.agreement
-        await self._sync.fetches.recalled(link)  # or it would be found missing once more
+        await self._sync.fetches.requested_again(link)  # or it would be found missing once more
         all_at_s = float("-inf")
         while True:
             settings = self._context.settings
@@ -361,8 +361,8 @@ class Reconciler:
                 self._refuse(current.link, hello, _UNDER_WAY)
                 return
         with suppress(TimeoutError):  # what is asked for would be found missing once more
-            async with asyncio.timeout(_RECALL_WAIT_S):
-                await self._sync.fetches.recalled(current.link)
+            async with asyncio.timeout(_AGAIN_WAIT_S):
+                await self._sync.fetches.requested_again(current.link)
         try:
             await self._run(current, ReconcileReport(), is_ours=False)
         except CableStoreError as error:

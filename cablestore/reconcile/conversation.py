@@ -332,8 +332,8 @@ class ReconcileConversation:
         )
         self._window = window
         if at_s is not None:
-            is_short = items.count(window) <= self._splitting.item_set_threshold  # a round trip less
-            self._say_payload(session.initiate(window, at_s=at_s, whole=is_short))
+            is_empty = not items.count(window)  # to say so takes a round trip less
+            self._say_payload(session.initiate(window, at_s=at_s, whole=is_empty))
 
     def _say_payload(self, data: bytes) -> None:
         self._payload_sent = self._payload_pace.began(len(data), self._now_s), len(data)
