@@ -19,7 +19,7 @@ _RATES: Final = 8
 
 
 class PaceStart(NamedTuple):
-    """What was so when a batch was requested or sent."""
+    """State of a window when a batch was requested or sent."""
 
     at_s: float
     arrived_size_bytes: int
