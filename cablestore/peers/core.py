@@ -137,7 +137,7 @@ class NodeCore(ProcessBound):
         self.listener = PeerListener(context, partial(Connection, context, self), self._keep)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
-        self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
+        self.reconciler = Reconciler(context, self.sync, self.links)
         at_end(self.reconciler.close)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
         self.reachability = Reachability(context, self.links)
