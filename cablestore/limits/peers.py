@@ -249,6 +249,10 @@ peer that is back is reached within 60 seconds."""
 WORKING_S: Final = 2.0
 """Seconds that a connection must last to count as a success. A peer that refuses a connection ends it at once."""
 
+BROKEN_RETRY_S: Final = 0.2
+"""Pause after a connection that has worked breaks: over a link that breaks every five seconds, a second would be a fifth of
+the time."""
+
 EARLY_RETRY_EVERY_S: Final = 10.0
 """Seconds between two attempts that a success elsewhere causes: a peer that comes and goes must not cause many."""
 
