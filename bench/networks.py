@@ -247,7 +247,7 @@ async def measure(scratch: Path, posts: list[bytes]) -> Figures:
         "slow link": await fetch(scratch / "slow", posts[:SLOW_POSTS], "slow link", **SLOW),
         "line": await partition(scratch / "line", "line", [(0, 1), (1, 2)]),
         "ring": await partition(scratch / "ring", "ring", [(0, 1), (1, 2), (2, 0)]),
-        "crowd": await crowd(scratch / "crowd", posts[: 10 * SLOW_POSTS]),
+        "crowd": await crowd(scratch / "crowd", posts[: 2 * SLOW_POSTS]),
         "vanished network": await vanish(scratch / "vanish"),
     }
 
