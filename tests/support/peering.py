@@ -426,8 +426,9 @@ async def visit(node: Node, address: Address, channel: str = "default") -> Visit
 
     def is_marked() -> bool:
         mark, window_ms = marks.get(name, channel), node.settings.window_ms
-        is_new = mark not in (None, before) and mark.until_ms >= began_ms
-        return is_new and mark.from_ms <= (0 if window_ms is None else system_clock_ms() - window_ms)
+        if mark is None or mark == before or mark.until_ms < began_ms:
+            return False
+        return mark.from_ms <= (0 if window_ms is None else system_clock_ms() - window_ms)
 
     await until(is_marked)
     size_bytes = connection.received_size_bytes
