@@ -57,10 +57,11 @@ async def test_fetches_open_and_fetch_posts() -> None:
 
 @on_loop
 async def test_a_silent_peer_is_asked_for_little() -> None:
-    """FLOW_FIRST_SIZE_BYTES: of what a peer offers and does not give, others can be asked at once."""
+    """PAGE_HASHES_LEAST, FLOW_FIRST_SIZE_BYTES: of what a peer offers and does not give, others can be asked at once."""
     async with listening(channels=None) as (node, address):
         peer = await ByHand.connect(address)
-        await offered(peer, tuple(number.to_bytes(32, "big") for number in range(4_000)))
+        page = await offered(peer, tuple(number.to_bytes(32, "big") for number in range(4_000)))
+        assert page.limit == limits.PAGE_HASHES_LEAST
         requests = [await post_request(peer) for _ in range(2)]
         assert await asks_for_no_posts(peer)
         peer.send(PostResponse(requests[1].request_id, ()))
