@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from peering import QUICK, Keeper, Network, Raw, every, hashes_of, memory, network, raw_peer, run, until
-from people import ANN, START_MS, raws
+from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import Post
 from cablestore.protocol.message import (
@@ -116,6 +116,30 @@ def test_channel_lists_are_merged(layout: str) -> None:
                 due = [CHANNEL, *(f"only {n}" for n in sorted(within(layout, ttl)))] if ttl < 5 else everywhere
                 due = due[:limit] if limit else due
                 assert peer.answers_to(asked) == [ListResponse(asked, tuple(due))]
+            await peer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("knows", range(3))
+def test_a_post_whose_deletion_by_its_author_is_known_is_not_forwarded(knows: int) -> None:
+    """One node in a line knows of two deletions, and has neither post: only the author's keeps a post from the client."""
+    deleted, other = BOB.text(CHANNEL, "deleted"), BOB.text(CHANNEL, "not deleted")
+    wanted = PostRequest(b"", (deleted.hash, other.hash), 16)
+
+    async def main() -> None:
+        stores = [memory(number) for number in range(3)] + [memory("gives", posts=[deleted, other])]
+        stores[knows].ingest(raws(BOB.delete(deleted), CYD.delete(other)))
+        async with network(*stores, settings=FORWARDS) as net:
+            await net.line()
+            await until(lambda: sum(len(node.connections) for node in net.nodes) == 2 * len(net.links))
+            await until(lambda: all(c.session.is_recognised for node in net.nodes for c in node.connections))
+            peer = await client(net, 0)
+            asked = peer.ask(wanted)
+            await until(lambda: peer.is_concluded(asked))
+            given = [m.posts for m in peer.answers_to(asked) if isinstance(m, PostResponse)]
+            assert hashes_of(raw for part in given for raw in part) == {other.hash}
+            assert not net.log.faults()
             await peer.close()
 
     run(main())
