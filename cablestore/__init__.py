@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cablestore import lazy
 
-__version__: Final = "0.13.1"
+__version__: Final = "0.13.2"
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.errors import CableStoreError as CableStoreError

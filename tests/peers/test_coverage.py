@@ -6,14 +6,13 @@ import asyncio
 import random
 from random import Random
 
-import pytest
-from by_hand import on_loop
+from by_hand import on_standing_loop
+from clock import pass_time
 from history import histories
 from hypothesis import given
 from hypothesis import strategies as st
-from peering import HOST, memory
+from peering import HOST, memory, until
 from people import ANN, START_MS, raws
-from waiting import LIMIT_S
 
 from cablestore import LEGACY, Dialect, Post, limits
 from cablestore.index.place import LogPlace
@@ -106,17 +105,26 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
     assert coverage.since(LIVE) is None
 
 
-@on_loop
-async def test_a_peer_that_greets_and_compares_nothing_is_asked_over_cable(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_standing_loop
+async def test_a_peer_that_greets_and_compares_nothing_is_asked_over_cable() -> None:
     """COMPARISON_WAIT_S."""
-    monkeypatch.setattr(limits, "COMPARISON_WAIT_S", 0.1)
     with memory("a", posts=[ANN.text("default", "x")]) as store:
         async with Node(store) as node:
             reader, writer = await asyncio.open_connection(*await node.listen(Address(HOST, 0)))
             greeter, frames = Greeter(random.randbytes), FrameReader()
             writer.write(b"".join(encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)))
             heard: set[type] = set()
-            while TimeRangeRequest not in heard:
-                found = frames.feed(await asyncio.wait_for(reader.read(65_536), LIMIT_S))
-                heard.update(type(decode_message(frame, LEGACY)) for frame in found)
+
+            async def hear() -> None:
+                while TimeRangeRequest not in heard:
+                    found = frames.feed(await reader.read(65_536))
+                    heard.update(type(decode_message(frame, LEGACY)) for frame in found)
+
+            hearing = asyncio.create_task(hear())
+            await until(lambda: heard)
+            await pass_time(limits.COMPARISON_WAIT_S / 2)
+            assert TimeRangeRequest not in heard
+            while not hearing.done():
+                await pass_time(1.0)
+                await asyncio.to_thread(lambda: None)
             writer.close()
