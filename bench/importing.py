@@ -11,7 +11,8 @@ from common import refusing, seconds, tell
 
 import cablestore
 from cablestore import CableStore
-from cablestore.irc.importer import ImportReport, find_logs, import_logs
+from cablestore.irc.importer import ImportReport, import_logs
+from cablestore.irc.survey import find_logs
 
 SAMPLE = Path(cablestore.__file__).parent / "sample"
 

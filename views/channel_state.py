@@ -15,7 +15,7 @@ from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.view import View
 from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES, TEXT, TOPIC
-from cablestore.protocol.keys import escape
+from cablestore.protocol.keys import escape, time_floor
 from cablestore.protocol.post import Post
 
 MEMBER_PREFIX: Final = b"!state!member!"
@@ -44,6 +44,13 @@ def by_author(reader: Reader, channel: str, author: bytes, post_type: int | None
     if post_type is not None:
         prefix += b"%d!" % post_type
     for _, digest in reader.prefix(prefix):
+        yield digest
+
+
+def between(reader: Reader, channel: str, author: bytes, post_type: int, from_ms: int, to_ms: int) -> Iterator[bytes]:
+    """Yield the hashes of an author's posts of a type in a channel with from <= timestamp < to, oldest first."""
+    prefix = MEMBER_PREFIX + escape(channel) + b"!" + author.hex().encode() + b"!%d!" % post_type
+    for _, digest in reader.scan(prefix + time_floor(from_ms), prefix + time_floor(to_ms)):
         yield digest
 
 

@@ -1,7 +1,7 @@
 """The command line: `cablestore COMMAND`.
 
 Exit status: 0 on success; 1 if a check of a store, an export, an archive or a backup, or `reconcile --audit`, finds
-problems, if `rebuild` lost posts, if an import of archives leaves some out, or if Spark fails; 2 for bad input and for stores that cannot be opened; 3 if the disk fails or is
+problems, if `rebuild` lost posts, if an import of archives or chat logs leaves some out, or if Spark fails; 2 for bad input and for stores that cannot be opened; 3 if the disk fails or is
 damaged; 130 after Ctrl-C.
 """
 

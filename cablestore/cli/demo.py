@@ -23,7 +23,7 @@ from cablestore.cli.terminal import Text
 from cablestore.cli.values import PathValue
 from cablestore.errors import CableStoreError, LogFormatError
 from cablestore.files import LocalFolder
-from cablestore.irc.importer import find_logs
+from cablestore.irc.survey import Options, survey
 from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.post import Post, encode_post
@@ -68,9 +68,10 @@ class _Demo:
 
     def _import(self) -> str:
         started = time.perf_counter()
-        report = run_import(self.store, self.out, find_logs([self._logs]), SEED_PHRASE)
+        found = survey([self._logs], Options())
+        report = run_import(self.store, self.out, found.logs, SEED_PHRASE)
         rate = report.posts.total() / (time.perf_counter() - started)
-        tell_import(self.out, report)
+        tell_import(self.out, report, found)
         return f"{report.lines:,} lines, {report.posts.total():,} posts, {rate:,.0f} a second"
 
     def _people(self) -> str:

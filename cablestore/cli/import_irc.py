@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Iterable
 from datetime import date, datetime, tzinfo
 from pathlib import Path
 from typing import Final
@@ -12,8 +14,26 @@ from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import PathValue, time_zone
-from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
+from cablestore.irc.importer import ImportReport, import_logs, names_in
+from cablestore.irc.survey import MOST_NOT_UNDERSTOOD, LogFile, Options, Survey, survey
 from cablestore.store.store import CableStore
+
+_SHOWN_FILES: Final = 3
+
+
+class _Encoding(click.ParamType[str]):
+    """Name of an encoding of text that Python knows."""
+
+    name = "NAME"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            "".encode(codecs.lookup(value).name)
+        except (LookupError, ValueError):
+            self.fail(
+                f"{value!r} is not a known encoding of text. Give one like cp1251, iso8859-2 or utf-16", param, ctx
+            )
+        return value
 
 
 @click.command("import-irc")
@@ -41,6 +61,13 @@ from cablestore.store.store import CableStore
     metavar="NAME",
     help="Time zone of times that name none.",
 )
+@click.option(
+    "--encoding",
+    type=_Encoding(),
+    help="Encoding of lines that are not UTF-8. By default it is detected for each file.",
+)
+@click.option("--queries", is_flag=True, help="Import private conversations too: all members can read them.")
+@click.option("--lenient", is_flag=True, help="Import logs of which more than 5% of the lines are not understood.")
 @common_options
 def import_irc(
     path: Path,
@@ -50,15 +77,23 @@ def import_irc(
     channel: str | None,
     day: datetime | None,
     zone: tzinfo,
-) -> None:
+    encoding: str | None,
+    queries: bool,
+    lenient: bool,
+) -> int:
     """Import IRC logs: files, folders, tar and zip archives.
 
-    Files may be compressed. Logs of any client that docs/how-to/import-logs.md names are understood. Give all logs of a
-    channel at once. A second run adds nothing.
+    Files may be compressed. Logs of any client that docs/how-to/import-logs.md names are understood. Lines that were
+    imported before, from this or another log, add nothing. Private conversations are left out. Exit status 1 if a file
+    is not a log, ends early, or has too many lines that are not understood.
     """
+    options = Options(channel, _day(day), zone, encoding, with_queries=queries, is_lenient=lenient)
     with open_store(path) as store:
-        logs = find_logs(files, channel=channel, day=_day(day), zone=zone)
-        tell_import(out, run_import(store, out, logs, seed_phrase))
+        found = survey(files, options, names_in(store))
+        report = run_import(store, out, found.logs, seed_phrase)
+        tell_import(out, report, found)
+    is_strange = report.skips.unknown_lines > MOST_NOT_UNDERSTOOD * report.lines
+    return 1 if found.not_logs or report.cut_short or (is_strange and not lenient) else 0
 
 
 def _day(moment: datetime | None) -> date | None:
@@ -71,8 +106,8 @@ def run_import(store: CableStore, out: Output, logs: list[LogFile], seed_phrase:
         return import_logs(store, logs, seed_phrase=seed_phrase, progress=progress)
 
 
-def tell_import(out: Output, report: ImportReport) -> None:
-    """Print what was read and what it became."""
+def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
+    """Print what was read, what it became, and what was left out."""
     if out.as_json:
         out.say(
             "",
@@ -83,6 +118,11 @@ def tell_import(out: Output, report: ImportReport) -> None:
             skipped=dict(report.skips.reasons),
             not_understood=report.skips.examples,
             cut=report.skips.cut,
+            encodings=dict(report.encodings),
+            private=[str(path) for path in found.private],
+            not_logs={str(path): why for path, why in found.not_logs},
+            cut_short=[{"file": str(path), "line": number, "text": text} for path, number, text in report.cut_short],
+            separate=found.separate,
         )
         return
     rows = [{"what": "lines read", "number": report.lines}, {"what": "files read", "number": report.files}]
@@ -90,9 +130,29 @@ def tell_import(out: Output, report: ImportReport) -> None:
     rows += [{"what": f"posts {verdict}", "number": number} for verdict, number in report.verdicts.most_common()]
     rows += [{"what": f"lines skipped: {why}", "number": number} for why, number in report.skips.reasons.most_common()]
     rows += [{"what": "texts cut to the limit", "number": report.skips.cut}] if report.skips.cut else []
+    rows += [{"what": f"lines read as {name}", "number": number} for name, number in report.encodings.most_common()]
+    rows += [{"what": "private conversations left out", "number": len(found.private)}] if found.private else []
+    rows += [{"what": "files that are not logs", "number": len(found.not_logs)}] if found.not_logs else []
     out.table(("what", "number"), rows)
     for line in report.skips.examples:
         out.say(f"not understood, for example: {safe(line)}")
+    if report.encodings:
+        out.say("Lines that are not UTF-8 were read in the encoding above. If texts look wrong, give --encoding.")
+    for channel, names in found.separate.items():
+        out.say(f"#{safe(channel)} is on several networks: imported as {safe(', '.join(names))}.")
+    _list(out, "private, not imported (--queries imports it)", map(str, found.private))
+    _list(out, "not a log", (why for _, why in found.not_logs))
+    for path, number, text in report.cut_short:
+        out.say(f"{safe(str(path))} was read up to line {number}, which has an unreadable date: {safe(text[:100])}")
+
+
+def _list(out: Output, what: str, entries: Iterable[str]) -> None:
+    """Print the first of some entries, and how many more there are."""
+    found = list(entries)
+    for entry in found[:_SHOWN_FILES]:
+        out.say(f"{what}: {safe(entry)}")
+    if len(found) > _SHOWN_FILES:
+        out.say(f"{what}: {len(found) - _SHOWN_FILES} more")
 
 
 COMMANDS: Final = (import_irc,)

@@ -26,28 +26,35 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 MONTH_NAME: Final = "|".join(_MONTHS)
 YEAR: Final = "(?:19[7-9]|20[0-9])[0-9]"
-_TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})"
+_TIME: Final = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})"
 _SECOND: Final = r"(?::(?P<second>[0-9]{2})(?:[.,][0-9]+)?)"
+_HALF: Final = r"(?: ?(?P<half>[AaPp])\.?[Mm]\b\.?)"
 
 STAMP: Final = re.compile(
-    rf"[\[(]?(?:(?P<year>{YEAR})[-/.](?P<month>[0-9]{{2}})[-/.](?P<day>[0-9]{{2}})[T ]"
+    r"[\[(]?(?:(?:"
+    rf"(?P<year>{YEAR})[-/.](?P<month>[0-9]{{2}})[-/.](?P<day>[0-9]{{2}})"
+    rf"|(?P<day_before>[0-9]{{1,2}})\.(?P<month_after>[0-9]{{1,2}})\.(?P<year_after>{YEAR})"
+    r")(?:[T ]|,[ ]|\][ ]?\[)"
     rf"|(?P<month_name>{MONTH_NAME}) +(?P<day_>[0-9]{{1,2}}) )?"
-    rf"{_TIME}{_SECOND}?(?: ?(?P<zone>Z|[+-][0-9]{{2}}:?[0-9]{{2}}))?[\])]?[ \t]"
+    rf"{_TIME}{_SECOND}?{_HALF}?(?: ?(?P<zone>Z|[+-][0-9]{{2}}:?[0-9]{{2}})| [A-Z]{{2,5}}(?=\]))?"
+    r"(?:[\])](?:[ \t]|(?=\S|$))|[ \t]|(?=[<*]|$))"
 )
-"""Begins of lines: `12:34`, `[12:34:56]`, `2013-01-07 12:34:56`, `2013-01-07T12:34:56+0100`, `Jan 07 12:34:56`."""
+"""Begins of lines: `12:34`, `[12:34:56]`, `[1:05 PM]`, `2013-01-07 12:34:56`, `07.01.2013 12:34`, `Jan 07 12:34:56`."""
 
-SHORT_STAMP: Final = re.compile(rf"\[{_TIME}\] ")
+SHORT_STAMP: Final = re.compile(rf"\[{_TIME}{_HALF}?\](?: |(?=[<*]))")
 """Only `[12:34]`."""
 
-LONG_DATE: Final = rf"\S+ (?P<month_name>{MONTH_NAME}) +(?P<day_>[0-9]{{1,2}}) (?:{_TIME}{_SECOND} )?(?P<year>{YEAR})"
-"""`Mon Jan 07 2013`, or with a time before the year."""
+_TIME_OF_DAY: Final = re.compile(rf"{_TIME}{_SECOND}?{_HALF}?")
+_NOON: Final = 12
+_DAY_HOURS: Final = 24
+_LEAP_SECOND: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Time as one line gives it. `ms` counts from midnight; `year` and `month` are 0 if the line has none.
 
-    `zone_ms` is how far its zone is ahead of UTC, None if the line has none.
+    `zone_ms` is how far its zone is ahead of UTC, None if the line has none. `unit_ms` is a minute if it has no seconds.
     """
 
     ms: int
@@ -55,6 +62,13 @@ class Stamp:
     month: int = 0
     day: int = 0
     zone_ms: int | None = None
+    unit_ms: int = SECOND_MS
+    is_half: bool = False
+    """True for a time with AM or PM."""
+
+    def proves_24_hours(self) -> bool:
+        """Tell whether a clock of 12 hours does not show this time."""
+        return self.is_half or not HOUR_MS <= self.ms < (_NOON + 1) * HOUR_MS
 
     def is_dated(self) -> bool:
         """Tell whether it has a full date."""
@@ -67,26 +81,44 @@ class Stamp:
 
 @lru_cache(maxsize=16_384)
 def stamp_of(beginning: str) -> Stamp | None:
-    """Return the stamp at the beginning of a line, which STAMP must match. None for an impossible date."""
+    """Return the stamp at the beginning of a line, which STAMP must match. None for an impossible date or time."""
     match = STAMP.match(beginning)
-    return None if match is None else read_stamp(match, None)
+    return None if match is None else _read_stamp(match)
 
 
-def read_stamp(match: re.Match[str], known: Stamp | None) -> Stamp | None:
-    """Return the stamp of the groups of a match, completed by `known`. None for an impossible date."""
+def _read_stamp(match: re.Match[str]) -> Stamp | None:
+    """Return the stamp of the groups of a match. None for an impossible date or time."""
     said = match.groupdict()
-    ms, zone_ms = (known.ms, known.zone_ms) if known else (0, None)
-    if said["hour"]:
-        ms = int(said["hour"]) * HOUR_MS + int(said["minute"]) * MINUTE_MS + int(said["second"] or 0) * SECOND_MS
-    if said.get("zone"):
-        zone_ms = _zone_ms(said["zone"])
-    if not (said["month_name"] or said.get("month")):
-        return Stamp(ms, zone_ms=zone_ms)
-    month = month_number(said["month_name"]) if said["month_name"] else int(said["month"])
-    year, day = int(said["year"] or 0), int(said.get("day") or said["day_"])
+    ms = _time_ms(match)
+    if ms is None:
+        return None
+    unit_ms = SECOND_MS if said["second"] else MINUTE_MS
+    zone_ms = _zone_ms(said["zone"]) if said["zone"] else None
+    month_text = said["month"] or said["month_after"]
+    if not (said["month_name"] or month_text):
+        return Stamp(ms, zone_ms=zone_ms, unit_ms=unit_ms, is_half=bool(said["half"]))
+    month = month_number(said["month_name"]) if said["month_name"] else int(month_text)
+    year, day = int(said["year"] or said["year_after"] or 0), int(said["day"] or said["day_before"] or said["day_"])
     if real_date(year or _LEAP_YEAR, month, day) is None:
         return None
-    return Stamp(ms, year, month, day, zone_ms)
+    return Stamp(ms, year, month, day, zone_ms, unit_ms)
+
+
+def time_of_day(text: str) -> int | None:
+    """Return the milliseconds since midnight of a time like `12:34:56` or `1:05 PM`, None if it is impossible."""
+    match = _TIME_OF_DAY.fullmatch(text)
+    return None if match is None else _time_ms(match)
+
+
+def _time_ms(match: re.Match[str]) -> int | None:
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+    if match["half"]:
+        if not 1 <= hour <= _NOON:
+            return None
+        hour = hour % _NOON + (_NOON if match["half"] in "Pp" else 0)
+    if hour >= _DAY_HOURS or minute >= _LEAP_SECOND or second > _LEAP_SECOND:
+        return None
+    return hour * HOUR_MS + minute * MINUTE_MS + second * SECOND_MS
 
 
 def real_date(year: int, month: int, day: int) -> date | None:

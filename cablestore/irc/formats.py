@@ -1,119 +1,28 @@
-"""Formats of chat logs: how a line is parsed. Pure.
-
-A format is a table of rules, tried in order; a new format is a new table in FORMATS. The patterns of rules have named
-groups: `nick`, `channel`, and `text` for a message, a new nick, or a topic; rules for day lines have those of a date.
-"""
+"""Formats of chat logs: a table of rules for each. A new format is a new table in FORMATS. Pure."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from enum import Enum
-from itertools import islice
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
-from cablestore.errors import LogFormatError
-from cablestore.irc.dates import LONG_DATE, SHORT_STAMP, STAMP, Stamp, read_stamp, stamp_of
+from cablestore.irc.dates import SHORT_STAMP
+from cablestore.irc.lines import LineKind, LogFormat, rules
 
-SAMPLE_LINES: Final = 200
-"""Lines by which a file's format is recognised."""
-LONG_SAMPLE_LINES: Final = 20_000
-"""Lines by which it is recognised if those fit two formats."""
-
-
-class LineKind(Enum):
-    """Kind of a line: what its nick did."""
-
-    SAY = "message"
-    ACTION = "action"
-    JOIN = "join"
-    LEAVE = "leave"
-    RENAME = "nick change"
-    TOPIC = "topic"
-    MODE = "mode change"
-    NOTICE = "notice"
-    UNSIGNED_TOPIC = "topic without its author"
-    CLIENT = "remark of the client"
-    DAY = "date"
-
-
-class LogLine(NamedTuple):
-    """One parsed line. `channel` is without its `#`, and "" if the line names none."""
-
-    kind: LineKind
-    nick: str
-    text: str
-    time: Stamp | None
-    channel: str = ""
-
-
-Rules = tuple[tuple[LineKind, re.Pattern[str]], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LogFormat:
-    """One format: how its lines begin, the rules for the rest of a line, and those for lines without a time."""
-
-    name: str
-    example: str
-    rules: Rules
-    bare: Rules = ()
-    stamp: re.Pattern[str] = STAMP
-    names_channel: bool = True
-    face_hours: int = 24
-    """Hours after which the clock of lines without a date starts again."""
-
-    def parse(self, line: str) -> LogLine | None:
-        """Parse a line. Returns None if no rule fits."""
-        stamped = self.stamp.match(line)
-        start, time = 0, None
-        if stamped is not None:
-            start, time = stamped.end(), stamp_of(stamped[0])
-            if time is None:
-                return None
-        for kind, pattern in self.bare if stamped is None else self.rules:
-            match = pattern.match(line, start)
-            if match is not None:
-                return _line(kind, match, time)
-        return None
-
-    def channel_of(self, lines: Iterable[str]) -> str | None:
-        """Return the first channel that lines name, without its `#`, None if they name none."""
-        if not self.names_channel:
-            return None
-        found = (self.parse(line) for line in lines)
-        return next((line.channel for line in found if line is not None and line.channel), None)
-
-
-def _line(kind: LineKind, match: re.Match[str], time: Stamp | None) -> LogLine | None:
-    said = match.groupdict()
-    if kind is LineKind.DAY:
-        time = read_stamp(match, time)
-        if time is None:
-            return None
-    channel = (said.get("channel") or "").removeprefix("#").lower()
-    return LogLine(kind, said.get("nick") or "", (said.get("text") or "").strip(), time, channel)
-
-
-def _rules(*rules: tuple[LineKind, str]) -> Rules:
-    return tuple((kind, re.compile(pattern)) for kind, pattern in rules)
-
-
-_MODE = "[ ~&@%+!]?"
-"""Mark that clients put before the nick of an operator, and irssi before every nick."""
-_SAY = (LineKind.SAY, rf" ?<{_MODE}(?P<nick>[^>]+)>(?:[ \t](?P<text>.*))?$")
-_ACTION = (LineKind.ACTION, r" {0,2}\*[ \t](?P<nick>\S+)(?: (?P<text>.*))?$")
+_MODE = "[ ~&@%+!.]*+"
+"""Marks that clients put before the nick of an operator, and blanks that align nicks."""
+_SPEAKER = rf"<(?!-[>*-]){_MODE}(?P<nick>[^>]{{1,100}}?)(?::[@+%&~]*+#[^>\s]{{0,100}})? *>"
+_SAY = (LineKind.SAY, rf" ?{_SPEAKER}(?:[ \t](?P<text>.*))?$")
+_ACTION = (LineKind.ACTION, r" {0,2}\*[ \t]++[~&@%+!]*+(?P<nick>\S+)(?: (?P<text>.*))?$")
 _NOTICE = (LineKind.NOTICE, r" ?-(?P<nick>[^\s:(-][^\s:(]*?)(?:\(\S*\)|:#\S+)?-(?:[ \t]|$)")
 _CHANNEL = r"(?P<channel>#\S*[^\s.])"
-_HOST = r"[(<\[]\S*[)>\]]"
+_HOST = r"[(<\[](?P<mask>\S*)[)>\]]"
 _NICK = r"(?P<nick>\S+)"
 
 RAKU: Final = LogFormat(
     "raku",
     "[12:34] <nick> text, [12:34] *** nick joined",
-    _rules(
-        (LineKind.SAY, rf"<{_MODE}(?P<nick>[^>]+)>(?: (?P<text>.*))?$"),
+    rules(
+        (LineKind.SAY, rf"{_SPEAKER}(?: (?P<text>.*))?$"),
         (LineKind.JOIN, rf"\*\*\* {_NICK} joined$"),
         (LineKind.LEAVE, rf"\*\*\* {_NICK} left$"),
         (LineKind.LEAVE, rf"\*\*\* {_NICK} was kicked by "),
@@ -125,19 +34,20 @@ RAKU: Final = LogFormat(
     stamp=SHORT_STAMP,
     names_channel=False,
     face_hours=12,
+    marks_channels=False,
 )
 """Folders name channel, year and date. The clock was first read as one of 12 hours, and must stay so: see UBUNTU."""
 
 UBUNTU: Final = LogFormat(
     "ubuntu",
     "[12:34] <nick> text, === nick [user@host] has joined #channel",
-    _rules(
-        (LineKind.SAY, rf"<{_MODE}(?P<nick>[^>]+)>(?: (?P<text>.*))?$"),
+    rules(
+        (LineKind.SAY, rf"{_SPEAKER}(?: (?P<text>.*))?$"),
         (LineKind.ACTION, rf" ?\* {_NICK}(?: (?P<text>.*))?$"),
         (LineKind.NOTICE, r"-(?P<nick>[^:]+):#"),
     ),
-    _rules(
-        (LineKind.JOIN, rf"=== {_NICK} \[.*\] +has joined (?P<channel>#\S+)"),
+    rules(
+        (LineKind.JOIN, rf"=== {_NICK} \[(?P<mask>.*)\] +has joined (?P<channel>#\S+)"),
         (LineKind.LEAVE, rf"=== {_NICK} \[.*\] +has left (?P<channel>#\S+)"),
         (LineKind.LEAVE, rf"=== {_NICK} was kicked off #"),
         (LineKind.RENAME, rf"=== {_NICK} is now known as (?P<text>\S+)$"),
@@ -148,14 +58,15 @@ UBUNTU: Final = LogFormat(
     ),
     stamp=SHORT_STAMP,
     face_hours=12,
+    marks_channels=False,
 )
 """In old logs times run from 1 to 12, twice a day."""
 
 UBUNTU_BY_DAY: Final = replace(
     UBUNTU,
     name="ubuntu by day",
-    bare=_rules(
-        (LineKind.LEAVE, rf"=== {_NICK} \[.*\] +has quit\b"),
+    bare=rules(
+        (LineKind.QUIT, rf"=== {_NICK} \[.*\] +has quit\b"),
         (LineKind.TOPIC, rf"=== {_NICK} changed the topic of (?P<channel>#\S+) to: ?(?P<text>.*)$"),
     )
     + UBUNTU.bare,
@@ -166,17 +77,18 @@ change of a topic for an action: what was imported in this way must not change."
 IRSSI: Final = LogFormat(
     "irssi",
     "12:34 <@nick> text, 12:34 -!- nick [user@host] has joined #channel",
-    _rules(
+    rules(
         _SAY,
-        (LineKind.JOIN, rf"-!- {_NICK} \[.*\] has joined {_CHANNEL}$"),
+        (LineKind.JOIN, rf"-!- {_NICK} \[(?P<mask>.*)\] has joined {_CHANNEL}$"),
         (LineKind.LEAVE, rf"-!- {_NICK} \[.*?\] has left (?P<channel>#\S+)"),
-        (LineKind.LEAVE, rf"-!- {_NICK} \[.*?\] has quit\b"),
+        (LineKind.QUIT, rf"-!- {_NICK} \[.*?\] has quit\b"),
         (LineKind.LEAVE, rf"-!- {_NICK} was kicked from (?P<channel>#\S+) by "),
         (LineKind.RENAME, rf"-!- {_NICK} is now known as (?P<text>\S+)$"),
         (LineKind.TOPIC, rf"-!- {_NICK} changed the topic of (?P<channel>#\S+) to: ?(?P<text>.*)$"),
         (LineKind.TOPIC, rf"-!- Topic unset by {_NICK} on (?P<channel>#\S+)$"),
         (LineKind.UNSIGNED_TOPIC, r"-!- (?:Topic (?:for|set by) |\S+ set the topic)"),
         (LineKind.MODE, r"-!- (?:[Ss]erver[Mm]ode|mode)/#"),
+        (LineKind.QUERY, r"-!- Irssi: Starting query in "),
         (
             LineKind.CLIENT,
             r"-!- (?:Irssi: |Netsplit |You're now known as |Home page for |Channel |\[|.* (?:\[freenode-info\]|ban ))",
@@ -184,42 +96,55 @@ IRSSI: Final = LogFormat(
         _ACTION,
         _NOTICE,
     ),
-    _rules(
-        (LineKind.DAY, rf"--- (?:Day changed|Log opened) {LONG_DATE}$"),
+    rules(
+        (LineKind.DAY, r"--- (?:Day changed(?: to)?|Log opened) (?P<date>.*)$"),
         (LineKind.CLIENT, "--- Log closed "),
     ),
 )
 
-WEECHAT: Final = LogFormat(
-    "WeeChat",
-    "2013-01-07 12:34:56 (tab) nick (tab) text",
-    _rules(
-        (LineKind.JOIN, rf"-->\t{_NICK} .*?has joined (?P<channel>#\S+)$"),
-        (LineKind.LEAVE, rf"<--\t{_NICK} .*?has left (?P<channel>#\S+)"),
-        (LineKind.LEAVE, r"<--\t\S+ has kicked (?P<nick>\S+)"),
-        (LineKind.LEAVE, rf"<--\t{_NICK} .*?has quit\b"),
-        (LineKind.RENAME, rf"--\t{_NICK} is now known as (?P<text>\S+)$"),
-        (
-            LineKind.TOPIC,
-            rf'--\t(?=.*"$){_NICK} has changed topic for (?P<channel>#\S+) (?:from ".*" )?to "(?P<text>.*)"$',
+WEECHAT_EVENTS: Final = "-->|<--|--|=!="
+WEECHAT_ACTIONS: Final = r" ?\*"
+"""Patterns of the marks that WeeChat writes in place of nicks, as long as the user does not configure others."""
+
+
+def weechat(events: str = WEECHAT_EVENTS, actions: str = WEECHAT_ACTIONS) -> LogFormat:
+    """Return the format of WeeChat with these patterns for the marks in place of nicks."""
+    event, action = rf"(?:{events})\t", rf"(?:{actions})\t"
+    return LogFormat(
+        "WeeChat",
+        "2013-01-07 12:34:56 (tab) nick (tab) text",
+        rules(
+            (LineKind.JOIN, rf"{event}{_NICK} .*?\((?P<mask>[^\s()]*@[^\s()]*)\) has joined (?P<channel>#\S+)$"),
+            (LineKind.JOIN, rf"{event}{_NICK} .*?has joined (?P<channel>#\S+)$"),
+            (LineKind.LEAVE, rf"{event}{_NICK} .*?has left (?P<channel>#\S+)"),
+            (LineKind.LEAVE, rf"{event}\S+ has kicked (?P<nick>\S+)"),
+            (LineKind.QUIT, rf"{event}{_NICK} .*?has quit\b"),
+            (LineKind.RENAME, rf"{event}{_NICK} is now known as (?P<text>\S+)$"),
+            (
+                LineKind.TOPIC,
+                rf'{event}(?=.*"$){_NICK} has changed topic for (?P<channel>#\S+) (?:from ".*" )?to "(?P<text>.*)"$',
+            ),
+            (LineKind.TOPIC, rf"{event}{_NICK} has unset topic for (?P<channel>#\S+)"),
+            (LineKind.UNSIGNED_TOPIC, rf"{event}Topic (?:for|set by) "),
+            (LineKind.MODE, rf"{event}Mode #"),
+            (LineKind.NOTICE, rf"{event}(?:Pv)?Notice\("),
+            (LineKind.CLIENT, event),
+            (LineKind.ACTION, rf"{action}{_NICK}(?: (?P<text>.*))?$"),
+            (LineKind.SAY, r" *<?[~&@%+!]*+(?P<nick>[^\s<>*=~&@%+!-][^\s>]*)>?\t(?P<text>.*)$"),
         ),
-        (LineKind.TOPIC, rf"--\t{_NICK} has unset topic for (?P<channel>#\S+)"),
-        (LineKind.UNSIGNED_TOPIC, r"--\tTopic (?:for|set by) "),
-        (LineKind.MODE, r"--\tMode #"),
-        (LineKind.NOTICE, r"--\t(?:Pv)?Notice\("),
-        (LineKind.CLIENT, r"(?:--|=!=|-->|<--)\t"),
-        (LineKind.ACTION, rf" \*\t{_NICK}(?: (?P<text>.*))?$"),
-        (LineKind.SAY, r"[~&@%+!]?(?P<nick>[^\s<>*=~&@%+!-]\S*)\t(?P<text>.*)$"),
-    ),
-)
+    )
+
+
+WEECHAT: Final = weechat()
 
 ENERGYMECH: Final = LogFormat(
     "energymech and ZNC",
     "[12:34:56] <nick> text, [12:34:56] *** Joins: nick (user@host)",
-    _rules(
+    rules(
         _SAY,
-        (LineKind.JOIN, rf"\*\*\* Joins: {_NICK} \("),
-        (LineKind.LEAVE, rf"\*\*\* (?:Parts|Quits): {_NICK} \("),
+        (LineKind.JOIN, rf"\*\*\* Joins: {_NICK} {_HOST}"),
+        (LineKind.LEAVE, rf"\*\*\* Parts: {_NICK} \("),
+        (LineKind.QUIT, rf"\*\*\* Quits: {_NICK} \("),
         (LineKind.LEAVE, rf"\*\*\* {_NICK} was kicked by "),
         (LineKind.RENAME, rf"\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
         (LineKind.TOPIC, rf"\*\*\* {_NICK} changes topic to '(?P<text>.*)'$"),
@@ -235,11 +160,11 @@ _STAR = r"(?:\*|-->|<--|---)[ \t]+"
 HEXCHAT: Final = LogFormat(
     "HexChat and XChat",
     "Jan 07 12:34:56 <nick> (tab) text, **** BEGIN LOGGING AT Mon Jan  7 12:34:56 2013",
-    _rules(
+    rules(
         _SAY,
         (LineKind.JOIN, rf"{_STAR}{_NICK} {_HOST} has joined(?: {_CHANNEL})?$"),
         (LineKind.LEAVE, rf"{_STAR}{_NICK} (?:{_HOST} )?has left(?: (?P<channel>#\S+)| \(|$)"),
-        (LineKind.LEAVE, rf"{_STAR}{_NICK} has quit(?: \(|$)"),
+        (LineKind.QUIT, rf"{_STAR}{_NICK} has quit(?: \(|$)"),
         (LineKind.LEAVE, rf"{_STAR}\S+ has kicked (?P<nick>\S+) from (?P<channel>#\S+)"),
         (LineKind.RENAME, rf"{_STAR}{_NICK} is now known as (?P<text>\S+)$"),
         (LineKind.TOPIC, rf"{_STAR}{_NICK} has changed the topic to: ?(?P<text>.*)$"),
@@ -250,19 +175,21 @@ HEXCHAT: Final = LogFormat(
         _ACTION,
         _NOTICE,
     ),
-    _rules(
-        (LineKind.DAY, rf"\*\*\*\* BEGIN LOGGING AT {LONG_DATE}$"),
-        (LineKind.CLIENT, r"\*\*\*\* ENDING LOGGING AT "),
+    rules(
+        (LineKind.DAY, r"\*{4} BEGIN LOGGING AT (?P<date>.*)$"),
+        (LineKind.CLIENT, r"\*{4} ENDING LOGGING AT "),
+        (LineKind.DAY, r"\*{4} (?=.*\s[12][0-9]{3}$)(?P<date>.*)$"),
     ),
 )
 
-_MIRC_RULES = _rules(
+_MIRC_RULES = rules(
     _SAY,
     (LineKind.JOIN, rf"\*{{1,3}} {_NICK} {_HOST} has joined {_CHANNEL}$"),
     (LineKind.JOIN, rf"\*{{1,3}} Joins: {_NICK} {_HOST}$"),
     (LineKind.LEAVE, rf"\*{{1,3}} {_NICK} {_HOST} has left (?P<channel>#\S+)"),
-    (LineKind.LEAVE, rf"\*{{1,3}} {_NICK} {_HOST} Quit\b"),
-    (LineKind.LEAVE, rf"\*{{1,3}} (?:Parts|Quits): {_NICK} {_HOST}"),
+    (LineKind.QUIT, rf"\*{{1,3}} {_NICK} {_HOST} Quit\b"),
+    (LineKind.LEAVE, rf"\*{{1,3}} Parts: {_NICK} {_HOST}"),
+    (LineKind.QUIT, rf"\*{{1,3}} Quits: {_NICK} {_HOST}"),
     (LineKind.LEAVE, rf"\*{{1,3}} {_NICK} was kicked by "),
     (LineKind.RENAME, rf"\*{{1,3}} {_NICK} is now known as (?P<text>\S+)$"),
     (LineKind.TOPIC, rf"\*{{1,3}} {_NICK} changes topic to '(?P<text>.*)'$"),
@@ -278,9 +205,10 @@ MIRC: Final = LogFormat(
     "[12:34] <nick> text, Session Start: Mon Jan 07 12:34:56 2013",
     _MIRC_RULES,
     (
-        *_rules(
-            (LineKind.DAY, rf"Session (?:Start|Time): {LONG_DATE}$"),
+        *rules(
+            (LineKind.DAY, r"Session (?:Start|Time): (?P<date>.*)$"),
             (LineKind.CLIENT, r"Session Ident: (?P<channel>#\S+)"),
+            (LineKind.QUERY, r"Session Ident: [^#&]"),
             (LineKind.CLIENT, r"Session (?:Ident|Close): "),
         ),
         *_MIRC_RULES,
@@ -291,11 +219,11 @@ MIRC: Final = LogFormat(
 SUPYBOT: Final = LogFormat(
     "Supybot",
     "2013-01-07T12:34:56  <nick> text, *** nick <user@host> has joined #channel",
-    _rules(
+    rules(
         _SAY,
         (LineKind.JOIN, rf" ?\*\*\* {_NICK} {_HOST} has joined {_CHANNEL}$"),
         (LineKind.LEAVE, rf" ?\*\*\* {_NICK} {_HOST} has left (?P<channel>#\S+)"),
-        (LineKind.LEAVE, rf" ?\*\*\* {_NICK} {_HOST} has quit IRC"),
+        (LineKind.QUIT, rf" ?\*\*\* {_NICK} {_HOST} has quit IRC"),
         (LineKind.LEAVE, rf" ?\*\*\* {_NICK} was kicked by "),
         (LineKind.RENAME, rf" ?\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
         (LineKind.TOPIC, rf' ?\*\*\* {_NICK} changes topic to "(?P<text>.*)"$'),
@@ -308,11 +236,12 @@ SUPYBOT: Final = LogFormat(
 EGGDROP: Final = LogFormat(
     "eggdrop",
     "[12:34] <nick> text, [12:34] nick (user@host) joined #channel.",
-    _rules(
+    rules(
         _SAY,
-        (LineKind.DAY, rf"--- {LONG_DATE}$"),
+        (LineKind.DAY, r"--- (?P<date>\S+ \S+ +[0-9]{1,2} [12][0-9]{3})$"),
         (LineKind.JOIN, rf"{_NICK} {_HOST} joined {_CHANNEL}\.$"),
-        (LineKind.LEAVE, rf"{_NICK} {_HOST} left (?:irc\b|(?P<channel>#\S*[^\s.:]))"),
+        (LineKind.QUIT, rf"{_NICK} {_HOST} left irc\b"),
+        (LineKind.LEAVE, rf"{_NICK} {_HOST} left (?P<channel>#\S*[^\s.:])"),
         (LineKind.LEAVE, rf"{_NICK} kicked from (?P<channel>#\S+) by "),
         (LineKind.RENAME, rf"Nick change: {_NICK} -> (?P<text>\S+)$"),
         (LineKind.TOPIC, r"Topic changed on (?P<channel>#\S+) by (?P<nick>[^\s!]+)(?:!\S*)?: ?(?P<text>.*)$"),
@@ -322,53 +251,81 @@ EGGDROP: Final = LogFormat(
     ),
 )
 
-FORMATS: Final = (RAKU, UBUNTU, UBUNTU_BY_DAY, IRSSI, WEECHAT, ENERGYMECH, HEXCHAT, MIRC, SUPYBOT, EGGDROP)
+LOUNGE: Final = LogFormat(
+    "The Lounge",
+    "[2013-01-07T12:34:56.789Z] <nick> text, [2013-01-07T12:34:56.789Z] *** nick (user@host) joined",
+    rules(
+        _SAY,
+        (LineKind.JOIN, rf"\*\*\* {_NICK} {_HOST} joined$"),
+        (LineKind.LEAVE, rf"\*\*\* {_NICK} {_HOST} left \("),
+        (LineKind.QUIT, rf"\*\*\* {_NICK} {_HOST} quit \("),
+        (LineKind.LEAVE, rf"\*\*\* {_NICK} was kicked by "),
+        (LineKind.RENAME, rf"\*\*\* {_NICK} changed nick to (?P<text>\S+)$"),
+        (LineKind.TOPIC, rf"\*\*\* {_NICK} changed topic to '(?P<text>.*)'$"),
+        (LineKind.MODE, rf"\*\*\* {_NICK} set mode "),
+        (LineKind.CLIENT, rf"\*\*\* {_NICK} changed host to"),
+        _ACTION,
+        _NOTICE,
+    ),
+    names_channel=False,
+)
 
+KONVERSATION: Final = LogFormat(
+    "Konversation",
+    "[Mon Jan 7 2013] [12:34:56] <nick> (tab) text, [Mon Jan 7 2013] [12:34:56] Join (tab) nick (user@host) has joined",
+    rules(
+        _SAY,
+        (LineKind.CLIENT, r"Join\tYou have joined(?: the channel)? (?P<channel>#\S*[^\s.])"),
+        (LineKind.JOIN, rf"Join\t{_NICK} {_HOST} has joined this channel\.?$"),
+        (LineKind.LEAVE, rf"Part\t{_NICK} (?:{_HOST} )?has left this channel"),
+        (LineKind.QUIT, rf"Quit\t{_NICK} (?:{_HOST} )?has left this server"),
+        (LineKind.LEAVE, r"Kick\t(?P<nick>\S+) has been kicked "),
+        (LineKind.LEAVE, r"Kick\t\S+ has kicked (?P<nick>\S+) "),
+        (LineKind.RENAME, rf"Nick\t{_NICK} is now known as (?P<text>\S*[^\s.])\.?$"),
+        (LineKind.TOPIC, rf'Topic\t{_NICK} sets the channel topic to "(?P<text>.*)"\.?$'),
+        (LineKind.UNSIGNED_TOPIC, r"Topic\t"),
+        (LineKind.MODE, r"Mode\t"),
+        (LineKind.NOTICE, r"Notice\t"),
+        (LineKind.CLIENT, r"(?!Action\t)[^\s<*][^\t<>]{0,30}\t"),
+        (LineKind.ACTION, rf"\s*\*[ \t]++{_NICK}(?: (?P<text>.*))?$"),
+        (LineKind.ACTION, rf"Action\t{_NICK}(?: (?P<text>.*))?$"),
+    ),
+    rules((LineKind.CLIENT, r"\*\*\* ")),
+    has_dates_in_words=True,
+)
 
-def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False) -> LogFormat:
-    """Return the format that parses the most of the first lines. Raises LogFormatError if none parses half of them.
+QUASSEL: Final = LogFormat(
+    "Quassel",
+    "[12:34:56] <nick> text, [12:34:56] --> nick (user@host) has joined #channel",
+    rules(
+        _SAY,
+        (LineKind.JOIN, rf"--> {_NICK} {_HOST} has joined {_CHANNEL}$"),
+        (LineKind.LEAVE, rf"<-- {_NICK} (?:{_HOST} )?has left (?P<channel>#\S+)"),
+        (LineKind.QUIT, rf"<-- {_NICK} (?:{_HOST} )?has quit\b"),
+        (LineKind.LEAVE, r"<-\* (?P<nick>\S+) has been kicked from (?P<channel>#\S+)"),
+        (LineKind.LEAVE, r"<-\* \S+ has kicked (?P<nick>\S+) from (?P<channel>#\S+)"),
+        (LineKind.RENAME, rf"<-> {_NICK} is now known as (?P<text>\S+)$"),
+        (LineKind.TOPIC, rf'\* {_NICK} has changed topic for (?P<channel>#\S+) to: "(?P<text>.*)"$'),
+        (LineKind.UNSIGNED_TOPIC, r"\* Topic "),
+        (LineKind.MODE, r"\*\*\* Mode #"),
+        (LineKind.ACTION, rf"-\*- {_NICK}(?: (?P<text>.*))?$"),
+        _NOTICE,
+    ),
+    rules((LineKind.DAY, r"(?:-!- |\{)?Day changed to (?P<date>.*?)\}?$")),
+)
 
-    Among equal formats, the one with fewer actions wins, because an action may look like anything; then further lines
-    decide, then the order of FORMATS. Empty lines do not count. Logs with a day like 2022-01-31 in their name were
-    imported when RAKU and UBUNTU were the only formats: if these two are equal, further lines do not count.
-    """
-    rest = (line for line in lines if line.strip())
-    sample = list(islice(rest, SAMPLE_LINES))
-    candidates = [known for known in FORMATS if known is not (UBUNTU_BY_DAY if is_named_by_day else UBUNTU)]
-    scores = {known.name: _score(known, sample) for known in candidates}
-    best = max(scores.values())
-    if 2 * best[0] < len(sample):
-        raise LogFormatError(_unknown(sample, best[0], where))
-    equals = [known for known in candidates if scores[known.name] == best]
-    if len(equals) > 1 and not is_named_by_day:
-        more = list(islice(rest, LONG_SAMPLE_LINES - SAMPLE_LINES))
-        equals.sort(key=lambda known: _score(known, more), reverse=True)
-    return equals[0]
-
-
-def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
-    """Return how many lines a format parses, and how many of them are not actions."""
-    read = [line.kind for line in map(known.parse, lines) if line is not None]
-    return len(read), len(read) - read.count(LineKind.ACTION)
-
-
-def _unknown(sample: list[str], readable: int, where: str) -> str:
-    strange = next(_unread(sample), "")
-    return (
-        f"{where} is not a chat log of a known format: {readable} of its first {len(sample)} lines can be read, "
-        f'but not for example "{shortened(strange)}". Lines of known formats look like this: '
-        + "; ".join(f"{known.example} ({known.name})" for known in FORMATS)
-    )
-
-
-def _unread(lines: Iterable[str]) -> Iterator[str]:
-    return (line for line in lines if all(known.parse(line) is None for known in FORMATS))
-
-
-def shortened(line: str) -> str:
-    """Return a line as an error shows it: its beginning, without control characters."""
-    text = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "..."
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
-_SHOWN_CHARACTERS: Final = 100
+FORMATS: Final = (
+    RAKU,
+    UBUNTU,
+    UBUNTU_BY_DAY,
+    IRSSI,
+    WEECHAT,
+    ENERGYMECH,
+    HEXCHAT,
+    MIRC,
+    SUPYBOT,
+    EGGDROP,
+    LOUNGE,
+    KONVERSATION,
+    QUASSEL,
+)

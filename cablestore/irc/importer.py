@@ -1,48 +1,37 @@
-"""Import of chat logs into a store: find the logs, their channels and days, and count what is stored of them."""
+"""Import of chat logs into a store: read the logs, leave out what is stored already, and count what is new."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from datetime import UTC, date, timedelta, tzinfo
-from itertools import chain, groupby
+from dataclasses import dataclass, field
+from itertools import groupby, islice
 from pathlib import Path, PurePath
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import LogFormatError
-from cablestore.irc.dates import Clock, Stamp, real_date
-from cablestore.irc.formats import SAMPLE_LINES, LogFormat, recognise
-from cablestore.irc.paths import date_in_path, is_named_by_day, marked_channel, plain_channel, year_in_path
-from cablestore.irc.posts import LogConverter, NickKeys, Skips
-from cablestore.irc.source import LogStream, files_below, logs_in, logs_in_order, read_lines
+from cablestore.index.verdict import Verdict
+from cablestore.irc.encodings import read_lines
+from cablestore.irc.events import EventReader, LogEvent, Skips
+from cablestore.irc.lines import LineKind
+from cablestore.irc.naming import Names
+from cablestore.irc.people import NickKeys, Roster
+from cablestore.irc.posts import LogConverter
+from cablestore.irc.source import LogStream, logs_in_order
+from cablestore.irc.stored import LOGGER_SKEW_MS, TYPES, StoredChannel, StoredPost, deletions, nicks_of_authors
+from cablestore.irc.survey import BYTE_ORDER_MARK, LogFile
+from cablestore.protocol.body import INFO, TYPE_NAMES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.store.store import CableStore
+from cablestore.views import activity
 
-_BYTE_ORDER_MARK: Final = "\ufeff"
-_SAMPLED_CHARACTERS: Final = 1_000
-"""Characters of each line that are used to recognise a format."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """One file of a channel's log, and the day on which it begins.
-
-    `path` includes the archives that hold the file, `number` counts the files in `source`. `start_ms` is the time at
-    which it begins, in milliseconds since 1970; times without a zone are in `zone`.
-    """
-
-    source: Path
-    number: int
-    path: PurePath
-    format: LogFormat
-    channel: str
-    day: date
-    start_ms: int
-    zone: tzinfo
-    size_bytes: int
+_NAMES: Final = "import-irc"
+"""Name of the local values that have the channel of the store for each network and channel of logs."""
+_PART_EVENTS: Final = 2_000
+"""Events that are compared with stored posts at a time."""
+_ALWAYS_MS: Final = limits.MAX_TIMESTAMP_MS
+_NEVER_MS: Final = -1
 
 
 @dataclass(slots=True)
@@ -52,130 +41,28 @@ class ImportReport:
     files: int = 0
     lines: int = 0
     posts: Counter[str] = field(default_factory=Counter)
-    """Posts made from lines, by type."""
+    """Posts that lines become, by type."""
     verdicts: Counter[str] = field(default_factory=Counter)
-    """Verdicts of the store on them."""
+    """Verdicts on them: that of the store on new posts, duplicate or deleted for those that the store knows."""
     skips: Skips = field(default_factory=Skips)
+    encodings: Counter[str] = field(default_factory=Counter)
+    """Lines that are not UTF-8, by the encoding in which they were read."""
+    cut_short: list[tuple[PurePath, int, str]] = field(default_factory=list)
+    """Files that end at a line with an unreadable date, with the number of the line and its text."""
 
 
-# --- finding ---------------------------------------------------------------------------------------
+def names_in(store: CableStore) -> Names:
+    """Return the channels that earlier imports into a store gave to those of the logs."""
+    found = ((key.partition("/"), value.decode()) for key, value in store.local.items(_NAMES))
+    return {(network, channel): name for (network, _, channel), name in found}
 
 
-def find_logs(
-    paths: Iterable[Path], *, channel: str | None = None, day: date | None = None, zone: tzinfo = UTC
-) -> list[LogFile]:
-    """Return the logs under `paths`, by channel and then time.
-
-    Paths are files, folders, compressed files or archives. The channel of a file is the one that its lines name; else
-    the one that its path marks with `#`; else, in formats whose lines name it, the one of all other files if they
-    agree; else the name of the file or the folder. `channel` overrides all of these. The date comes from the lines,
-    else from the path, else from `day`; times without a zone are in `zone`.
-
-    Raises LogFormatError for a path that does not exist or has no lines, and for a file of an unknown format.
-    """
-    found: dict[tuple[Path, int], LogFile] = {}
-    for path in paths:
-        below = [log for file in files_below(path) for log in _inspected(file, day, zone)]
-        if not below:
-            raise LogFormatError(f"{path} is empty: it has no line of a log")
-        found |= {(log.source, log.number): log for log in below}
-    named = {log.channel for log in found.values() if log.channel and log.format.names_channel}
-    common = named.pop() if len(named) == 1 else ""
-    logs = [replace(log, channel=channel or _channel_of(log, common)) for log in found.values()]
-    return sorted(logs, key=lambda log: (log.channel, log.start_ms, log.path.name, str(log.path)))
-
-
-def _channel_of(log: LogFile, common: str) -> str:
-    marked = log.channel or marked_channel(log.path)
-    found = marked or (common if log.format.names_channel else "") or plain_channel(log.path)
-    if not 1 <= len(found) <= limits.MAX_CHANNEL_CODEPOINTS or not found.isprintable():
-        raise LogFormatError(
-            f"{log.path} does not name its channel, which must have 1 to {limits.MAX_CHANNEL_CODEPOINTS} characters. "
-            "Give one with --channel"
-        )
-    return found
-
-
-def _inspected(source: Path, day: date | None, zone: tzinfo) -> Iterator[LogFile]:
-    for found in logs_in(source):
-        log = _inspect(source.absolute(), found, day, zone)
-        if log is not None:
-            yield log
-
-
-def _inspect(source: Path, found: LogStream, given: date | None, zone: tzinfo) -> LogFile | None:
-    """Recognise a file. Returns None for one without lines. Its channel is "" if its lines name none."""
-    lines, seen = _sampled(found), list[str]()
-    known = recognise(_noted(lines, seen), str(found.path), is_named_by_day=is_named_by_day(found.path))
-    if not seen:
-        return None
-    day, stamp = _beginning(known, seen, found.path, given)
-    clock = Clock()
-    start_ms = clock.begin(day, known.face_hours, zone)
-    return LogFile(
-        source=source,
-        number=found.number,
-        path=found.path,
-        format=known,
-        channel=known.channel_of(chain(seen, lines)) or "",
-        day=day,
-        start_ms=clock.tick(stamp) if stamp else start_ms,
-        zone=zone,
-        size_bytes=found.size_bytes,
-    )
-
-
-def _noted(lines: Iterator[str], seen: list[str]) -> Iterator[str]:
-    for line in lines:
-        seen.append(line)
-        yield line
-
-
-def _sampled(found: LogStream) -> Iterator[str]:
-    """Yield the beginnings of lines except empty ones. One that no format parses replaces one that is too long."""
-    for number, line in enumerate(read_lines(found.stream)):
-        text = "(too long)" if line is None else line[:_SAMPLED_CHARACTERS]
-        if text.strip():
-            yield text.removeprefix(_BYTE_ORDER_MARK) if number == 0 else text
-
-
-def _beginning(known: LogFormat, lines: list[str], path: PurePath, given: date | None) -> tuple[date, Stamp | None]:
-    """Return the day on which a log begins, and its first time if that has a date."""
-    times = [line.time for line in map(known.parse, lines[:SAMPLE_LINES]) if line is not None and line.time is not None]
-    dated = next((number for number, time in enumerate(times) if time.is_dated()), None)
-    if dated is not None:
-        return _stated(times[dated], is_first=dated == 0)
-    in_path = _date_in_path(path, given)
-    first = next((time for time in times if time.month), None)
-    if first is not None:
-        year = in_path.year if in_path else year_in_path(path) or (given.year if given else 0)
-        in_path = real_date(year, first.month, first.day)
-    begin = in_path or given
-    if begin is None:
-        raise LogFormatError(
-            f"{path} has no date: neither its lines nor its path have one like 2022-01-31 or 2022/01/31. Give one with "
-            "--date"
-        )
-    return begin, first
-
-
-def _date_in_path(path: PurePath, given: date | None) -> date | None:
-    try:
-        return date_in_path(path)
-    except LogFormatError:
-        if given is None:
-            raise
-        return None
-
-
-def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
-    """Return the day on which a log begins, given the first date in it.
-
-    Lines before a date without a time are from the day before.
-    """
-    if is_first:
-        return time.date(), time
-    return time.date() - timedelta(days=0 if time.ms else 1), None
+def _keep_names(store: CableStore, logs: Iterable[LogFile]) -> None:
+    names = {(log.conversation.network, log.conversation.name): log.channel for log in logs}
+    known = names_in(store)
+    for (network, channel), name in names.items():
+        if network and (network, channel) not in known:
+            store.local.put(_NAMES, f"{network}/{channel}", name.encode())
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -188,29 +75,48 @@ def posts_of(
     report: ImportReport,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Post]:
-    """Yield the posts of logs, channel by channel. `progress` is called with the bytes read since its last call."""
-    for channel, opened in groupby(_opened(list(logs)), key=lambda pair: pair[0].channel):
-        converter = LogConverter(channel, nick_keys, dialect, report.skips)
-        for log, found in opened:
-            converter.begin_file(log.day, log.format.face_hours, log.zone)
-            for text in _usable_lines(found, report):
-                for post in converter.posts(log.format.parse(text), text):
-                    report.posts[post.type_name] += 1
-                    yield post
-            report.files += 1
-            progress(log.size_bytes)
+    """Yield the posts of logs, channel by channel, as an empty store gets them if no two logs overlap.
+
+    `progress` is called with the bytes read since its last call.
+    """
+    roster, converter = Roster(nick_keys), None
+    for number, (log, found) in enumerate(_opened(list(logs)), 1):
+        if converter is None or converter.channel != log.channel:
+            converter = LogConverter(log.channel, roster, dialect, report.skips)
+        converter.begin_file(number, None)
+        for event in _events_of(log, found, report):
+            yield from _counted(converter.posts(event, None), report)
+        progress(log.size_bytes)
 
 
-def _usable_lines(found: LogStream, report: ImportReport) -> Iterator[str]:
-    """Yield the lines of a file that are neither empty nor too long, and count all lines."""
-    for number, line in enumerate(read_lines(found.stream)):
+def _counted(posts: Iterator[Post], report: ImportReport) -> Iterator[Post]:
+    for post in posts:
+        report.posts[post.type_name] += 1
+        yield post
+
+
+def _events_of(log: LogFile, found: LogStream, report: ImportReport) -> Iterator[LogEvent]:
+    """Yield the events of a file, up to a line with an unreadable date: times after it are not known."""
+    reader = EventReader(report.skips, log.day, log.format.face_hours, log.zone)
+    report.files += 1
+    for number, text in _usable_lines(log, found, report):
+        line = log.format.parse(text)
+        if line is not None and line.kind is LineKind.UNREADABLE_DAY:
+            report.cut_short.append((log.path, number, text))
+            return
+        yield from reader.events(line, text)
+
+
+def _usable_lines(log: LogFile, found: LogStream, report: ImportReport) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are neither empty nor too long, with their numbers, and count all lines."""
+    for number, line in enumerate(read_lines(found.stream, log.encoding, report.encodings), 1):
         report.lines += 1
         if line is None:
             report.skips.reasons[f"longer than {limits.MAX_LOG_LINE_SIZE_BYTES:,} bytes"] += 1
         elif not line.strip():
             report.skips.reasons["empty line"] += 1
         else:
-            yield line.removeprefix(_BYTE_ORDER_MARK) if number == 0 else line
+            yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
 
 
 def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, LogStream]]:
@@ -225,6 +131,42 @@ def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, LogStream]]:
             readings.pop(log.source).close()
 
 
+# --- storing ---------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Writer of new posts in batches."""
+
+    def __init__(self, store: CableStore, report: ImportReport, batch_posts: int) -> None:
+        self._store, self._report, self._batch_posts = store, report, batch_posts
+        self._waiting: list[bytes] = []
+
+    def add(self, post: Post) -> None:
+        self._report.posts[post.type_name] += 1
+        self._waiting.append(post.raw)
+        if len(self._waiting) >= self._batch_posts:
+            self.flush()
+
+    def count_known(self, event: LogEvent, stored: StoredPost | None) -> None:
+        if stored is not None:
+            self._count(TYPE_NAMES[TYPES[event.kind]], Verdict.DUPLICATE if stored.digest else Verdict.DELETED)
+
+    def count_known_names(self, number: int) -> None:
+        self._count(TYPE_NAMES[INFO], Verdict.DUPLICATE, number)
+
+    def _count(self, type_name: str, verdict: Verdict, number: int = 1) -> None:
+        if number:
+            self._report.posts[type_name] += number
+            self._report.verdicts[verdict.value] += number
+
+    def flush(self) -> None:
+        """Store the posts that wait."""
+        if self._waiting:
+            outcomes = self._store.ingest(self._waiting, batch_posts=self._batch_posts, verify=False)
+            self._report.verdicts.update(outcome.verdict.value for outcome in outcomes)
+            self._waiting = []
+
+
 def import_logs(
     store: CableStore,
     logs: Iterable[LogFile],
@@ -233,13 +175,62 @@ def import_logs(
     progress: Callable[[int], None] = lambda _: None,
     batch_posts: int = 500,
 ) -> ImportReport:
-    """Store the posts of logs. A second import of the same logs adds nothing.
+    """Store what is new in logs: lines whose posts this phrase has already made from any log add nothing.
 
-    Pass all logs of a channel together: each post links to the one before it, so a log that begins later makes another
-    history. If interrupted, the import can be run again.
+    If interrupted, the import can be run again.
     """
-    report = ImportReport()
-    raws = (post.raw for post in posts_of(logs, NickKeys(seed_phrase), store.dialect, report, progress))
-    for outcomes in store.ingest_batches(raws, batch_posts=batch_posts, verify=False):
-        report.verdicts.update(outcome.verdict.value for outcome in outcomes)
+    report, found = ImportReport(), list(logs)
+    _keep_names(store, found)
+    with store.snapshot() as state:
+        roster = Roster(NickKeys(seed_phrase), nicks_of_authors(state.reader))
+        deleted = deletions(state.reader)
+        used = {name for name, counts in activity.channels(state.reader) if any(counts)}
+    writer = _Writer(store, report, batch_posts)
+    for channel, own in groupby(enumerate(_opened(found), 1), key=lambda item: item[1][0].channel):
+        converter = LogConverter(channel, roster, store.dialect, report.skips)
+        until_ms = _ALWAYS_MS if store.dialect.channel_id(channel) in used else _NEVER_MS
+        for number, (log, stream) in own:
+            events = _events_of(log, stream, report)
+            if log.start_ms - LOGGER_SKEW_MS > until_ms:
+                latest_ms = _add_all(writer, converter, number, events)
+            else:
+                writer.flush()
+                with store.snapshot() as state:
+                    known = StoredChannel(state.reader, channel, roster, deleted)
+                    latest_ms = _add_new(writer, converter, known, number, log.start_ms, events)
+            until_ms = max(until_ms, latest_ms)
+            progress(log.size_bytes)
+        writer.count_known_names(converter.known_names)
+    writer.flush()
     return report
+
+
+def _add_all(writer: _Writer, converter: LogConverter, number: int, events: Iterable[LogEvent]) -> int:
+    """Store all of a file that begins after what is stored. Returns the time of its latest event."""
+    converter.begin_file(number, None)
+    latest_ms = _NEVER_MS
+    for event in events:
+        latest_ms = max(latest_ms, event.at_ms)
+        for post in converter.posts(event, None):
+            writer.add(post)
+    return latest_ms
+
+
+def _add_new(
+    writer: _Writer,
+    converter: LogConverter,
+    known: StoredChannel,
+    number: int,
+    start_ms: int,
+    events: Iterator[LogEvent],
+) -> int:
+    """Store what of a file is not known. Returns the time of its latest event."""
+    converter.begin_file(number, known.tips(start_ms))
+    latest_ms = _NEVER_MS
+    while part := list(islice(events, _PART_EVENTS)):
+        latest_ms = max(latest_ms, *(event.at_ms for event in part))
+        for event, stored in zip(part, known.match(part), strict=True):
+            writer.count_known(event, stored)
+            for post in converter.posts(event, stored):
+                writer.add(post)
+    return latest_ms

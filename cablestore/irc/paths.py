@@ -7,8 +7,8 @@ from datetime import date
 from pathlib import PurePath
 from typing import Final
 
-from cablestore.errors import LogFormatError
 from cablestore.irc.dates import MONTH_NAME, YEAR, month_number, real_date
+from cablestore.irc.lines import NotALogError
 
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _MONTH: Final = "0[1-9]|1[0-2]"
@@ -20,21 +20,21 @@ _DATE: Final = re.compile(
 )
 """`2013/01/07`, `2013-01-07`, `20130107`, `2013/01-07`, `07Jan2013`."""
 _PART_OF_DATE: Final = re.compile(rf"[0-9][-_.0-9]*|(?:{MONTH_NAME})[a-z]*", re.IGNORECASE)
-_EXTENSION: Final = re.compile(r"(?:\.(?:log|txt|irclog|weechatlog|raw|gz|bz2|xz|zip))+$", re.IGNORECASE)
+_EXTENSION: Final = re.compile(r"(?:\.(?:log|txt|irclog|weechatlog|znclog|raw|gz|bz2|xz|zip))+$", re.IGNORECASE)
 _SEPARATORS: Final = "-_. "
 
 
 def date_in_path(path: PurePath) -> date | None:
     """Return the date in a log's name, or else in its folders, None if neither has one.
 
-    Raises LogFormatError for a name with an impossible date like 2022-02-31.
+    Raises NotALogError for a name with an impossible date like 2022-02-31.
     """
     iso = _ISO_DATE.search(path.name)
     if iso is not None:
         year, month, day = (int(part) for part in iso[0].split("-"))
         found = real_date(year, month, day)
         if found is None:
-            raise LogFormatError(f"the name of {path} has an impossible date: {iso[0]}. Give one with --date")
+            raise NotALogError(f"the name of {path} has an impossible date: {iso[0]}. Give one with --date")
         return found
     days = [found for match in _DATE.finditer("/".join(path.parts)) if (found := _date_of(match)) is not None]
     return days[-1] if days else None
@@ -56,13 +56,20 @@ def year_in_path(path: PurePath) -> int | None:
     return next((int(part) for part in reversed(path.parts[:-1]) if re.fullmatch(YEAR, part)), None)
 
 
-def marked_channel(path: PurePath) -> str:
-    """Return the channel that a path marks with `#`, without the mark, "" if it marks none."""
-    for part in reversed(path.parts):
-        _, mark, name = part.partition("#")
-        if mark and (channel := _without_date(name)):
-            return channel.lower()
-    return ""
+def marked_part(path: PurePath) -> tuple[int, str, str] | None:
+    """Return where a path marks a channel: the number of the part, what is before the mark, the channel without `#`."""
+    for index, part in reversed(list(enumerate(path.parts))):
+        before, mark, name = part.partition("#")
+        if not mark and part.startswith("&"):
+            before, mark, name = "", "&", part
+        if mark and (channel := without_date(name)):
+            return index, without_date(before) if before else "", channel.lower()
+    return None
+
+
+def is_part_of_date(part: str) -> bool:
+    """Return True for the name of a folder like `2013`, `01-07` or `Jan`."""
+    return _PART_OF_DATE.fullmatch(part) is not None
 
 
 def plain_channel(path: PurePath) -> str:
@@ -70,14 +77,14 @@ def plain_channel(path: PurePath) -> str:
 
     A file with a date like 2022-01-31 in its name is one of a channel's many files, so the folder is the channel.
     """
-    name = _without_date(path.name)
+    name = without_date(path.name)
     if name and not is_named_by_day(path) and not _PART_OF_DATE.fullmatch(name):
         return name.lower()
     folders = (part for part in reversed(path.parts[:-1]) if not _PART_OF_DATE.fullmatch(part))
     return next(folders, "").lower().lstrip("#").strip("/")
 
 
-def _without_date(name: str) -> str:
+def without_date(name: str) -> str:
     """Return a file's name without its extensions, and without a date and what separates it."""
     name = _EXTENSION.sub("", name)
     match = _DATE.search(name)

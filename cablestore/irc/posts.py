@@ -1,146 +1,151 @@
 """A channel's log as signed posts: their authors, times and links. Pure; the same log always makes the same posts.
 
-Every nick has a key that is derived from a seed phrase. A user that changes its nick keeps its key until it leaves. A
-user that joins, or speaks without having joined, has the key of its nick. Each post links to the one before it in its
-channel.
+Each post links to the one before it in its channel, whether that was stored before or is new.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, tzinfo
-from functools import lru_cache
 from typing import Final
 
 from cablestore import limits
-from cablestore.irc.dates import SMALL_STEP_MS, Clock, Stamp
-from cablestore.irc.formats import LineKind, LogLine, shortened
+from cablestore.irc.dates import MINUTE_MS, SECOND_MS, SMALL_STEP_MS
+from cablestore.irc.events import WITHOUT_SECONDS_MS, LogEvent, Skips
+from cablestore.irc.lines import LineKind
+from cablestore.irc.people import Person, Roster, folded, have_different_masks, stem
+from cablestore.irc.stored import LOGGER_SKEW_MS, StoredPost
 from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
-from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, encode_post
 
-EXAMPLES_KEPT: Final = 3
-"""Lines of unknown meaning that are reported."""
-_SKIPPED: Final = frozenset({LineKind.MODE, LineKind.NOTICE, LineKind.UNSIGNED_TOPIC, LineKind.CLIENT})
-
-
-class NickKeys:
-    """Keys of all nicks under one seed phrase."""
-
-    def __init__(self, seed_phrase: str) -> None:
-        self.identity = lru_cache(maxsize=16_384)(lambda nick: Identity.derive(seed_phrase, nick))
-
-
-@dataclass(slots=True)
-class Skips:
-    """Counts of skipped lines by reason, and of texts that were cut to the protocol's limit."""
-
-    reasons: Counter[str] = field(default_factory=Counter)
-    cut: int = 0
-    examples: list[str] = field(default_factory=list)
-    """The first lines of unknown meaning, shortened."""
-
-    def not_understood(self, text: str) -> None:
-        """Count a line of unknown meaning."""
-        self.reasons["not understood"] += 1
-        if len(self.examples) < EXAMPLES_KEPT:
-            self.examples.append(shortened(text))
+_NEVER: Final = -1
 
 
 @dataclass
 class LogConverter:
-    """Converter of a channel's log to posts: call `begin_file` for each file, then `posts` for each line, in order."""
+    """Converter of a channel's events to posts: call `begin_file` for each file, then `posts` for each event."""
 
     channel: str
-    nick_keys: NickKeys
+    roster: Roster
     dialect: Dialect
     skips: Skips
-    _clock: Clock = field(default_factory=Clock)
-    _keys: dict[str, str] = field(default_factory=dict)
-    """Of everyone in the channel: present nick to the nick whose key is used."""
-    _names: dict[str, str] = field(default_factory=dict)
-    """The name in the last post/info of each key."""
-    _last: tuple[bytes, ...] = ()
-    _time_ms: int = 0
+    _present: dict[str, Person] = field(default_factory=dict)
+    """Everyone in the channel, by folded nick."""
+    _tips: tuple[bytes, ...] = ()
+    """Posts that the next one links to."""
+    _new_tip: bytes | None = None
+    _time_ms: int = _NEVER
+    _file: int = 0
+    known_names: int = 0
+    """Stored post/info that the lines are of."""
 
-    def begin_file(self, day: date, face_hours: int, zone: tzinfo) -> None:
-        """Begin a file at the start of a day, with a clock of 12 or 24 hours in a zone."""
-        self._clock.begin(day, face_hours, zone)
-        self._time_ms = -1
+    def begin_file(self, number: int, tips: tuple[bytes, ...] | None) -> None:
+        """Begin a file. `tips` are the posts before it in the store, None if it continues the file before it."""
+        self._file, self._time_ms = number, _NEVER
+        if tips is not None:
+            self._tips, self._new_tip = tips, None
+            self._present.clear()  # it may be an older log
 
-    def posts(self, line: LogLine | None, text: str) -> Iterator[Post]:
-        """Yield the posts of a line. `text` is reported if the line is not understood."""
-        if line is None or self._is_of_a_server(line):
-            self.skips.not_understood(text)
-        elif line.kind in _SKIPPED:
-            self.skips.reasons[line.kind.value] += 1
-        elif line.kind is LineKind.SAY and not line.text:
-            self.skips.reasons["empty message"] += 1
-        else:
-            self._tick(line.time)
-            yield from self._said(line)
+    def posts(self, event: LogEvent, stored: StoredPost | None) -> Iterator[Post]:
+        """Yield the posts of an event, which are new. `stored` is the post that it has already."""
+        if event.line and stored is None and folded(event.nick) not in self._present:
+            self.skips.not_understood(event.line)  # a server, not a nick
+            return
+        if stored is not None:
+            self._advance(stored.timestamp_ms)
+            self._note(event, stored)
+            return
+        self._advance(event.at_ms)
+        if event.unit_ms == MINUTE_MS:
+            self._time_ms += max(0, WITHOUT_SECONDS_MS - self._time_ms % SECOND_MS)
+        if event.kind is LineKind.RENAME:
+            person = self._renamed(event)
+            if not person.is_named:  # a later import recognises the person by it
+                yield from self._introduced(person, event.nick, event)
+            self._present.pop(folded(event.nick), None)
+            self._present[folded(event.text)] = person
+            yield from self._introduced(person, event.text, event)
+            return
+        person = self._person(event)
+        yield from self._introduced(person, event.nick, event)
+        yield self._signed(person, self._body(event))
+        self._see(event, person)
 
-    def _is_of_a_server(self, line: LogLine) -> bool:
-        """Tell whether a line without a time looks like an action of a nick that is not in the channel."""
-        return line.kind is LineKind.ACTION and line.time is None and line.nick not in self._keys
-
-    def _tick(self, stamp: Stamp | None) -> None:
-        """Advance to the line's time, or by one millisecond if that is needed to keep the order of lines."""
-        now_ms = self._clock.tick(stamp)
+    def _advance(self, now_ms: int) -> None:
+        """Advance to a time, or by one millisecond if that is needed to keep the order of lines."""
         self._time_ms = now_ms if now_ms < self._time_ms - SMALL_STEP_MS else max(now_ms, self._time_ms + 1)
 
-    def _said(self, line: LogLine) -> Iterator[Post]:
-        if line.kind is LineKind.DAY:
+    def _note(self, event: LogEvent, stored: StoredPost) -> None:
+        """Note an event whose post is stored already."""
+        self.known_names += stored.person.meets_stored_name(stored.timestamp_ms)
+        if stored.digest is not None:
+            self._tips = (stored.digest,)
+        self._see(event, stored.person)
+
+    def _see(self, event: LogEvent, person: Person) -> None:
+        if event.kind in (LineKind.LEAVE, LineKind.QUIT):
+            self._present.pop(folded(event.nick), None)
+        else:
+            self._present[folded(event.nick)] = person
+        if event.mask:
+            person.mask = event.mask
+
+    def _person(self, event: LogEvent) -> Person:
+        here = self._present.get(folded(event.nick))
+        if here is not None and not have_different_masks(here.mask, event.mask):
+            return here
+        return self.roster.find(event.nick, self._time_ms, event.mask, self._present.values())
+
+    def _renamed(self, event: LogEvent) -> Person:
+        """Return the person who takes another nick. The store may know that it did."""
+        here = self._present.get(folded(event.nick))
+        if here is not None:
+            return here
+        known = [person for person in self.roster.named(event.text) if self._took(person, event.text, event)]
+        had = (person for person in known if person.had(stem(event.nick), event.at_ms + event.unit_ms))
+        return next(had, None) or next(iter(known), None) or self._person(event)
+
+    def _took(self, person: Person, nick: str, event: LogEvent) -> bool:
+        """Return True if it is known from another log that the person took a nick at the time of an event."""
+        start_ms = event.at_ms // event.unit_ms * event.unit_ms
+        end_ms = start_ms + event.unit_ms + LOGGER_SKEW_MS
+        return person.took(_name(nick), start_ms - LOGGER_SKEW_MS, end_ms, self._file)
+
+    def _introduced(self, person: Person, nick: str, event: LogEvent) -> Iterator[Post]:
+        """Yield a post/info with the nick, unless the person has this name already."""
+        known = person.nick_at(self._time_ms)
+        may_be_stored = known or event.kind is LineKind.RENAME
+        if known == _name(nick) or (may_be_stored and self._took(person, nick, event)):
+            self.known_names += person.meets_stored_name(self._time_ms)
             return
-        if line.kind is LineKind.RENAME:
-            self._keys[line.text] = self._keys.pop(line.nick, line.nick)
-            yield from self._introduced(line.text)
-            return
-        yield from self._introduced(line.nick)
-        match line.kind:
+        self.skips.cut += len(nick) > limits.MAX_USER_NAME_CODEPOINTS
+        self.roster.take(person, _name(nick), self._time_ms, self._file)
+        yield self._signed(person, Info.of(name=_name(nick)))
+
+    def _body(self, event: LogEvent) -> Body:
+        match event.kind:
             case LineKind.SAY | LineKind.ACTION:
-                text = line.text if line.kind is LineKind.SAY else f"/me {line.text}"
-                for piece in self._pieces(text):
-                    yield self._signed(line.nick, Text(self.channel, piece))
+                return Text(self.channel, event.text)
             case LineKind.TOPIC:
-                yield self._signed(
-                    line.nick, Topic(self.channel, self._fitting(line.text, limits.MAX_TOPIC_CODEPOINTS))
-                )
+                return Topic(self.channel, event.text)
             case LineKind.JOIN:
-                yield self._signed(line.nick, Join(self.channel))
-            case LineKind.LEAVE:
-                yield self._signed(line.nick, Leave(self.channel))
-                del self._keys[line.nick]
+                return Join(self.channel)
+        return Leave(self.channel)
 
-    def _introduced(self, nick: str) -> Iterator[Post]:
-        """Yield a post/info with the nick, unless the key has this name already."""
-        key = self._keys.setdefault(nick, nick)
-        if self._names.get(key) != nick:
-            self._names[key] = nick
-            yield self._signed(nick, Info.of(name=self._fitting(nick, limits.MAX_USER_NAME_CODEPOINTS)))
-
-    def _signed(self, nick: str, body: Body) -> Post:
-        links = () if isinstance(body, Info) else self._last
-        identity = self.nick_keys.identity(self._keys[nick])
-        post = encode_post(body, links=links, timestamp_ms=self._time_ms, identity=identity, dialect=self.dialect)
+    def _signed(self, person: Person, body: Body) -> Post:
+        links = () if isinstance(body, Info) else self._links()
+        post = encode_post(
+            body, links=links, timestamp_ms=self._time_ms, identity=person.identity, dialect=self.dialect
+        )
         self._time_ms += 1
         if post.is_linkable:
-            self._last = (post.hash,)
+            self._tips, self._new_tip = (), post.hash
         return post
 
-    def _pieces(self, text: str) -> Iterator[str]:
-        """Cut a text at the protocol's limit, between code points."""
-        data = text.encode()
-        self.skips.cut += len(data) > limits.MAX_TEXT_SIZE_BYTES
-        while len(data) > limits.MAX_TEXT_SIZE_BYTES:
-            piece = data[: limits.MAX_TEXT_SIZE_BYTES].decode(errors="ignore")
-            yield piece
-            data = data[len(piece.encode()) :]
-        yield data.decode()
+    def _links(self) -> tuple[bytes, ...]:
+        return self._tips if self._new_tip is None else (self._new_tip, *self._tips)
 
-    def _fitting(self, text: str, codepoints: int) -> str:
-        self.skips.cut += len(text) > codepoints
-        return text[:codepoints]
+
+def _name(nick: str) -> str:
+    return nick[: limits.MAX_USER_NAME_CODEPOINTS]

@@ -24,7 +24,7 @@ from typing import IO, Any, Final, cast
 from cablestore import limits
 from cablestore.errors import LogFormatError
 from cablestore.files import is_foreign, storage_errors
-from cablestore.irc.formats import shortened
+from cablestore.irc.lines import shortened
 
 _CHUNK_SIZE_BYTES: Final = 65_536
 _BLOCK_SIZE_BYTES: Final = 512
@@ -106,23 +106,6 @@ def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
                     return
         if turn == before:
             raise LogFormatError(f"{source} was changed while it was read. Import it again")
-
-
-def read_lines(stream: IO[bytes]) -> Iterator[str | None]:
-    """Yield lines, decoded as UTF-8 or else as cp1252; None for each that is longer than any client writes."""
-    most = limits.MAX_LOG_LINE_SIZE_BYTES
-    while data := stream.readline(most + 2):  # with the end of the line
-        is_whole = data.endswith(b"\n")
-        data = data.rstrip(b"\r\n")
-        if len(data) > most:
-            while not is_whole and (more := stream.readline(most)):
-                is_whole = more.endswith(b"\n")
-            yield None
-            continue
-        try:
-            yield data.decode()
-        except UnicodeDecodeError:
-            yield data.decode("cp1252", errors="replace")
 
 
 class _Held:

@@ -11,7 +11,8 @@ from raku_logs import logs_of
 
 from cablestore import CableStore
 from cablestore.archive.format.period import WEEK_MS
-from cablestore.irc.importer import find_logs, import_logs
+from cablestore.irc.importer import import_logs
+from cablestore.irc.survey import find_logs
 
 WEEKS = 52
 FIRST_MS = int(datetime(2022, 1, 3, tzinfo=UTC).timestamp() * 1000)

@@ -11,8 +11,10 @@ from irc_logs import PHRASE, SAMPLES, Sample, imported, laid
 
 from cablestore import CableStore, Identity
 from cablestore.errors import LogFormatError
-from cablestore.irc.formats import FORMATS, UBUNTU_BY_DAY, LogFormat
-from cablestore.irc.importer import LogFile, find_logs, import_logs
+from cablestore.irc.formats import FORMATS, UBUNTU_BY_DAY
+from cablestore.irc.importer import import_logs
+from cablestore.irc.lines import LogFormat
+from cablestore.irc.survey import LogFile, find_logs
 
 
 def key(nick: str) -> bytes:

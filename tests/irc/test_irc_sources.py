@@ -20,7 +20,8 @@ from irc_logs import PHRASE, imported, laid
 from cablestore import CableStore, limits
 from cablestore.cli.demo import sample
 from cablestore.errors import LogFormatError
-from cablestore.irc.importer import find_logs, import_logs
+from cablestore.irc.importer import import_logs
+from cablestore.irc.survey import find_logs
 
 Run = Callable[..., tuple[int, str, str]]
 LINE = b"[09:00] <ann> hello\n"
@@ -139,7 +140,8 @@ def test_more_files_than_may_be_open(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from cablestore import CableStore
-from cablestore.irc.importer import find_logs, import_logs
+from cablestore.irc.survey import find_logs
+from cablestore.irc.importer import import_logs
 with CableStore.in_memory() as store:
     resource.setrlimit(resource.RLIMIT_NOFILE, (120, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     print(import_logs(store, find_logs([Path(sys.argv[1])]), seed_phrase={PHRASE!r}).posts["text"])

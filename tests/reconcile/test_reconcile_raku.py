@@ -13,7 +13,8 @@ from raku_logs import logs_of
 
 from cablestore import CableStore, Post
 from cablestore.index.reader import DATA_PREFIX
-from cablestore.irc.importer import find_logs, import_logs
+from cablestore.irc.importer import import_logs
+from cablestore.irc.survey import find_logs
 from cablestore.peers import Address, Node, ReconcileReport
 
 FEW = frozenset({"raku-doc", "raku-land", "red", "mugs"})

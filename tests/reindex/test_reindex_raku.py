@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from cablestore import LEGACY, CableStore, Delete, Identity, Post, encode_post
-from cablestore.irc.importer import ImportReport, find_logs, posts_of
-from cablestore.irc.posts import NickKeys
+from cablestore.irc.importer import ImportReport, posts_of
+from cablestore.irc.people import NickKeys
+from cablestore.irc.survey import find_logs
 from cablestore.reindex.reindex import reindex
 from cablestore.reindex.stages import SparkOptions
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cablestore import CableStore
-from cablestore.irc.importer import ImportReport, find_logs, import_logs
+from cablestore.irc.importer import ImportReport, import_logs
+from cablestore.irc.survey import find_logs
 
 PHRASE = "a phrase"
 
@@ -265,6 +266,81 @@ Session Close: Tue Jan 08 00:02:00 2013
 """,
         "2013-01-07 09:01",
         1,
+    ),
+    Sample(
+        "The Lounge",
+        "logs/ann/libera-8f2c71a0-5b1e-4a6c/#garden.log",
+        """\
+[2013-01-07T09:00:00.101Z] *** ann (~ann@host) joined
+[2013-01-07T09:01:00.101Z] <bob> hello <all>
+[2013-01-07T09:02:00.101Z] * @ann waves
+[2013-01-07T09:03:00.101Z] *** ann changed topic to 'flowers'
+[2013-01-07T09:04:00.101Z] *** bob changed nick to bobby
+[2013-01-07T09:05:00.101Z] <@bobby> still me
+[2013-01-07T09:06:00.101Z] *** ann set mode +o bobby
+[2013-01-07T09:07:00.101Z] *** cyd (cyd@host) joined
+[2013-01-07T09:07:10.101Z] *** cyd (cyd@host) left (bye)
+[2013-01-07T09:08:00.101Z] *** dan (dan@host) joined
+[2013-01-07T09:08:10.101Z] *** dan (dan@host) quit (Ping timeout)
+[2013-01-07T09:09:00.101Z] *** eve (eve@host) joined
+[2013-01-07T09:09:10.101Z] *** eve was kicked by ann (spam)
+[2013-01-07T09:10:00.101Z] -NickServ- you are known
+[2013-01-08T00:01:00.101Z] <+ann> a new day
+""",
+        "2013-01-07 09:01",
+        2,
+    ),
+    Sample(
+        "Konversation",
+        "libera_#garden.log",
+        """\
+
+*** Logfile started
+*** on Mon Jan 7 09:00:00 2013
+
+[Monday, 7 January 2013] [09:00:00 CET] Join\tYou have joined the channel #garden (me@host).
+[Monday, 7 January 2013] [09:00:00 CET] Topic\tThe channel topic is "weeds".
+[Monday, 7 January 2013] [09:00:00 CET] Join\tann (~ann@host) has joined this channel.
+[Monday, 7 January 2013] [09:01:00 CET] <bob>\thello <all>
+[Monday, 7 January 2013] [09:02:00 CET] \t * ann waves
+[Monday, 7 January 2013] [09:03:00 CET] Topic\tann sets the channel topic to "flowers".
+[Monday, 7 January 2013] [09:04:00 CET] Nick\tbob is now known as bobby.
+[Montag, 7. Januar 2013] [09:05:00] <bobby>\tstill me
+[Mon Jan 7 2013] [09:06:00] Mode\tann gives channel operator privileges to bobby.
+[Mon Jan 7 2013] [09:07:00] Join\tcyd (cyd@host) has joined this channel.
+[Mon Jan 7 2013] [09:07:10] Part\tcyd (cyd@host) has left this channel (bye).
+[Mon Jan 7 2013] [09:08:00] Join\tdan (dan@host) has joined this channel.
+[Mon Jan 7 2013] [09:08:10] Quit\tdan (dan@host) has left this server (Ping timeout).
+[Mon Jan 7 2013] [09:09:00] Join\teve (eve@host) has joined this channel.
+[Mon Jan 7 2013] [09:09:10] Kick\teve has been kicked from the channel by ann (spam).
+[Tue Jan 8 2013] [00:01:00] <ann>\ta new day
+""",
+        "2013-01-07 09:01",
+        5,
+    ),
+    Sample(
+        "Quassel",
+        "2013-01-07/#garden.log",
+        """\
+[09:00:00] --> ann (~ann@host) has joined #garden
+[09:00:00] * Topic for #garden is "weeds"
+[09:01:00] <bob> hello <all>
+[09:02:00] -*- ann waves
+[09:03:00] * ann has changed topic for #garden to: "flowers"
+[09:04:00] <-> bob is now known as bobby
+[09:05:00] <@bobby> still me
+[09:06:00] *** Mode #garden +o bobby by ann
+[09:07:00] --> cyd (cyd@host) has joined #garden
+[09:07:10] <-- cyd (cyd@host) has left #garden (bye)
+[09:08:00] --> dan (dan@host) has joined #garden
+[09:08:10] <-- dan (dan@host) has quit (Ping timeout)
+[09:09:00] --> eve (eve@host) has joined #garden
+[09:09:10] <-* eve has been kicked from #garden by ann (spam)
+{Day changed to Tuesday, January 8, 2013}
+[00:01:00] <+ann> a new day
+""",
+        "2013-01-07 09:01",
+        2,
     ),
     Sample(
         "ISO 8601 with a zone",
