@@ -31,6 +31,7 @@ def plan(*, quick: bool) -> dict[str, list[str]]:
         "export.py": small,
         "peers.py": small,
         "fairness.py": [],
+        "networks.py": ["--posts", "2000"] if quick else [],
         "backup.py": small,
         "archive.py": small,
         "aio.py": ["2000"] if quick else [],

@@ -11,7 +11,7 @@ from sources import sources, trees
 
 @pytest.mark.parametrize(
     "module",
-    ["index/plan", "index/derive", "index/tree", "protocol/session", "reconcile/session", "sds/channel"],
+    ["index/plan", "index/derive", "index/tree", "protocol/exchange", "reconcile/session", "sds/channel"],
 )
 def test_a_module_that_carries_an_idea_explains_it(module: str) -> None:
     theory = ast.get_docstring(trees()[f"cablestore/{module}.py"]) or ""

@@ -42,8 +42,9 @@ for all of them."""
 MAX_HASHES_PER_REQUEST: Final = 10_000
 """Posts that one post request may name. A request for more ends at once. Existing clients ask for at most 4,096."""
 
-MAX_HASHES_PER_RESPONSE: Final = 10_000
-"""Hashes in one response: 320 kB, so that other peers are served in between. More follow in further responses."""
+MAX_HASHES_PER_RESPONSE: Final = 128
+"""Hashes in one response: 4 kB. The peer requests the first posts before the last hash is there, and a link that breaks
+loses few. More follow in further responses."""
 
 MAX_PAGE_HASHES: Final = 1_000_000
 """Hashes of one page of history. A node requests longer pages if more posts than a page holds have the same time."""
@@ -54,6 +55,9 @@ MAX_HASHES_PER_ANSWER: Final = 1_000_000
 MAX_POST_RESPONSE_SIZE_BYTES: Final = 1_048_576
 """Posts in one response. Some clients read only the first response; it has room for the 4,096 posts that they
 request."""
+
+POST_RESPONSE_PIECE_SIZE_BYTES: Final = 4_096
+"""Posts in one response to a store like this one, which reads several: a link that breaks loses one at most."""
 
 REQUESTS_REMEMBERED: Final = 1_024
 """Ids of own requests that are concluded. A response to one of them is late; a response to an unknown id counts against
@@ -106,11 +110,33 @@ twice."""
 MAX_WANTED_PER_PEER: Final = 65_536
 """Hashes of one peer that wait to be fetched, 10 MB. The next pass finds again what a peer offers beyond it."""
 
+MAX_HASHES_REMEMBERED: Final = 65_536
+"""Hashes of posts that lost peers did not deliver, 6 MB: the next peers are asked for them at once. The oldest are
+forgotten first."""
+
+MAX_GIVEN_REMEMBERED: Final = 4_096
+"""Posts that a peer gave last, 400 kB: it is not told of them. It passes over others that it gave."""
+
 FETCH_POSTS: Final = 500
-"""Posts that a node requests at a time: an answer of some 120 kB."""
+"""Posts that a node requests at a time, at most: an answer of some 120 kB. A slow link gets shorter requests."""
+
+FETCH_POSTS_LEAST: Final = 16
+"""Posts that a node requests at a time where more are wanted: a request and its end take 40 bytes."""
 
 FETCHES_OPEN: Final = 4
 """Open requests for posts at one peer: enough to keep it busy, few enough that another peer can take over the rest."""
+
+FLOW_FIRST_SIZE_BYTES: Final = 8_192
+"""Posts that are on their way over a new link: 1.6 s at 5 kB/s. Each batch that comes in time doubles it."""
+
+FLOW_LEAST_SIZE_BYTES: Final = 2_048
+"""The least that is on its way over any link, however slow."""
+
+FLOW_AHEAD_S: Final = 0.5
+"""Seconds of posts that are on their way beyond what fills the link: what a link that breaks may lose."""
+
+PAGE_HASHES_LEAST: Final = 128
+"""The shortest page of history that is requested of a slow peer: hashes of some 30 kB of posts."""
 
 OFFERS_REMEMBERED: Final = 3
 """Further peers that are remembered for each post, in case the first one does not deliver it."""
@@ -223,6 +249,10 @@ peer that is back is reached within 60 seconds."""
 WORKING_S: Final = 2.0
 """Seconds that a connection must last to count as a success. A peer that refuses a connection ends it at once."""
 
+BROKEN_RETRY_S: Final = 0.2
+"""Pause after a connection that has worked breaks: over a link that breaks every five seconds, a second would be a fifth of
+the time."""
+
 EARLY_RETRY_EVERY_S: Final = 10.0
 """Seconds between two attempts that a success elsewhere causes: a peer that comes and goes must not cause many."""
 
@@ -245,8 +275,9 @@ DIALECT_WAIT_S: Final = 0.5
 """Seconds during which a peer may send first if our dialect could crash it: an existing client crashes at a message of
 draft 8."""
 
-SLOW_READER_SIZE_BYTES: Final = 262_144
-"""Bytes queued to a peer above which nothing more is read for it from the store."""
+SLOW_READER_SIZE_BYTES: Final = 16_384
+"""Bytes queued to a peer above which nothing more is read for it from the store: own requests wait for no more than
+these. The system keeps as many unsent."""
 
 MAX_QUEUED_SIZE_BYTES: Final = 8_388_608
 """Bytes queued to one peer. A peer that exceeds it, because it reads slower than posts arrive, is disconnected."""
@@ -285,3 +316,7 @@ PART_ROWS_ANSWERED: Final = 2_000
 
 PART_SIZE_ANSWERED_BYTES: Final = 262_144
 """Bytes of posts read for one peer at a time; then the next peer has its turn."""
+
+PARTS_SHRINK: Final = 64
+"""How much shorter the next part is for a peer that reads slowly: 31 hashes or 4 kB of posts. Each part that it reads at
+once doubles the next one."""

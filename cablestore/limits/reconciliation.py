@@ -54,10 +54,17 @@ MAX_TALK_FRAME_SIZE_BYTES: Final = 1_048_576
 """One frame of a conversation. The largest is a batch of posts that ends with the largest post."""
 
 TALK_PAYLOAD_SIZE_BYTES: Final = 65_536
-"""About the size of a payload. Answers of Cable on the same connection would wait for longer ones."""
+"""About the size of a payload, at most. Answers of Cable on the same connection would wait for longer ones."""
+
+TALK_FIRST_PAYLOAD_SIZE_BYTES: Final = 2_048
+"""About the size of the first payloads of a conversation. Those that the peer answers in time make the next ones longer."""
 
 TALK_BATCH_SIZE_BYTES: Final = 65_536
-"""Posts that are sent and stored together: some 200. A frame ends with the post that reaches this size."""
+"""Posts that are sent and stored together, at most: some 200. A frame ends with the post that reaches this size. A slow
+link gets smaller ones."""
+
+TALK_LEAST_BATCH_SIZE_BYTES: Final = 1_024
+"""The smallest batch of posts where more are to be sent: its confirmation takes some 20 bytes."""
 
 MAX_TALK_BATCHES: Final = 4
 """Batches of posts in transfer that the receiver has not stored yet. An honest peer does not send more."""
@@ -66,8 +73,8 @@ MAX_TALK_DIFFERENCES: Final = 250_000
 """Differences that one conversation finds, 60 MB in memory on each side. Another conversation finds the rest."""
 
 MAX_TALK_UNSENT: Final = 10_000
-"""Posts that wait to be sent. A side with this many stops comparing: what is found and not sent is lost with the
-connection."""
+"""Posts that wait to be sent. A side with this many stops comparing, on a slow link with fewer: posts do not wait until
+all is compared."""
 
 MAX_TALK_UNASKED: Final = 100
 """Unexpected posts after which a side ends the conversation. Honest peers send none."""

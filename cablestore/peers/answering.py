@@ -1,4 +1,8 @@
-"""Answering the requests of a peer: one after the other, a part at a time, so that all peers get their turn."""
+"""Answering the requests of a peer: a part at a time, so that all peers get their turn.
+
+Posts do not wait until all hashes are sent: requests for posts and other requests are answered in turn, those of each
+kind one after the other. A peer that reads slowly gets short parts, so that little waits to be sent.
+"""
 
 from __future__ import annotations
 
@@ -104,6 +108,8 @@ class Answer:
     """Names of channels: there may be one response only, so they are collected."""
     found: set[bytes] = field(default_factory=set)
     """Hashes of a post request that may be forwarded: those that are here, or known to be deleted or dropped."""
+    shrink: int = 1
+    """How many times shorter than usual the next part is."""
     error: Exception | None = None
     cpu_s: float = 0.0
     """Seconds that the reading thread spent on the last part."""
@@ -138,8 +144,9 @@ class Answer:
         elif isinstance(request, PostRequest):
             self._read_posts(state.reader, self._items, request)
         else:
-            self._part = list(islice(self._items, limits.PART_ROWS_ANSWERED))
-            self.is_whole = len(self._part) < limits.PART_ROWS_ANSWERED
+            rows = limits.PART_ROWS_ANSWERED // self.shrink
+            self._part = list(islice(self._items, rows))
+            self.is_whole = len(self._part) < rows
             if self.is_spared:
                 self._part = bearable(state.reader, request, self._part)
             self._part = audible(state.reader, request, self._part, self.audience())
@@ -165,7 +172,7 @@ class Answer:
             if (not self.is_spared or cable_js.bears_post(post)) and audience.may_get(post, dialect):
                 self._part.append(post)
             size_bytes += len(post)
-            if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES:
+            if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES // self.shrink:
                 return
         self.is_whole = True
         if is_forwarded:
@@ -204,44 +211,72 @@ class AnswerQueue:
         self._send = send
         settings = context.settings
         self.share: Final = ReadShare(context.loop.time, settings.rows_per_s, settings.rows_in_advance)
-        self._pending: dict[Exchange, None] = {}
-        self._answer: Answer | None = None
+        self._pending: tuple[dict[Exchange, None], dict[Exchange, None]] = ({}, {})
+        """Requests that have not had a turn: requests for posts, and others."""
+        self._begun: list[Answer | None] = [None, None]
+        """Answers under way, one of each kind: each has a snapshot."""
+        self._last_kind = 0
+        self._shrink = 1
         self._is_reading = False
         self._wakes_up: asyncio.TimerHandle | None = None
 
     def add(self, exchange: Exchange) -> None:
         """Answer a request from the present state when its turn comes, a live one perhaps once more."""
-        self._pending[exchange] = None
+        self._pending[_kind(exchange)][exchange] = None
         self.go_on()
 
     def discard(self, exchange: Exchange) -> None:
         """Forget a request that is over."""
-        self._pending.pop(exchange, None)
+        self._pending[_kind(exchange)].pop(exchange, None)
 
     def close(self) -> None:
         """Forget all requests: the connection is over."""
-        self._pending.clear()
+        for pending in self._pending:
+            pending.clear()
         if self._wakes_up is not None:
             self._wakes_up.cancel()
-        self.go_on()  # the answer that is under way sees that it is over, and closes its state
+        self.go_on()  # an answer that is under way sees that it is over, and closes its state
+
+    def slow_down(self) -> None:
+        """Read shorter parts: the peer reads slower than we write."""
+        self._shrink = limits.PARTS_SHRINK
 
     def go_on(self) -> None:
-        """Go on with the request that is being answered, or with the next one."""
-        while not self._is_reading:
-            is_over = self._answer is not None and self._answer.exchange.is_over
-            is_empty = self._answer is None and not self._pending
-            if not is_over and (is_empty or not self._reads() or not self._may_read()):
-                return
-            if self._answer is None:
-                exchange = next(iter(self._pending))
-                del self._pending[exchange]
-                if exchange.is_over:
-                    continue
-                now_s = self._context.loop.time()
-                since = self._coverage.since(exchange.request)
-                self._answer = Answer(exchange, now_s, self.take, self._session.is_spared, self._audience, since)
+        """Go on with the next answer, unless a part is being read."""
+        if self._is_reading:
+            return
+        answer = next((begun for begun in self._begun if begun is not None and begun.exchange.is_over), None)
+        if answer is None and self._has_work and self._reads() and self._may_read():
+            answer = self._next()
+        if answer is not None:
+            answer.shrink = self._shrink
             self._is_reading = True
-            self._context.reads.submit(self._answer)
+            self._context.reads.submit(answer)
+
+    @property
+    def _has_work(self) -> bool:
+        return any(self._begun) or any(self._pending)
+
+    def _next(self) -> Answer | None:
+        """Return the answer whose turn it is, of the kind that had no turn last if there is one."""
+        for kind in (1 - self._last_kind, self._last_kind):
+            answer = self._begun[kind] or self._first(kind)
+            if answer is not None:
+                self._begun[kind] = answer
+                self._last_kind = kind
+                return answer
+        return None
+
+    def _first(self, kind: int) -> Answer | None:
+        """Begin to answer the first request of a kind that is not over."""
+        pending = self._pending[kind]
+        while pending:
+            exchange = next(iter(pending))
+            del pending[exchange]
+            if not exchange.is_over:
+                now_s, since = self._context.loop.time(), self._coverage.since(exchange.request)
+                return Answer(exchange, now_s, self.take, self._session.is_spared, self._audience, since)
+        return None
 
     def _may_read(self) -> bool:
         """Tell whether the peer's share allows another part. If not, look again when it does."""
@@ -258,8 +293,13 @@ class AnswerQueue:
     def take(self, answer: Answer, part: list[Any]) -> None:
         """Take a part of an answer from the thread that reads."""
         self._is_reading = False
+        self._shrink = max(1, self._shrink // 2)
         self.share.charge(max(1 + len(part), answer.cpu_s * _ROWS_PER_CPU_S))
         if answer.is_whole:
-            self._answer = None
+            self._begun[_kind(answer.exchange)] = None
         self._send(answer, part)
         self.go_on()
+
+
+def _kind(exchange: Exchange) -> int:
+    return 0 if isinstance(exchange.request, PostRequest) else 1

@@ -159,6 +159,7 @@ class Connection(PeerLink):
     def pause_writing(self) -> None:
         """Read no more for the peer: it reads slower than we write."""
         self.is_slow = True
+        self.answers.slow_down()
         self._slow_at_s = self._context.loop.time()
 
     def resume_writing(self) -> None:
@@ -427,12 +428,15 @@ class Connection(PeerLink):
             self.end(BLOCKED)
 
     def answer_news(self, exchange: Exchange, hashes: list[bytes]) -> None:
-        """Send hashes to a live request of the peer. Texts that the peer got from others are not sent again.
+        """Send hashes to a live request of the peer. Texts that the peer gave, or got from others, are not sent.
 
         State is sent again: after a deletion, what counts instead may have been sent before.
         """
-        is_once = isinstance(exchange.request, TimeRangeRequest)
-        self.session.answer_hashes(exchange, self._owner.to_give(exchange, hashes) if is_once else hashes)
+        if isinstance(exchange.request, TimeRangeRequest):
+            news = [digest for digest in hashes if digest not in self.given]
+            self.session.answer_hashes(exchange, self._owner.to_give(exchange, news))
+        else:
+            self.session.answer_hashes(exchange, hashes)
 
 
 def _new_session(context: PeerContext, *, greets: bool) -> Session:

@@ -25,6 +25,7 @@ from cablestore.peers.lifetime import Lifetime
 from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.live import LiveRequests
+from cablestore.peers.mark_saver import MarkSaver
 from cablestore.peers.metrics import Metrics, NodeLoad
 from cablestore.peers.news import News
 from cablestore.peers.peer_events import Peer, PeerWatchers
@@ -48,8 +49,6 @@ from cablestore.store.store import CableStore
 _TICK_S: Final = 1.0
 _FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
 """How often forwarded requests are looked at. Half of the step is left for the way of the answer."""
-_SAVE_PAUSE: Final = 100
-"""How much longer than a save of the marks the pause after it lasts."""
 _GRACE_LOOK_S: Final = 0.01
 """How often a node that stops looks whether peers have asked for what they were told of."""
 _ROWS_PER_FORWARD: Final = 20
@@ -66,6 +65,7 @@ class NodeCore(ProcessBound):
     intake: PostIntake
     sweeper: Sweeper
     listener: PeerListener[Connection]
+    _mark_saver: MarkSaver
     _inspection: InspectionThread
     _feed: FeedThread
 
@@ -88,7 +88,6 @@ class NodeCore(ProcessBound):
         self._routes_of_forwarded: Final[dict[Exchange, Route]] = {}
         """By the requests to other peers."""
         self._loops: Final = Loops()
-        self._next_save_s = 0.0
         bind(self)
 
     def _sockets(self) -> Iterable[int]:
@@ -137,11 +136,12 @@ class NodeCore(ProcessBound):
         self.listener = PeerListener(context, partial(Connection, context, self), self._keep)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
-        self.reconciler = Reconciler(context, self.intake, self.sync, self.links)
+        self.reconciler = Reconciler(context, self.sync, self.links)
         at_end(self.reconciler.close)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
         self.reachability = Reachability(context, self.links)
         self.clock_watch = ClockWatch(context, self.intake, self.sync, self.reconciler)
+        self._mark_saver = MarkSaver(context)
         self.sweeper = Sweeper(self.store, self.log)
         at_end(self.sweeper.close)
         self.write_watch = WriteWatch(self.store, loop, self.log, self._writes_recovered)
@@ -238,20 +238,7 @@ class NodeCore(ProcessBound):
                 self.context.restrictions.read_soon()
             self.write_watch.retry()
             self.sweeper.look()
-            self._save_marks(now_s)
-
-    def _save_marks(self, now_s: float) -> None:
-        """Save the marks in a hundredth of the time at most. The loop does not wait for the disk."""
-        if now_s < self._next_save_s:
-            return
-        self._next_save_s = float("inf")
-
-        async def save() -> None:
-            await self.context.save_marks()
-            ended_s = self.context.loop.time()
-            self._next_save_s = ended_s + _SAVE_PAUSE * (ended_s - now_s)
-
-        self.life.run(save())
+            self._mark_saver.look(now_s)
 
     def _halt_fetches(self) -> None:
         self.sync.fetches.halt()

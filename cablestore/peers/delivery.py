@@ -5,6 +5,7 @@ TCP_USER_TIMEOUT is not used: it also ends the connection of a peer that is reac
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import sys
@@ -44,6 +45,14 @@ def keep_alive(connection: Any) -> None:
     if sys.platform == "darwin":
         with suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, _MACOS_RXT_CONNDROPTIME, int(limits.UNACKNOWLEDGED_TIMEOUT_S))
+
+
+def keep_queue_short(transport: asyncio.Transport) -> None:
+    """Have what the peer has not read wait here and not in the system, where nothing can overtake it."""
+    transport.set_write_buffer_limits(high=limits.SLOW_READER_SIZE_BYTES)
+    connection = transport.get_extra_info("socket")
+    if hasattr(socket, "TCP_NOTSENT_LOWAT") and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.SLOW_READER_SIZE_BYTES)
 
 
 class Delivery:

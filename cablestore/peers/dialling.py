@@ -47,8 +47,8 @@ class Dial:
     def ended(self, reason: str, first_s: float, longest_s: float, spread: Callable[[float, float], float]) -> float:
         """Note that an attempt failed or a connection ended. Returns the pause before the next attempt.
 
-        The pause doubles from `first_s` with each failure, up to `longest_s`. `spread` returns a random number between
-        two, so that many nodes do not come back at the same moment.
+        It is short after a connection that has worked, and doubles from `first_s` with each failure, up to `longest_s`.
+        `spread` returns a random number between two, so that many nodes do not come back at the same moment.
         """
         has_worked = self._connected_s is not None and self._clock() - self._connected_s >= limits.WORKING_S
         self._is_away = self._connected_s is None
@@ -56,8 +56,9 @@ class Dial:
         self._reason = reason
         if has_worked:
             self._failures = 0
+            return spread(0.5, 1.0) * min(first_s, limits.BROKEN_RETRY_S)
         pause_s = spread(0.5, 1.0) * min(first_s * 2.0 ** min(self._failures, 32), longest_s)
-        self._failures += not has_worked
+        self._failures += 1
         return pause_s
 
     async def pause(self, pause_s: float) -> None:

@@ -1,7 +1,8 @@
 """Fetching: posts that peers offer are asked of one of them, and stored.
 
 Posts that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer has
-not delivered when it is lost is asked of others that offered it.
+not delivered when it is lost is asked of others that offered it, or else of the next peers. Requests are as long as the
+link carries in about a second (`protocol.flow_window`), and the first ones go out with the first hashes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import CableStoreError
@@ -19,18 +20,25 @@ from cablestore.index.verdict import LIES, Outcome, Verdict
 from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
+from cablestore.peers.link import PeerLink
 from cablestore.peers.report import SyncReport
 from cablestore.peers.wanted import Wanted
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import INFO
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Concluded, Exchange, Posts, ResponseEvent
+from cablestore.protocol.exchange import Concluded, Exchange, Posts, ResponseEvent, Step
+from cablestore.protocol.flow_window import BatchStart, FlowWindow
 from cablestore.protocol.message import PostRequest
 from cablestore.protocol.post import peek_type
 from cablestore.store import answers
 
 _SHARE_WAIT_S: Final = 0.05
 """How often a peer that offered more than its share allows is looked at again."""
+
+_POST_SIZE_BYTES: Final = 256
+"""About the size of a post, until some have come."""
+_MEAN_POSTS: Final = 64
+"""About how many of the latest posts count for their mean size."""
 
 _USELESS: Final = frozenset({Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.LOCAL_ONLY})
 """Posts that are not asked for again."""
@@ -49,6 +57,10 @@ class Fetches:
         self.storing: Final[set[bytes]] = set()
         """Hashes of posts that have come and are not stored yet."""
         self.is_halted = False
+        self.post_size_bytes: float = _POST_SIZE_BYTES
+        """Mean size of the posts that came last."""
+        self._known: Final[OrderedDict[bytes, int]] = OrderedDict()
+        """Hashes that lost peers did not deliver, with the number of peers that were asked for them since in vain."""
         self._of_peers: Final[dict[Connection, Fetch]] = {}
         self._useless: OrderedDict[bytes, None] = OrderedDict()
         self._unwelcome: OrderedDict[bytes, None] = OrderedDict()
@@ -58,9 +70,19 @@ class Fetches:
         return len(self._of_peers)
 
     def begin(self, connection: Connection, progress: Callable[[int], None] | None = None) -> Fetch:
-        """Fetch from a peer from now until it is lost. `progress` gets the number of posts as they are stored."""
+        """Fetch from a peer from now until it is lost. `progress` gets the number of posts as they are stored.
+
+        First it is asked for what lost peers did not deliver.
+        """
         fetch = self._of_peers[connection] = Fetch(self, connection, progress)
+        fetch.request_again(list(self._known))
         return fetch
+
+    async def requested_again(self, link: PeerLink) -> None:
+        """Wait until a peer gave, or does not have, what lost peers did not deliver."""
+        fetch = next((found for connection, found in self._of_peers.items() if connection is link), None)
+        if fetch is not None:
+            await fetch.requested_again()
 
     def lost(self, connection: Connection) -> None:
         """Ask others for what a lost peer has not delivered."""
@@ -68,7 +90,39 @@ class Fetches:
         if fetch is not None:
             fetch.lose()
         self.intake.early.lose(connection)
-        self.pass_on(*self.wanted.lose(connection))
+        busier, missing = self.wanted.lose(connection)
+        self.remember(missing)
+        self.pass_on(busier, missing)
+
+    def remember(self, hashes: Iterable[bytes]) -> None:
+        """Ask the next peers for these posts: a peer that is lost has told of them."""
+        for digest in hashes:
+            self._known.setdefault(digest, 0)
+        while len(self._known) > limits.MAX_HASHES_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def forget(self, hashes: Iterable[bytes]) -> None:
+        """Ask for these posts no more: they have come, or are not worth it."""
+        for digest in hashes:
+            self._known.pop(digest, None)
+
+    def missed(self, hashes: Iterable[bytes]) -> None:
+        """Note that a peer that was asked does not have these posts. After some peers they are forgotten."""
+        for digest in hashes:
+            times = self._known.get(digest)
+            if times is not None and times < limits.OFFERS_REMEMBERED:
+                self._known[digest] = times + 1
+            else:
+                self._known.pop(digest, None)
+
+    def came(self, link: PeerLink, post: bytes) -> None:
+        """Note that a peer gave a post that is about to be stored: `settled` says when it is."""
+        digest = post_hash(post)
+        link.note_given(digest)
+        self.wanted.arrived(digest)
+        self.storing.add(digest)
+        self._known.pop(digest, None)
+        self.post_size_bytes += (len(post) - self.post_size_bytes) / _MEAN_POSTS
 
     def offer_again(self, connection: Connection, hashes: Sequence[bytes]) -> None:
         """Fetch posts from a peer that gave them before, when they were refused."""
@@ -87,6 +141,7 @@ class Fetches:
 
     def settled(self, digest: bytes, *, has_come: bool = False) -> None:
         """Tell all fetches that wait for a post that it is here, or will not come."""
+        self.storing.discard(digest)
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_come=has_come)
 
@@ -122,6 +177,13 @@ class Fetches:
         self._unwelcome.clear()
 
 
+class FetchRequest(NamedTuple):
+    """A request for posts that is open, and about the size of these."""
+
+    start: BatchStart
+    size_bytes: float
+
+
 class Fetch:
     """The fetching of posts from one peer."""
 
@@ -131,7 +193,9 @@ class Fetch:
         self._connection = connection
         self._progress = progress
         self.report: Final = SyncReport()
-        self._requests: Final[set[Exchange]] = set()
+        self._requests: Final[dict[Exchange, FetchRequest]] = {}
+        self._flow: Final = FlowWindow(limits.FETCH_POSTS * limits.FETCHES_OPEN * _POST_SIZE_BYTES)
+        self._again: list[bytes] = []
         self._storing = 0
         self._offers: deque[Sequence[bytes]] = deque()
         self._offered = 0
@@ -150,6 +214,11 @@ class Fetch:
         failed, self._failed = self._failed, 0
         return failed
 
+    @property
+    def has_failed(self) -> bool:
+        """True if an offered post did not come or was not stored since `take_failed` was called."""
+        return bool(self._failed)
+
     def take_overflow(self) -> bool:
         """Tell whether a post that was offered live was passed over since the last call.
 
@@ -159,6 +228,20 @@ class Fetch:
         return has_overflowed
 
     # --- what is offered -----------------------------------------------------------------------
+
+    def request_again(self, hashes: list[bytes]) -> None:
+        """Ask for posts that lost peers did not deliver."""
+        self._again = hashes
+        if hashes:
+            self.offer_soon(hashes)
+
+    async def requested_again(self) -> None:
+        """Wait until these are stored, or will not come."""
+        requested_again, self._again = self._again, []
+        if requested_again:
+            while self._offered and not self._is_at_end:
+                await self._change()
+            await self.landed(requested_again)
 
     def offer_soon(self, hashes: Sequence[bytes]) -> None:
         """Look up hashes in the order of the offers. While many wait, nothing more is read from the peer."""
@@ -172,24 +255,25 @@ class Fetch:
     async def _offer_all(self) -> None:
         try:
             while self._offers and not self._is_lost:
-                await self.offer(self._offers[0], waits=False)
+                try:
+                    await self._offer(self._offers[0])
+                except CableStoreError as error:  # other offers may be readable
+                    self._error = error
+                    self._failed += len(self._offers[0])
+                    self._has_overflowed = True
                 self._offered -= len(self._offers.popleft())
                 if self._offered <= limits.MAX_WANTED_PER_PEER // 2:
                     self._connection.resume(PauseReason.OFFERS)
-        except CableStoreError as error:
-            self._error = error
-            self._failed += self._offered
-            self._has_overflowed = True
         finally:
             self._offers.clear()
             self._offered = 0
             self._connection.resume(PauseReason.OFFERS)
             self._changed.set()
 
-    async def offer(self, hashes: Sequence[bytes], *, waits: bool = True) -> None:
+    async def _offer(self, hashes: Sequence[bytes]) -> None:
         """Fetch the posts that the store lacks and that nobody fetches yet.
 
-        If there is no room for some, wait for room, or leave them to the next pass.
+        If there is no room for some, leave them to the next pass.
         """
         for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
             part = hashes[at : at + limits.PART_ROWS_ANSWERED]
@@ -197,10 +281,8 @@ class Fetch:
                 await asyncio.sleep(_SHARE_WAIT_S)
             self._connection.share.charge(2 * len(part))
             found = await self._context.reads.call(partial(_worth_requesting, hashes=part))
+            self._all.forget(set(part).difference(found))
             left = self._want(found)
-            while left and waits and not self._is_at_end:
-                await self._change()
-                left = self._want(left)
             if left:
                 self._failed += len(left)
                 self._has_overflowed = not self._is_at_end
@@ -217,12 +299,28 @@ class Fetch:
         return left
 
     def go_on(self) -> None:
-        """Ask for posts, a few requests at a time."""
+        """Ask for posts, a few requests at a time, as many as the link carries."""
         while len(self._requests) < limits.FETCHES_OPEN and not self._is_at_end:
-            hashes = self._all.wanted.take(self._connection, limits.FETCH_POSTS)
+            count = self._share_of_window
+            if self._requests and self._flow.room_size_bytes < count * self._all.post_size_bytes:
+                return
+            hashes = self._all.wanted.take(self._connection, count)
             if not hashes:
                 return
-            self._requests.add(self._connection.ask(PostRequest(b"", tuple(hashes))))
+            size_bytes = len(hashes) * self._all.post_size_bytes
+            start = self._flow.began(size_bytes, self._context.loop.time())
+            self._requests[self._connection.ask(PostRequest(b"", tuple(hashes)))] = FetchRequest(start, size_bytes)
+
+    @property
+    def _share_of_window(self) -> int:
+        """How many posts one request asks for."""
+        posts = self._flow.window_size_bytes / self._all.post_size_bytes / limits.FETCHES_OPEN
+        return max(limits.FETCH_POSTS_LEAST, min(int(posts), limits.FETCH_POSTS))
+
+    @property
+    def page_hashes(self) -> int:
+        """How many hashes to ask for at a time: of posts that keep the link busy for some requests."""
+        return max(limits.PAGE_HASHES_LEAST, 2 * limits.FETCHES_OPEN * self._share_of_window)
 
     # --- what comes ----------------------------------------------------------------------------
 
@@ -231,21 +329,22 @@ class Fetch:
         match event:
             case Posts(exchange, posts) if exchange in self._requests:
                 self._store(posts)
-            case Concluded(exchange, _) if exchange in self._requests:
-                self._conclude(exchange)
+            case Concluded(exchange, step) if exchange in self._requests:
+                self._conclude(exchange, step)
 
     def _store(self, posts: list[bytes]) -> None:
         for post in posts:
-            digest = post_hash(post)
-            self._all.wanted.arrived(digest)
-            self._all.storing.add(digest)
+            self._all.came(self._connection, post)
+        self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
         self._all.intake.store_posts_of(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
 
-    def _conclude(self, exchange: Exchange) -> None:
-        self._requests.remove(exchange)
+    def _conclude(self, exchange: Exchange, step: Step) -> None:
+        request = self._requests.pop(exchange)
+        self._flow.ended(request.start, request.size_bytes, self._context.loop.time())
         if exchange.missing:
             busier, missing = self._all.wanted.failed(self._connection, exchange.missing)
+            (self._all.remember if step is Step.LOST else self._all.missed)(missing)
             self.report.missing += len(missing)
             self._failed += len(missing)
             self._all.pass_on(busier, missing)
@@ -260,7 +359,6 @@ class Fetch:
         is_ours = self._connection.session.dialect is self._context.dialect
         for index, post in enumerate(posts):
             digest = post_hash(post) if outcomes is None else outcomes[index].hash
-            self._all.storing.discard(digest)
             if outcomes is not None:
                 self._count(post, outcomes[index], is_ours=is_ours)
             self._all.settled(digest, has_come=outcomes is not None)
@@ -311,12 +409,29 @@ class Fetch:
             self._requests or self._storing or self._offered or self._elsewhere or waiting(self._connection)
         ):
             await self._change()
+        self._raise_error()
+
+    async def looked_up(self) -> None:
+        """Wait until all that was offered is looked up. Raises CableStoreError if the store could not be read."""
+        while self._offered and not self._is_at_end:
+            await self._change()
+        self._raise_error()
+
+    async def has_room(self) -> None:
+        """Wait until so few posts wait to be asked for that further hashes are of use."""
+        while not self._is_at_end and (
+            self._all.wanted.waiting(self._connection) > limits.FETCHES_OPEN * self._share_of_window
+        ):
+            await self._change()
+
+    def _raise_error(self) -> None:
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     async def landed(self, hashes: Sequence[bytes]) -> None:
-        """Wait until those of these posts that are on their way are stored, or will not come."""
+        """Wait until those of these posts that are on their way are stored, or will not come. Ask for them first."""
+        self._all.wanted.hurry(hashes)
         for digest in hashes:
             if self._all.is_on_its_way(digest):
                 await self._waiting.setdefault(digest, self._context.loop.create_future())

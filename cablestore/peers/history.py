@@ -1,8 +1,9 @@
 """Histories of channels at one peer that does not reconcile: passes over them, page by page, and their marks.
 
-The first pass goes back to the start of the window. Later ones go back to a *safe point*, an hour before the mark, as
-far as few posts are younger than that. A peer may learn old posts late, so each connection also makes a full pass in
-the background, at a bounded rate. It continues where the last connection ended.
+The first pass goes back to the start of the window. Where the connection breaks, the next one continues it. Later
+passes go back to a *safe point*, an hour before the mark, as far as few posts are younger than that. A peer may learn
+old posts late, so each connection also makes a full pass in the background, at a bounded rate. It continues where the
+last connection ended.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class _Pass(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """Page of a history: how many hashes came, and if it was the last page."""
+    """Page of a history: its hashes, how many came, and if it was the last page."""
 
+    hashes: list[bytes]
     posts: int
     is_last: bool
 
@@ -77,15 +79,21 @@ class Histories:
         now_ms, window_ms = system_clock_ms(), self.window_start_ms()
         marks = await self._context.current_marks()
         mark, epoch = marks.get(self._peer_name, channel), marks.epoch
-        if mark is not None and (max(mark.until_ms, mark.full_at_ms) > now_ms or mark.from_ms > window_ms):
+        if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:
             mark = None  # the clock was wrong: no pass would reach back to what is written until then
         start_ms = window_ms
         if mark is not None and not whole:
             start_ms = max(window_ms, await self._safe_ms(channel, mark.until_ms))
-        found = await self._all_pages(channel, Paging(start_ms, now_ms + limits.MAX_FUTURE_MS, self._page_hashes))
+        is_full = mark is None or whole
+        began = SyncMark(now_ms, now_ms, now_ms)
+        page = Paging(start_ms, now_ms + limits.MAX_FUTURE_MS, self._page_hashes)
+        found = await self._all_pages(channel, page, began if mark is None else None)
+        if found is not None and mark is not None and mark.from_ms > window_ms and not whole:  # it broke off
+            is_full, began = True, replace(mark, until_ms=now_ms)
+            rest = await self._all_pages(channel, Paging(window_ms, mark.from_ms, self._page_hashes), began)
+            found = None if rest is None else found + rest
         if found or (found == 0 and mark is not None):  # one that brought nothing costs little again
-            full_at_ms = now_ms if mark is None or whole else None
-            self._passed[channel] = _Pass(epoch, window_ms, now_ms, full_at_ms)
+            self._passed[channel] = _Pass(epoch, window_ms, now_ms, began.full_at_ms if is_full else None)
         return window_ms if mark is None else max(window_ms, await self._safe_ms(channel, now_ms))
 
     async def check(self, since_ms: int) -> None:
@@ -126,18 +134,32 @@ class Histories:
 
     # --- pages ---------------------------------------------------------------------------------
 
-    async def _all_pages(self, channel: str, page: Paging) -> int | None:
+    async def _all_pages(self, channel: str, page: Paging, began: SyncMark | None) -> int | None:
         """Request page after page, until the channel is dropped.
 
-        Return how many hashes came, None if the last page was not reached.
+        `began` is the mark of a pass that is not whole yet. It is kept for the next connection, with how far the pass
+        has come. Return how many hashes came, None if the last page was not reached.
         """
-        count, is_last = 0, False
-        while not is_last:
+        count, epoch = 0, self._context.marks.epoch
+        before: list[bytes] = []
+        while True:
+            reached_ms = page.end_ms
             found = await self._page(channel, page)
             if found is None:
                 return None
-            count, is_last = count + found.posts, found.is_last
-        return count
+            count += found.posts
+            if found.is_last:
+                return count
+            if began is not None:
+                await self._fetch.landed(before)
+                self._keep(channel, epoch, replace(began, from_ms=min(began.from_ms, reached_ms)))
+            before = found.hashes
+
+    def _keep(self, channel: str, epoch: int, mark: SyncMark) -> None:
+        """Keep how far a pass has come, if all posts up to there are here."""
+        marks = self._context.marks
+        if self._peer_name and epoch == marks.epoch and not self._fetch.has_failed and mark.from_ms < mark.until_ms:
+            marks.put(self._peer_name, channel, mark)
 
     async def _slow_pages(self, channel: str, marks: SyncState, start_ms: int, end_ms: int) -> bool:
         """Request a range page by page, with pauses, and note how far it came. False if it broke off."""
@@ -160,17 +182,19 @@ class Histories:
         if channel not in self._followed:
             return None
         request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
-        answer = self._requests.ask(request, is_offered=not page.limit)
+        answer = self._requests.ask(request, is_page=bool(page.limit))
         step = await answer.done
         hashes = answer.hashes
-        await self._fetch.offer(hashes)
+        await self._fetch.looked_up()
         if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
             return None
         # cable.rs concludes nothing. Others may break off in the middle, so the rest is asked for.
         is_last = (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes))
         if not is_last:
-            page.turn(hashes, *await self._ends_ms(hashes))
-        return _Page(answer.exchange.received, is_last)
+            ends_ms = await self._ends_ms(hashes)
+            await self._fetch.has_room()
+            page.turn(hashes, *ends_ms, self._page_hashes)
+        return _Page(hashes, answer.exchange.received, is_last)
 
     async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
         """Return the times of the first and the last post of a page whose times are known."""
@@ -195,7 +219,7 @@ class Histories:
 
     @property
     def _page_hashes(self) -> int:
-        return self._context.settings.page_hashes
+        return min(self._fetch.page_hashes, self._context.settings.page_hashes)
 
     @property
     def _peer_name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -14,7 +15,7 @@ from cablestore.peers.agreement import Agreement
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
 from cablestore.peers.coverage import Coverage
-from cablestore.peers.delivery import Delivery, keep_alive
+from cablestore.peers.delivery import Delivery, keep_alive, keep_queue_short
 from cablestore.peers.key_warnings import probable_cause
 from cablestore.peers.network_watch import has_address, source_address
 from cablestore.peers.own_addresses import address_of
@@ -70,6 +71,8 @@ class PeerLink(asyncio.Protocol, ABC):
         self.received_size_bytes = self.sent_size_bytes = 0
         self._pace = MessagePace(0, self.began_s)
         self.invalid_posts = 0
+        self.given: Final[OrderedDict[bytes, None]] = OrderedDict()
+        """Hashes of posts that the peer gave last: it is not told of them."""
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
         self._reason = ""
@@ -150,7 +153,7 @@ class PeerLink(asyncio.Protocol, ABC):
         if refusal:
             self.close(refusal)
             return
-        self._transport.set_write_buffer_limits(high=limits.SLOW_READER_SIZE_BYTES)
+        keep_queue_short(self._transport)
         self._channel = self._context.new_channel(is_initiator=self.is_ours, port_name=self.port_name)
         if self._channel is None:
             self._establish()
@@ -392,6 +395,12 @@ class PeerLink(asyncio.Protocol, ABC):
         if data and self._transport is not None:
             self.sent_size_bytes += len(data)
             self._transport.write(data)
+
+    def note_given(self, digest: bytes) -> None:
+        """Remember that the peer gave a post."""
+        self.given[digest] = None
+        if len(self.given) > limits.MAX_GIVEN_REMEMBERED:
+            self.given.popitem(last=False)
 
     def gave_invalid_posts(self, count: int, reason: str) -> None:
         """Count posts that no honest peer passes on. Too many end the connection."""

@@ -22,7 +22,7 @@ class Paging:
         self.start_ms = start_ms
         self.end_ms = end_ms
         self.limit = page_hashes
-        self._page_hashes: Final = page_hashes
+        self._page_hashes = page_hashes
         self._most = SURELY_WHOLE
         """Size of the largest page so far. A peer that has more does not give less."""
         self._before: frozenset[bytes] = frozenset()
@@ -38,8 +38,11 @@ class Paging:
         """Tell whether an answer has only what the page before it had: the peer answers, and has no more of this range."""
         return self._before.issuperset(hashes)
 
-    def turn(self, hashes: Sequence[bytes], first_ms: int | None, last_ms: int | None) -> None:
-        """Go on after a page, given the times of its first and last post if they are known."""
+    def turn(
+        self, hashes: Sequence[bytes], first_ms: int | None, last_ms: int | None, page_hashes: int | None = None
+    ) -> None:
+        """Go on after a page, given the times of its first and last post if they are known, and the size of the next."""
+        self._page_hashes = page_hashes or self._page_hashes
         is_cut = bool(self.limit) and len(hashes) < self.limit
         is_stuck = self.is_repeated(hashes)
         self._before = frozenset(hashes)

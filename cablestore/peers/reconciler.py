@@ -27,7 +27,6 @@ from cablestore.peers.address import Address
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.context import PeerContext
 from cablestore.peers.in_step import Agreements
-from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.metrics import ReconcileMetrics
 from cablestore.peers.node_ids import NodeIds
@@ -59,6 +58,8 @@ _BUSY_S: Final = (1.0, 10.0)
 """A peer that is busy is asked again after a random time between these."""
 _END_WAIT_S: Final = 2.0
 """How long the conversation before may take to notice that it is over."""
+_AGAIN_WAIT_S: Final = 20.0
+"""How long a peer that begins a conversation waits until it gave what lost peers did not deliver."""
 
 _MAX_LOGGED_S: Final = 253_402_300_799
 """The last second that a date of four digits can name."""
@@ -67,6 +68,8 @@ _UNDER_WAY: Final = "another reconciliation with this peer is under way"
 
 _UNDECIDED: Final = ("refused", "stopped")
 """Outcomes that do not tell whether the stores are equal."""
+_BROKEN_OFF: Final = ("lost", "silent", "limit")
+"""Outcomes after which the posts that were found and did not come are asked for."""
 
 
 class ReconcileJob(NamedTuple):
@@ -86,15 +89,12 @@ class ReconcileJob(NamedTuple):
 class Reconciler:
     """All reconciliations of a node. On the loop, except for what the thread runs."""
 
-    def __init__(
-        self, context: PeerContext, intake: PostIntake, sync: Sync, links: Callable[[], Iterable[PeerLink]]
-    ) -> None:
+    def __init__(self, context: PeerContext, sync: Sync, links: Callable[[], Iterable[PeerLink]]) -> None:
         """`links` returns the connections of both ports."""
         self._context = context
         self._agreements = Agreements(context, links)
         self._links = links
         self.node_ids: Final = NodeIds(links)
-        self._intake = intake
         self._sync = sync
         self._metrics = ReconcileMetrics(context.metrics.registry)
         self._thread = ThreadPoolExecutor(1, "cablestore-reconcile")
@@ -136,6 +136,7 @@ class Reconciler:
 
     async def _by_schedule(self, link: PeerLink) -> None:
         loop, agreement = self._context.loop, link.agreement
+        await self._sync.fetches.requested_again(link)  # or it would be found missing once more
         all_at_s = float("-inf")
         while True:
             settings = self._context.settings
@@ -188,7 +189,7 @@ class Reconciler:
             channels = frozenset(map(self._context.dialect.channel_id, settings.channels))
         from_ms = 0 if settings.window_ms is None else max(0, system_clock_ms() - settings.window_ms)
         # Each conversation would bring the posts again that are refused until the clock is set.
-        until_ms = self._context.store.now_ms() + limits.MAX_FUTURE_MS if self._intake.early else None
+        until_ms = self._context.store.now_ms() + limits.MAX_FUTURE_MS if self._sync.fetches.intake.early else None
         return Terms(settings.channels != frozenset(), from_ms, until_ms, channels)
 
     # --- once -----------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ class Reconciler:
         refusal = _UNDER_WAY if is_known else self._refusal(link)
         if refusal:
             raise PeerRefusedError("busy", f"this node cannot reconcile now: {refusal}")
-        current = Reconciliation(self._context, self._intake, self._thread, link, terms, purpose, progress)
+        current = Reconciliation(self._context, self._sync.fetches, self._thread, link, terms, purpose, progress)
         self._take_up(current)
         await self._run(current, report, is_ours=True, is_complete=is_complete)
 
@@ -326,7 +327,7 @@ class Reconciler:
         if before is not None:
             before.lose("the peer began another one")
         before = before or self._by_peer.get(_peer_of(link))
-        current = Reconciliation(self._context, self._intake, self._thread, link, self.own_terms())
+        current = Reconciliation(self._context, self._sync.fetches, self._thread, link, self.own_terms())
         self._take_up(current)
         current.received(frame)
         self._context.run(self._respond(current, before, frame))
@@ -372,6 +373,9 @@ class Reconciler:
                 self._let_go(current)
                 self._refuse(current.link, hello, _UNDER_WAY)
                 return
+        with suppress(TimeoutError):  # what is asked for would be found missing once more
+            async with asyncio.timeout(_AGAIN_WAIT_S):
+                await self._sync.fetches.requested_again(current.link)
         try:
             await self._run(current, ReconcileReport(), is_ours=False)
         except CableStoreError as error:
@@ -397,6 +401,8 @@ class Reconciler:
                 self._agreements.compared(link, current.place, is_complete=is_complete, gave=own.posts_sent > 0)
             elif outcome not in _UNDECIDED and not is_audit:
                 self._agreements.failed(link)
+            if outcome in _BROKEN_OFF:
+                self._sync.fetches.remember(current.talk.missing)
             compared = current.talk.compared
             self._let_go(current, failed=failed and (compared is None or compared.until_ms is None))
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)

@@ -20,9 +20,10 @@ from cablestore.errors import (
 from cablestore.index.place import LogPlace
 from cablestore.index.verdict import LIES, Outcome, Verdict
 from cablestore.peers.context import PeerContext
-from cablestore.peers.intake import PostIntake
+from cablestore.peers.fetch import Fetches
 from cablestore.peers.link import PeerLink
 from cablestore.peers.report import ReconcileReport
+from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
@@ -51,16 +52,16 @@ class Reconciliation:
     def __init__(
         self,
         context: PeerContext,
-        intake: PostIntake,
+        fetches: Fetches,
         thread: Executor,
         link: PeerLink,
         terms: Terms,
         purpose: Purpose = Purpose.RECONCILE,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """`thread` compares: all work on the conversation is done there."""
+        """`fetches` asks for what the conversation leaves. `thread` compares: all work on the conversation is done there."""
         self._context = context
-        self._intake = intake
+        self._fetches = fetches
         self._thread = thread
         self.link: Final = link
         hooks = Hooks(self._items, self._post, os.urandom)
@@ -171,7 +172,9 @@ class Reconciliation:
         self._note_state()
         for batch, posts in arrived:
             self._storing += 1
-            self._intake.store(self.link.name, posts, partial(self._stored, batch, posts))
+            for post in posts:
+                self._fetches.came(self.link, post)
+            self._fetches.intake.store(self.link.name, posts, partial(self._stored, batch, posts))
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self._context.loop.run_in_executor(self._thread, work)
@@ -203,6 +206,8 @@ class Reconciliation:
 
     def _stored(self, batch: int, posts: list[bytes], outcomes: list[Outcome] | None) -> None:
         self._storing -= 1
+        for post in posts:
+            self._fetches.settled(post_hash(post), has_come=outcomes is not None)
         if outcomes is None:
             self.unstored += len(posts)
             self._jobs.put_nowait(StorageError(f"posts that came could not be stored: {self._context.writes.failure}"))
@@ -249,7 +254,7 @@ class Reconciliation:
         report.posts_sent += found.posts_sent
         report.posts_received += self.accepted
         report.refused += self.refused
-        report.missing += self.talk.missing
+        report.missing += len(self.talk.missing)
         report.unasked += found.unasked
         report.unstored += self.unstored
         report.here_only += found.here_only

@@ -20,8 +20,8 @@ class CollectedAnswer:
     exchange: Exchange
     done: asyncio.Future[Step]
     """Done when nothing more comes."""
-    is_offered: bool
-    """Whether hashes are offered to the fetch as they come, and not collected."""
+    is_page: bool
+    """Whether hashes are collected too, because the next page depends on them."""
     hashes: list[bytes] = field(default_factory=list)
     names: tuple[str, ...] = ()
 
@@ -39,7 +39,7 @@ class Requests:
         self,
         request: Request,
         *,
-        is_offered: bool = True,
+        is_page: bool = False,
         timeout_s: float | None = None,
         instead_of: CollectedAnswer | None = None,
     ) -> CollectedAnswer:
@@ -48,7 +48,7 @@ class Requests:
             self._connection.session.cancel(instead_of.exchange)
             self._answers.pop(instead_of.exchange, None)
         exchange = self._connection.ask(request, timeout_s)
-        answer = self._answers[exchange] = CollectedAnswer(exchange, self._loop.create_future(), is_offered)
+        answer = self._answers[exchange] = CollectedAnswer(exchange, self._loop.create_future(), is_page)
         return answer
 
     def take(self, event: ResponseEvent) -> None:
@@ -58,10 +58,10 @@ class Requests:
             self._fetch.take(event)
             return
         match event:
-            case Hashes(_, hashes) if answer.is_offered:
-                self._fetch.offer_soon(hashes)
             case Hashes(_, hashes):
-                answer.hashes += hashes
+                self._fetch.offer_soon(hashes)
+                if answer.is_page:
+                    answer.hashes += hashes
             case Names(_, names):
                 answer.names = names
             case Concluded(exchange, step):

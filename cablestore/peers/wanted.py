@@ -68,6 +68,16 @@ class Wanted(Generic[Peer]):
         self._asked[peer].update(dict.fromkeys(taken))
         return taken
 
+    def hurry(self, hashes: Iterable[bytes]) -> None:
+        """Ask for these first, of the peers that they wait to be asked of."""
+        first: defaultdict[Peer, list[bytes]] = defaultdict(list)
+        for digest in hashes:
+            holder = self._holder.get(digest)
+            if holder is not None and digest in self._queued[holder]:
+                first[holder].append(digest)
+        for peer, found in first.items():
+            self._queued[peer] = dict.fromkeys((*found, *self._queued[peer]))
+
     def waiting(self, peer: Peer) -> int:
         """Return how many hashes wait to be asked of a peer."""
         return len(self._queued.get(peer, ()))

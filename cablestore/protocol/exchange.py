@@ -1,14 +1,29 @@
 """The life of a request: its states, the steps between them, and the events of a session. Pure.
 
-On both sides a request is in one of three states. `TRANSITIONS` has every step that it can take.
+On both sides a request is in one of three states. `TRANSITIONS` has every step between them; any other step is a fault
+of the peer and changes nothing:
+
+            parts of the answer            news
+                  +---+                   +---+
+                  v   |     caught up     v   |
+    asked ------> OPEN ----------------> LIVE
+                   |                       |
+                   | finished, limit,      | limit, cancelled,
+                   | cancelled, lost       | lost
+                   v                       v
+                  CONCLUDED <--------------+
+
+A requester's request also ends when no answer comes in time, and when all that it asked for is there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, Self
 
+from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.message import PostRequest, Request, TimeRangeRequest
 
 
@@ -104,6 +119,23 @@ class Exchange:
         if role is RequestRole.REQUESTER and isinstance(request, PostRequest):
             exchange.missing = set(request.hashes)
         return exchange
+
+    def within_limit(self, hashes: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the hashes up to the request's limit, and count them (wire.md 5.2.2)."""
+        if self.remaining is not None:
+            hashes = hashes[: self.remaining]
+            self.remaining -= len(hashes)
+        return hashes
+
+    def take_missing(self, posts: Iterable[bytes]) -> list[bytes]:
+        """Return those of the posts that are missing. They are not missing any more."""
+        taken = []
+        for post in posts:
+            digest = post_hash(post)
+            if digest in self.missing:
+                self.missing.remove(digest)
+                taken.append(post)
+        return taken
 
     def postpone(self, now_s: float) -> None:
         """Give the answer its whole time again, unless it is live."""

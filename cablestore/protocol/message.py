@@ -12,6 +12,7 @@ is random. So the first message of a peer tells its dialect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from cablestore import limits
@@ -182,6 +183,12 @@ class FrameReader:
         """Bytes of the incomplete message."""
         return len(self._rest)
 
+    @property
+    def incomplete(self) -> bytes:
+        """The bytes of the incomplete message that came so far, without its length."""
+        at = next((index + 1 for index, byte in enumerate(self._rest[:MAX_VARINT_SIZE_BYTES]) if byte < 0x80), None)
+        return b"" if at is None else bytes(self._rest[at:])
+
     def feed(self, data: bytes) -> list[bytes]:
         """Add the next bytes and return the messages that are complete. After a DecodeError the stream is unusable.
 
@@ -253,6 +260,24 @@ def decode_message(frame: bytes, dialect: Dialect) -> Message | None:
     if at != len(frame):
         raise DecodeError(at, f"{len(frame) - at} bytes follow the end of the {MESSAGE_NAMES[type(message)]}")
     return message
+
+
+def posts_of_incomplete(frame: bytes, dialect: Dialect) -> PostResponse | None:
+    """Decode the posts that are complete in the beginning of a message. None if it is not a post response."""
+    try:
+        type_id, at = _read_type(frame)
+        if type_id != TYPE_IDS[PostResponse]:
+            return None
+    except DecodeError:
+        return None
+    end = at = at + _IDS_SIZE_BYTES
+    request_id = frame[end - dialect.request_id_size_bytes : end]
+    posts: list[bytes] = []
+    with suppress(DecodeError):
+        while (found := read_sized(frame, at, "post"))[0]:
+            post, at = found
+            posts.append(post)
+    return PostResponse(request_id, tuple(posts))
 
 
 def _read_type(frame: bytes) -> tuple[int, int]:

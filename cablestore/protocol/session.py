@@ -3,20 +3,7 @@
 Bytes and the time go in; events and bytes come out. The owner of the session answers `Asked` events through
 `answer_hashes`, `answer_posts`, `answer_names` and `finish`, asks through `ask`, and sends what `output` returns.
 
-Either side may ask, many requests at a time, each under an id. A request is in one of three states on both sides, and
-`exchange.TRANSITIONS` has every step between them; any other step is a fault of the peer and changes nothing:
-
-            parts of the answer            news
-                  +---+                   +---+
-                  v   |     caught up     v   |
-    asked ------> OPEN ----------------> LIVE
-                   |                       |
-                   | finished, limit,      | limit, cancelled,
-                   | cancelled, lost       | lost
-                   v                       v
-                  CONCLUDED <--------------+
-
-A requester's request also ends when no answer comes in time, and when all that it asked for is there. Responses that
+Either side may ask, many requests at a time, each under an id. `exchange` has the states of a request. Responses that
 arrive for a concluded id are still on their way from before: they are read and dropped, not counted as faults.
 
 The session begins in the dialect of its owner. If the peer's first messages show the other dialect, the session changes
@@ -31,7 +18,6 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.errors import DecodeError
-from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.exchange import (
     TRANSITIONS,
@@ -54,10 +40,8 @@ from cablestore.protocol.message import (
     CancelRequest,
     FrameReader,
     HashResponse,
-    ListRequest,
     ListResponse,
     Message,
-    ModerationRequest,
     PostRequest,
     PostResponse,
     Request,
@@ -66,11 +50,11 @@ from cablestore.protocol.message import (
     encode_extra,
     encode_message,
     extra_of,
+    posts_of_incomplete,
     recognise,
 )
 from cablestore.protocol.recognition import GreetingDetector
-
-_ANSWERED_BY: Final[dict[type[Message], type[Response]]] = {PostRequest: PostResponse, ListRequest: ListResponse}
+from cablestore.protocol.responses import conclusion, fault_of, hash_responses, list_response, response_type
 
 
 class Session:
@@ -301,7 +285,12 @@ class Session:
             exchange.postpone(now_s)
 
     def lose(self) -> list[Event]:
-        """End all requests: the connection is lost."""
+        """End all requests: the connection is lost. Posts of a response that broke off are not."""
+        events: list[Event] = []
+        broken = posts_of_incomplete(self._frames.incomplete, self.dialect)
+        exchange = None if broken is None else self.asked.get(broken.request_id)
+        if broken is not None and exchange is not None and isinstance(exchange.request, PostRequest):
+            self._posts(exchange, broken.posts, 0.0, events)
         mine, others = [*self.asked.values(), *self._unsaid], list(self.to_answer.values())
         for exchange in mine:
             self._conclude_own(exchange, Step.LOST)
@@ -311,7 +300,8 @@ class Session:
         self._unsaid.clear()
         self._out.clear()
         self._frames = FrameReader()
-        return [*(Concluded(exchange, Step.LOST) for exchange in mine), *(Dropped(exchange) for exchange in others)]
+        events += [Concluded(exchange, Step.LOST) for exchange in mine]
+        return [*events, *(Dropped(exchange) for exchange in others)]
 
     def _conclude_own(self, exchange: Exchange, step: Step) -> None:
         self._step(exchange, step)
@@ -335,8 +325,7 @@ class Session:
             if response.request_id not in self._over:
                 events.append(Violation(Fault.UNASKED, f"request id {response.request_id.hex()}"))
             return
-        expected = _ANSWERED_BY.get(type(exchange.request), HashResponse)
-        if type(response) is not expected:
+        if type(response) is not response_type(exchange.request):
             found = f"{type(response).__name__} to {type(exchange.request).__name__}"
             events.append(Violation(Fault.WRONG_TYPE, found))
             return
@@ -364,9 +353,7 @@ class Session:
                 return
 
     def _hashes(self, exchange: Exchange, hashes: tuple[bytes, ...], events: list[Event]) -> None:
-        if exchange.remaining is not None:
-            hashes = hashes[: exchange.remaining]  # what exceeds the limit is dropped (wire.md 5.2.2)
-            exchange.remaining -= len(hashes)
+        hashes = tuple(exchange.within_limit(hashes))
         exchange.received += len(hashes)
         self._step(exchange, Step.PART)
         events.append(Hashes(exchange, hashes))
@@ -385,20 +372,14 @@ class Session:
             self._conclude_into(events, exchange, step)
 
     def _posts(self, exchange: Exchange, posts: tuple[bytes, ...], now_s: float, events: list[Event]) -> None:
-        missing = exchange.missing
-        wanted = []
-        for post in posts:
-            digest = post_hash(post)
-            if digest in missing:
-                missing.remove(digest)
-                wanted.append(post)
+        wanted = exchange.take_missing(posts)
         self._step(exchange, Step.PART)
         if wanted:
             self._postpone_from(exchange, now_s)
             events.append(Posts(exchange, wanted))
         if len(wanted) < len(posts):
             events.append(Violation(Fault.UNASKED_POSTS, f"{len(posts) - len(wanted)} of {len(posts)}"))
-        if not missing:
+        if not exchange.missing:
             self._conclude_into(events, exchange, Step.SATISFIED)
 
     def _conclude_into(self, events: list[Event], exchange: Exchange, step: Step) -> None:
@@ -424,7 +405,7 @@ class Session:
             return
         exchange = Exchange.of(RequestRole.RESPONDER, request)
         self.to_answer[request.request_id] = exchange
-        fault = self._refusal(request)
+        fault = Fault.TOO_MANY_REQUESTS if len(self.to_answer) > self._max_requests_alive else fault_of(request)
         if fault is not None:
             events.append(Violation(fault, f"request id {request.request_id.hex()}"))
             self.refuse(exchange)
@@ -440,44 +421,34 @@ class Session:
         own = self.asked.get(request.request_id)
         was_sent_back = own is None or own.request.ttl == 0 or request.ttl == own.request.ttl - 1
         if self.is_cablestore or not was_sent_back:
-            self._send(_conclusion(request))
-
-    def _refusal(self, request: Request) -> Fault | None:
-        if len(self.to_answer) > self._max_requests_alive:
-            return Fault.TOO_MANY_REQUESTS
-        named: Sequence[object] = ()
-        if isinstance(request, PostRequest):
-            named = request.hashes
-        elif isinstance(request, ModerationRequest):
-            named = request.channels
-        return Fault.TOO_MANY_HASHES if len(named) > limits.MAX_HASHES_PER_REQUEST else None
+            self._send(conclusion(request))
 
     def answer_hashes(self, exchange: Exchange, hashes: Sequence[bytes]) -> None:
         """Send hashes up to the request's limit, at which the request is concluded (wire.md 5.2.2)."""
         if exchange.is_over or not hashes:
             return
-        if exchange.remaining is not None:
-            hashes = hashes[: exchange.remaining]
-            exchange.remaining -= len(hashes)
         self._step(exchange, Step.PART)
-        for at in range(0, len(hashes), limits.MAX_HASHES_PER_RESPONSE):
-            part = tuple(hashes[at : at + limits.MAX_HASHES_PER_RESPONSE])
-            self._send(HashResponse(exchange.request.request_id, part))
+        for response in hash_responses(exchange.request.request_id, exchange.within_limit(hashes)):
+            self._send(response)
         if exchange.remaining == 0:
             self._conclude_theirs(exchange, Step.LIMIT)
 
     def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
         """Add posts to the answer.
 
-        They go out in one response, because some clients take only one, unless it gets too long.
+        They go out in one response, because some clients take only one, unless it gets too long. A store like this one
+        gets short ones at once.
         """
         if exchange.is_over:
             return
+        most = limits.POST_RESPONSE_PIECE_SIZE_BYTES if self.is_cablestore else limits.MAX_POST_RESPONSE_SIZE_BYTES
         for post in posts:
-            if exchange.posts_size_bytes + len(post) > limits.MAX_POST_RESPONSE_SIZE_BYTES:
+            if exchange.posts_size_bytes + len(post) > most:
                 self._flush_posts(exchange)
             exchange.posts.append(post)
             exchange.posts_size_bytes += len(post)
+        if self.is_cablestore:
+            self._flush_posts(exchange)
 
     def _flush_posts(self, exchange: Exchange) -> None:
         if exchange.posts:
@@ -490,16 +461,9 @@ class Session:
         """Send the names of channels in one response. The peer asks by offset for names that do not fit."""
         if exchange.is_over:
             return
-        room_bytes = limits.MAX_MESSAGE_SIZE_BYTES // 2
-        fitting: list[str] = []
-        for name in names:
-            room_bytes -= len(name.encode()) + 2
-            if room_bytes < 0 or len(fitting) == limits.MAX_NAMES_PER_MESSAGE:
-                break
-            fitting.append(name)
         self._step(exchange, Step.FINISHED)
         del self.to_answer[exchange.request.request_id]
-        self._send(ListResponse(exchange.request.request_id, tuple(fitting)))
+        self._send(list_response(exchange.request.request_id, names))
 
     def finish(self, exchange: Exchange) -> None:
         """Note that one source of the answer has no more.
@@ -526,9 +490,4 @@ class Session:
     def _conclude_theirs(self, exchange: Exchange, step: Step) -> None:
         self._step(exchange, step)
         del self.to_answer[exchange.request.request_id]
-        self._send(_conclusion(exchange.request))
-
-
-def _conclusion(request: Request) -> Response:
-    """Return the empty response that concludes a request (wire.md 6.3.3)."""
-    return _ANSWERED_BY.get(type(request), HashResponse)(request.request_id, ())
+        self._send(conclusion(exchange.request))

@@ -38,9 +38,10 @@ from cablestore.limits import (
     MAX_TALK_HELD_FRAMES,
     MAX_TALK_QUESTIONS,
     MAX_TALK_UNASKED,
-    MAX_TALK_UNSENT,
+    TALK_FIRST_PAYLOAD_SIZE_BYTES,
     TALK_PAYLOAD_SIZE_BYTES,
 )
+from cablestore.protocol.flow_window import BatchStart, FlowWindow
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.reconcile.audit import Audit, answer
@@ -167,6 +168,9 @@ class ReconcileConversation:
         self._window = EVERYTHING
         self._peer_takes = False
         self._outgoing = OutgoingPosts(hooks.post)
+        self._now_s = 0.0
+        self._payload_flow = FlowWindow(splitting.frame_size_bytes, TALK_FIRST_PAYLOAD_SIZE_BYTES)
+        self._payload_sent: tuple[BatchStart, int] | None = None
         self._expected: set[SyncID] = set()
         self._held: deque[bytes] = deque()  # decoded, posts of two bytes would take 14 times the memory
         self._unstored: set[int] = set()
@@ -188,9 +192,9 @@ class ReconcileConversation:
         return self._is_done and self._peer_is_done
 
     @property
-    def missing(self) -> int:
-        """How many posts of the peer were found and have not arrived."""
-        return len(self._expected)
+    def missing(self) -> list[bytes]:
+        """Hashes of the peer's posts that were found and have not arrived."""
+        return [sync_id.hash for sync_id in self._expected]
 
     def output(self) -> list[bytes]:
         """Return the frames that must be sent now."""
@@ -220,8 +224,10 @@ class ReconcileConversation:
         elif number != self._number:
             return []  # left over from a conversation that broke off
         self.findings.received.add(message, len(frame))
+        if isinstance(message, PayloadFrame):
+            self._measure(len(frame), at_s)
         if isinstance(message, Stored):
-            self._outgoing.stored(message.batch)
+            self._outgoing.stored(message.batch, at_s)
         elif len(self._held) < MAX_TALK_HELD_FRAMES:
             self._held.append(frame)
         else:
@@ -250,10 +256,11 @@ class ReconcileConversation:
         Posts do not wait for that: each of two sides with much to send would wait until the other one confirms.
         """
         arrived: list[ArrivedPosts] = []
+        self._now_s = at_s
         self._give()
         while self._held:
             _, message = decode_frame(self._held[0])
-            if isinstance(message, PayloadFrame) and self._outgoing.unsent > MAX_TALK_UNSENT:
+            if isinstance(message, PayloadFrame) and self._outgoing.is_behind:
                 break
             self._held.popleft()
             self._take(message, at_s, arrived)
@@ -325,7 +332,20 @@ class ReconcileConversation:
         )
         self._window = window
         if at_s is not None:
-            self._say(PayloadFrame(session.initiate(window, at_s=at_s)))
+            is_empty = not items.count(window)  # to say so takes a round trip less
+            self._say_payload(session.initiate(window, at_s=at_s, whole=is_empty))
+
+    def _say_payload(self, data: bytes) -> None:
+        self._payload_sent = self._payload_flow.began(len(data), self._now_s), len(data)
+        self._say(PayloadFrame(data))
+
+    def _measure(self, size_bytes: int, at_s: float) -> None:
+        """Measure with a payload that came how large the next one of ours may be."""
+        self._payload_flow.arrived(size_bytes)
+        if self._payload_sent is not None:
+            start, sent_size_bytes = self._payload_sent
+            self._payload_flow.ended(start, sent_size_bytes, at_s)
+            self._payload_sent = None
 
     def _payload(self, session: ReconcileSession, data: bytes, at_s: float) -> None:
         findings = self.findings
@@ -334,12 +354,13 @@ class ReconcileConversation:
                 f"{findings.here_only + findings.there_only} differences were found, allowed are "
                 f"{self._limits.differences}: reconcile again for the rest"
             )
-        step = session.receive(data, at_s=at_s)
+        size_bytes = self._outgoing.payload_size_bytes(self._payload_flow.window_size_bytes)
+        step = session.receive(data, at_s=at_s, frame_size_bytes=size_bytes)
         findings.rounds += 1
         findings.here_only += len(step.have)
         findings.there_only += len(step.need)
         if step.reply is not None:
-            self._say(PayloadFrame(step.reply))
+            self._say_payload(step.reply)
         if self.purpose is Purpose.AUDIT:
             self._have += step.have
             self._need += step.need
@@ -369,7 +390,7 @@ class ReconcileConversation:
             self._say(Done(self.findings.posts_sent))
 
     def _say_batches(self) -> None:
-        for batch in self._outgoing.batches():
+        for batch in self._outgoing.batches(self._now_s):
             self._say(batch)
             self.findings.posts_sent += len(batch.contents)
 

@@ -1,23 +1,35 @@
 """Posts that a conversation sends to its peer: in batches, a few of them unconfirmed at a time, deletions last. Pure.
 
 Deletions wait until both sides have all other posts. Otherwise a deletion could remove a post before it was sent, and
-the two sides would remember different things of it.
+the two sides would remember different things of it. Batches are as large as the link carries in time
+(`protocol.flow_window`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from cablestore.errors import ReconcileError
-from cablestore.limits import MAX_TALK_BATCHES, TALK_BATCH_SIZE_BYTES
+from cablestore.limits import (
+    MAX_TALK_BATCHES,
+    MAX_TALK_UNSENT,
+    TALK_BATCH_SIZE_BYTES,
+    TALK_FIRST_PAYLOAD_SIZE_BYTES,
+    TALK_LEAST_BATCH_SIZE_BYTES,
+)
 from cablestore.protocol.body import DELETE
+from cablestore.protocol.flow_window import BatchStart, FlowWindow
 from cablestore.protocol.post import Post
-from cablestore.protocol.waku import message_of
-from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.messages import PostsFrame
-from cablestore.reconcile.transfer import encode_message
+from cablestore.reconcile.transfer import encode_post
+
+_POST_SIZE_BYTES: Final = 256
+"""About the size of a post."""
+_IDS_SHARE: Final = 4
+"""How many times larger a short post is than its id."""
 
 
 class OutgoingPosts:
@@ -32,13 +44,21 @@ class OutgoingPosts:
         self._deletions: deque[bytes] = deque()
         self.is_deleting = False
         """Whether the deletions are sent too."""
-        self._on_the_way: set[int] = set()
+        self._on_the_way: dict[int, tuple[BatchStart, int]] = {}
+        self._flow = FlowWindow(MAX_TALK_BATCHES * TALK_BATCH_SIZE_BYTES)
         self._batches = 0
 
     @property
-    def unsent(self) -> int:
-        """How many posts wait to be sent."""
-        return len(self._unsent)
+    def is_behind(self) -> bool:
+        """True if more posts wait to be sent than the link carries in time: nothing more needs to be found."""
+        fitting = self._flow.window_size_bytes / _POST_SIZE_BYTES
+        return len(self._unsent) > min(fitting, MAX_TALK_UNSENT)
+
+    def payload_size_bytes(self, most_size_bytes: float) -> int:
+        """Return how large a payload may be: posts that are to be sent do not wait for more ids than they need."""
+        if self.is_idle:
+            return int(most_size_bytes)
+        return int(min(most_size_bytes, max(TALK_FIRST_PAYLOAD_SIZE_BYTES, self._flow.window_size_bytes / _IDS_SHARE)))
 
     @property
     def is_idle(self) -> bool:
@@ -55,18 +75,23 @@ class OutgoingPosts:
         self._unsent += self._deletions
         self._deletions.clear()
 
-    def batches(self) -> Iterator[PostsFrame]:
-        """Yield the batches that may be sent now."""
+    def batches(self, at_s: float) -> Iterator[PostsFrame]:
+        """Yield the batches that may be sent at this time."""
         while self._unsent and len(self._on_the_way) < MAX_TALK_BATCHES:
-            contents = self._next_contents()
+            most = max(TALK_LEAST_BATCH_SIZE_BYTES, self._flow.window_size_bytes / MAX_TALK_BATCHES)
+            most = min(most, TALK_BATCH_SIZE_BYTES)
+            if self._on_the_way and self._flow.room_size_bytes < most:
+                return
+            contents = self._next_contents(most)
             if contents:
-                self._on_the_way.add(self._batches)
+                size_bytes = sum(map(len, contents))
+                self._on_the_way[self._batches] = self._flow.began(size_bytes, at_s), size_bytes
                 yield PostsFrame(self._batches, contents)
                 self._batches += 1
 
-    def _next_contents(self) -> tuple[bytes, ...]:
+    def _next_contents(self, most_size_bytes: float) -> tuple[bytes, ...]:
         contents, size_bytes = [], 0
-        while self._unsent and size_bytes < TALK_BATCH_SIZE_BYTES:
+        while self._unsent and size_bytes < most_size_bytes:
             digest = self._unsent.popleft()
             post = self._read(digest)
             if post is None or post.is_local_only:
@@ -74,12 +99,14 @@ class OutgoingPosts:
             if post.type == DELETE and not self.is_deleting:
                 self._deletions.append(digest)
                 continue
-            contents.append(encode_message(message_of(post), SPEC))
+            contents.append(encode_post(post))
             size_bytes += len(contents[-1])
         return tuple(contents)
 
-    def stored(self, batch: int) -> None:
+    def stored(self, batch: int, at_s: float) -> None:
         """Note that the peer has stored a batch. Raises ReconcileError if the batch is not on its way."""
         if batch not in self._on_the_way:
             raise ReconcileError(f"the peer has stored batch {batch}, which is not on its way to it")
-        self._on_the_way.remove(batch)
+        start, size_bytes = self._on_the_way.pop(batch)
+        self._flow.arrived(size_bytes)
+        self._flow.ended(start, size_bytes, at_s)

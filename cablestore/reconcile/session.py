@@ -129,8 +129,10 @@ class ReconcileSession:
         self._window = Range(ranges[0].lower, ranges[-1].upper)
         return self._written(self._answering(self._header).opening(ranges, whole=whole))
 
-    def receive(self, data: bytes, *, at_s: float) -> SessionStep:
+    def receive(self, data: bytes, *, at_s: float, frame_size_bytes: int | None = None) -> SessionStep:
         """Take the peer's payload. `at_s` is the time of the clock that was used at the beginning.
+
+        The reply has about `frame_size_bytes`, at most as many as `splitting` says.
 
         Raises ReconcileError if it is not a payload of the dialect, or a limit is reached. Then the session is over.
         """
@@ -138,12 +140,12 @@ class ReconcileSession:
         self.rounds += 1
         try:
             with gc_paused():
-                return self._received(decode(data, self._dialect), data)
+                return self._received(decode(data, self._dialect), data, frame_size_bytes)
         except ReconcileError:
             self.is_done = True
             raise
 
-    def _received(self, payload: Payload, data: bytes) -> SessionStep:
+    def _received(self, payload: Payload, data: bytes, frame_size_bytes: int | None) -> SessionStep:
         both = self._header if payload.header is None else agreed(self._header, payload.header)
         if payload.is_final:
             self.is_done = True
@@ -155,7 +157,7 @@ class ReconcileSession:
             refusal = encode(Payload(self._header, []), self._dialect) if self._dialect.cuts_hashes else b""
             self.sent_size_bytes += len(refusal)
             return SessionStep(refusal, [], [])
-        reply = self._answering(both).reply(payload.parts)
+        reply = self._answering(both).reply(payload.parts, frame_size_bytes)
         have = self._first_seen(reply.have, self._have)
         need = self._first_seen(reply.need, self._need)
         written = self._written(reply)

@@ -81,6 +81,7 @@ class Replier:
         self._window = window
         self._dialect = dialect
         self._splitting = splitting
+        self._frame_size_bytes = splitting.frame_size_bytes
         self._skips_equal = splitting.skip_equal_sets or dialect.accepts_skip
 
     def opening(self, ranges: Sequence[Range], *, whole: bool) -> PayloadReply:
@@ -101,8 +102,14 @@ class Replier:
                     )
         return reply
 
-    def reply(self, parts: Sequence[PayloadPart]) -> PayloadReply:
-        """Answer ranges. Raises ReconcileError if too many ids share a time and the dialect cannot cut between them."""
+    def reply(self, parts: Sequence[PayloadPart], frame_size_bytes: int | None = None) -> PayloadReply:
+        """Answer ranges in a frame of about this size, at most of the one that the settings have.
+
+        Raises ReconcileError if too many ids share a time and the dialect cannot cut between them.
+        """
+        splitting = self._splitting
+        most, least = splitting.frame_size_bytes, 2 * splitting.fan_out * _RANGE_SIZE_BYTES
+        self._frame_size_bytes = most if frame_size_bytes is None else min(most, max(least, frame_size_bytes))
         reply = PayloadReply()
         for at, part in enumerate(parts):
             if part.content is None:
@@ -215,7 +222,7 @@ class Replier:
 
     def _room(self, reply: PayloadReply) -> int:
         """Return how many more ids fit into the reply."""
-        return max(0, self._splitting.frame_size_bytes - reply.size_bytes) // _ITEM_SIZE_BYTES
+        return max(0, self._frame_size_bytes - reply.size_bytes) // _ITEM_SIZE_BYTES
 
 
 def cut_evenly(items: OrderedSet, within: Range, count: int, parts: int, dialect: SyncDialect) -> list[Range]:

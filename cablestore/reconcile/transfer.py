@@ -19,6 +19,7 @@ from cablestore.errors import ArchiveError, ReconcileError
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.keys import NS_PER_MS
+from cablestore.protocol.post import Post
 from cablestore.protocol.protobuf import fields, sized_field
 from cablestore.protocol.waku import (
     PUBSUB_TOPIC,
@@ -27,6 +28,7 @@ from cablestore.protocol.waku import (
     decode_waku,
     encode_waku,
     message_hash,
+    message_of,
 )
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import SyncID
@@ -77,10 +79,23 @@ def encode_message(message: WakuMessage, dialect: SyncDialect) -> bytes:
     return wrap(encode_waku(message), PUBSUB_TOPIC, dialect)
 
 
+def encode_post(post: Post) -> bytes:
+    """Return the content of the frame for a post between stores: without topics, which follow from the post.
+
+    Raises ArchiveError as `message_of` does, ReconcileError if it is too large.
+    """
+    waku_message = encode_waku(message_of(post)._replace(content_topic=""))
+    return _framed([(FORMS[SPEC.name].message_field, waku_message)], SPEC)
+
+
 def wrap(waku_message: bytes, pubsub_topic: str, dialect: SyncDialect) -> bytes:
     """Return the content of a frame with this WakuMessage and topic. Raises ReconcileError if it is too large."""
     form = FORMS[dialect.name]
-    parts = sorted(((form.message_field, waku_message), (form.topic_field, pubsub_topic.encode())))
+    return _framed(sorted(((form.message_field, waku_message), (form.topic_field, pubsub_topic.encode()))), dialect)
+
+
+def _framed(parts: list[tuple[int, bytes]], dialect: SyncDialect) -> bytes:
+    form = FORMS[dialect.name]
     content = b"".join(sized_field(number, part) for number, part in parts)
     if len(content) > form.max_size_bytes:
         raise ReconcileError(

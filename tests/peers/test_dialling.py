@@ -101,11 +101,11 @@ def test_pauses_grow_with_failures_however_long_they_take(took_s: list[float], s
 
 @given(st.integers(0, 50), st.floats(limits.WORKING_S, 100_000))
 def test_a_connection_that_worked_resets_the_pauses(before: int, lasted_s: float) -> None:
-    """WORKING_S: it need not last longer than the pause before it."""
+    """WORKING_S, BROKEN_RETRY_S: it need not last longer than the pause before it."""
     attempts = Attempts()
     for _ in range(before):
         attempts.fail()
-    assert attempts.work(lasted_s) == limits.FIRST_RETRY_S
+    assert attempts.work(lasted_s) == limits.BROKEN_RETRY_S
     assert attempts.fail() == limits.FIRST_RETRY_S
     assert attempts.fail() == 2 * limits.FIRST_RETRY_S
 

@@ -112,7 +112,7 @@ async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connec
 def has_had_its_share(peer: Connection) -> bool:
     """Tell whether the node serves the peer no further before the clock has moved."""
     waits_to_be_answered = peer.answers._wakes_up is not None
-    is_answered = not (peer.answers._pending or peer.answers._answer or peer.answers._is_reading)
+    is_answered = not (peer.answers._has_work or peer.answers._is_reading)
     return waits_to_be_answered or (PauseReason.SHARE in peer.pauses and is_answered)
 
 

@@ -33,20 +33,41 @@ async def asks_for_no_posts(peer: ByHand) -> bool:
 
 @on_loop
 async def test_fetches_open_and_fetch_posts() -> None:
-    """FETCHES_OPEN, FETCH_POSTS: a few requests at a time, the next one when one of them is concluded."""
-    hashes = tuple(number.to_bytes(32, "big") for number in range(4_000))
+    """FETCHES_OPEN, FETCH_POSTS_LEAST, FETCH_POSTS: short requests at first, longer ones when posts come in time."""
+    posts = {post.hash: post.raw for post in texts(4_000)}
     async with listening(channels=None) as (node, address):
         peer = await ByHand.connect(address)
-        await offered(peer, hashes)
-        requests = [await post_request(peer) for _ in range(limits.FETCHES_OPEN)]
-        assert [len(request.hashes) for request in requests] == [limits.FETCH_POSTS] * limits.FETCHES_OPEN
+        await offered(peer, tuple(posts))
+        waiting = [await post_request(peer)]
+        first = len(waiting[0].hashes)
+        asked: list[bytes] = []
+        sizes: list[int] = []
+        while waiting:
+            request = waiting.pop(0)
+            asked += request.hashes
+            sizes.append(len(request.hashes))
+            peer.send(PostResponse(request.request_id, tuple(posts[digest] for digest in request.hashes)))
+            assert len(node._core.sync.fetches._of_peers[next(iter(node.connections))]._requests) <= limits.FETCHES_OPEN
+            if len(asked) < len(posts):
+                waiting.append(await post_request(peer))
+        assert first == limits.FETCH_POSTS_LEAST
+        assert 4 * limits.FETCH_POSTS_LEAST < max(sizes) <= limits.FETCH_POSTS
+        assert asked == list(posts), "each once, in the order of the offers"
+
+
+@on_loop
+async def test_a_silent_peer_is_asked_for_little() -> None:
+    """PAGE_HASHES_LEAST, FLOW_FIRST_SIZE_BYTES: of what a peer offers and does not give, others can be asked at once."""
+    async with listening(channels=None) as (node, address):
+        peer = await ByHand.connect(address)
+        page = await offered(peer, tuple(number.to_bytes(32, "big") for number in range(4_000)))
+        assert page.limit == limits.PAGE_HASHES_LEAST
+        requests = [await post_request(peer) for _ in range(2)]
         assert await asks_for_no_posts(peer)
         peer.send(PostResponse(requests[1].request_id, ()))
-        following = await post_request(peer)
-        asked = [digest for request in (*requests, following) for digest in request.hashes]
-        assert tuple(asked) == hashes[: len(asked)]
+        assert len((await post_request(peer)).hashes) == limits.FETCH_POSTS_LEAST
         assert await asks_for_no_posts(peer)
-        assert len(node._core.sync.fetches.wanted) == len(hashes) - limits.FETCH_POSTS
+        assert len(node._core.sync.fetches.wanted) == 4_000 - limits.FETCH_POSTS_LEAST
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
@@ -78,7 +99,7 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
             peer = await ByHand.connect(address)
             await offered(peer, tuple(posts))
             await deliver(peer, posts)
-            await until(lambda: node.store.last_sequence == limits.FETCH_POSTS)
+            await until(lambda: node.store.last_sequence == limits.FETCH_POSTS_LEAST)
             await deliver(peer, posts)
             await until(lambda: node._core.sync.fetches.is_halted)
             assert node._core.metrics.failed_writes == 1
@@ -87,7 +108,7 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
             other = await ByHand.connect(address)
             await offered(other, tuple(posts))
             assert await asks_for_no_posts(other)
-            assert len(await other.hashes()) == limits.FETCH_POSTS
+            assert len(await other.hashes()) == limits.FETCH_POSTS_LEAST
             assert nothing_waits(node)
 
     scenario()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,15 +86,19 @@ async def test_max_queued_size_bytes_where_news_are_not_read() -> None:
 @on_loop
 async def test_max_queued_total_size_bytes() -> None:
     """MAX_QUEUED_TOTAL_SIZE_BYTES: the peers with the most unread bytes are disconnected."""
-    most = int(2.5 * limits.SLOW_READER_SIZE_BYTES)
     with logged() as log:
-        async with listening(texts(MANY), max_queued_total_size_bytes=most) as (node, address):
+        async with listening(texts(MANY)) as (node, address):
             slow = [await slow_reader(address) for _ in range(4)]
+            await until(lambda: all(known.is_slow and not known.answers._is_reading for known in node.connections))
             honest = await ByHand.connect(address)
-            await until(lambda: len(log.reasons()) >= 2)
             assert len(await honest.hashes()) == MANY
+            # How much is queued here depends on the buffers of the system.
+            most = int(0.6 * sum(known.held_size_bytes for known in node.connections))
+            node.change_settings(replace(node.settings, max_queued_total_size_bytes=most))
             await until(lambda: sum(known.held_size_bytes for known in node.connections) <= most)
-            assert 2 <= len(log.reasons()) <= 3
+            assert len(await honest.hashes()) == MANY
+            await until(lambda: len(log.reasons()) >= 1)
+            assert len(log.reasons()) <= 3
             assert set(log.reasons()) == {"it reads too slowly, and the memory for queues is used up"}
             for peer in slow:
                 await peer.close()
@@ -111,11 +116,12 @@ async def test_large_requests_of_a_peer_that_does_not_read_wait_unread() -> None
         await until(lambda: PauseReason.REQUESTS in only(node).pauses)
         await asyncio.sleep(0.2)
         assert only(node)._alive_size_bytes < limits.MAX_QUEUED_SIZE_BYTES
-        assert sum(isinstance(known.request, PostRequest) for known in only(node).answers._pending) < 15
-        answers = 0
-        while answers < 60:  # all are answered when the peer begins to read
+        assert len(only(node).answers._pending[0]) < 15
+        answers = histories = 0
+        while answers < 60 or histories < 60:  # all are answered when the peer begins to read
             message = await peer.receive()
             answers += isinstance(message, PostResponse) and bool(message.posts)
+            histories += isinstance(message, HashResponse) and not message.hashes
         await until(lambda: not only(node).session.to_answer and not only(node).pauses)
 
 
@@ -133,7 +139,7 @@ async def test_requests_that_are_cancelled_before_their_turn_leave_nothing() -> 
         last = peer.new_id()
         peer.send(ALL._replace(request_id=last))
         await until(lambda: last in only(node).session.to_answer)
-        assert len(only(node).answers._pending) <= 61
+        assert sum(map(len, only(node).answers._pending)) <= 61
         assert only(node)._alive_size_bytes < 50_000
         await peer.close()
 
@@ -158,7 +164,7 @@ class _Gate:
 @on_loop
 async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_INGEST_QUEUE_SIZE_BYTES: a peer with this much waiting to be stored is not read from, and goes on later."""
-    monkeypatch.setattr(limits, "MAX_INGEST_QUEUE_SIZE_BYTES", 100_000)
+    monkeypatch.setattr(limits, "MAX_INGEST_QUEUE_SIZE_BYTES", 10_000)
     gate = _Gate(monkeypatch)
     posts = texts(5_000)
     async with listening(channels=None) as (node, address):

@@ -254,7 +254,7 @@ async def test_end_timeout_s_when_a_slow_reader_hangs_up_by_half(monkeypatch: py
     with logged() as log:
         async with listening(texts(MANY)) as (node, address):
             peer = await slow_reader(address)
-            await until(lambda: only(node).queued_size_bytes > limits.SLOW_READER_SIZE_BYTES)
+            await until(lambda: only(node).is_slow)
             peer.writer.write_eof()
             await until(lambda: not node.connections)
             assert log.reasons() == ["it does not end"]

@@ -218,7 +218,9 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
                     await until(lambda: not len(one._core.reconciler))
                 cutter.left = 2**60
                 await once(other, through, over_cable=over_cable)
-            await until(lambda: are_alike(one, other))
+                again = await once(other, through, over_cable=over_cable)
+            # Rows may differ: a text that its deletion overtakes, because a connection broke between them, is not sent.
+            assert (again.here_only, again.there_only, again.missing) == (0, 0, 0)
 
     run(scenario())
 

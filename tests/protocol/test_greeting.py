@@ -10,9 +10,18 @@ from conversation import ALL_REQUESTS, DIALECTS, carry
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cablestore import DRAFT8, LEGACY, Dialect
-from cablestore.protocol.exchange import Extra
-from cablestore.protocol.message import EXTRA_TYPE_ID, TYPE_IDS, FrameReader, ListRequest, Request, decode_message
+from cablestore import DRAFT8, LEGACY, Dialect, limits
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import Asked, Extra, Posts
+from cablestore.protocol.message import (
+    EXTRA_TYPE_ID,
+    TYPE_IDS,
+    FrameReader,
+    ListRequest,
+    PostRequest,
+    Request,
+    decode_message,
+)
 from cablestore.protocol.recognition import REQUESTS, Greeter, GreetingDetector, next_id
 from cablestore.protocol.session import Session
 
@@ -44,6 +53,28 @@ def test_two_stores_recognise_each_other_and_may_say_more(dialect: Dialect) -> N
     assert [event for event in carry(other, one) if isinstance(event, Extra)] == [Extra(b"hello")]
     one.send_extra(bytes(1000))
     assert Extra(bytes(1000)) in carry(one, other)
+
+
+@DIALECTS
+@pytest.mark.parametrize("is_recognised", [True, False])
+def test_a_store_that_is_recognised_gets_posts_in_short_responses(dialect: Dialect, is_recognised: bool) -> None:
+    """POST_RESPONSE_PIECE_SIZE_BYTES: others may read the first response only."""
+    posts = [bytes((number,)) * 300 for number in range(60)]
+    one, other = greeting(dialect), greeting(dialect)
+    ask(one, times=REQUESTS if is_recognised else 1)
+    wanted = one.ask(PostRequest(b"", tuple(map(post_hash, posts))), 0)
+    (asked,) = [
+        event for event in carry(one, other) if isinstance(event, Asked) and event.exchange.request == wanted.request
+    ]
+    other.answer_posts(asked.exchange, posts)
+    other.finish(asked.exchange)
+    responses = [event.posts for event in carry(other, one) if isinstance(event, Posts)]
+    assert [post for part in responses for post in part] == posts
+    sizes = [sum(map(len, part)) for part in responses]
+    if is_recognised:
+        assert limits.POST_RESPONSE_PIECE_SIZE_BYTES - 300 < max(sizes) <= limits.POST_RESPONSE_PIECE_SIZE_BYTES
+    else:
+        assert len(sizes) == 1
 
 
 @pytest.mark.parametrize("dialects", [(LEGACY, DRAFT8), (DRAFT8, LEGACY)])

@@ -30,14 +30,17 @@ from hypothesis import strategies as st
 from cablestore import LEGACY, Dialect, limits
 from cablestore.protocol.exchange import (
     TRANSITIONS,
+    Asked,
     Concluded,
     Dropped,
     Exchange,
     Hashes,
     Names,
+    Posts,
     RequestRole,
     State,
     Step,
+    Violation,
 )
 from cablestore.protocol.message import (
     HashResponse,
@@ -332,3 +335,22 @@ def test_a_session_returns_events_and_calls_nobody_back() -> None:
     }
     assert kept["Exchange", "role"] == "RequestRole"
     assert [place for place, type_name in kept.items() if "Callable" in type_name] == []
+
+
+@DIALECTS
+@given(data=st.data())
+def test_posts_of_a_response_that_breaks_off_are_not_lost(dialect: Dialect, data: st.DataObject) -> None:
+    """At whatever byte the connection ends, the posts that are whole are taken."""
+    a, b = pair(dialect)
+    exchange = a.ask(PostRequest(b"", HASHES[:5]), 0.0)
+    [asked] = [event.exchange for event in b.receive(b"".join(a.output()), 0.0) if isinstance(event, Asked)]
+    b.answer_posts(asked, [POSTS[digest] for digest in HASHES[:5]])
+    b.finish(asked)
+    response = b"".join(b.output())
+    cut = data.draw(st.integers(0, len(response)))
+    events = [*a.receive(response[:cut], 0.0), *a.lose()]
+    came = [post for event in events if isinstance(event, Posts) for post in event.posts]
+    whole = [POSTS[digest] for digest in HASHES[:5] if response.find(POSTS[digest]) + len(POSTS[digest]) <= cut]
+    assert came == whole
+    assert exchange.is_over
+    assert not any(isinstance(event, Violation) for event in events)

@@ -28,6 +28,7 @@ from cablestore.protocol.message import (
     PostRequest,
     PostResponse,
     Request,
+    StateRequest,
     TimeRangeRequest,
     decode_message,
     encode_message,
@@ -276,13 +277,18 @@ class ByHand:
 
 
 async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
-    """Wait to be asked for the channels and the history of one, and offer these hashes."""
+    """Wait to be asked for the channels and the history of one, and offer these hashes: as state if they fill a page."""
+    state = b""
     while True:
         request = await peer.receive()
         if isinstance(request, ListRequest):
             peer.send(ListResponse(request.request_id, ("default",)))
+        elif isinstance(request, StateRequest):
+            state = request.request_id
         elif isinstance(request, TimeRangeRequest):
-            peer.send(HashResponse(request.request_id, hashes), HashResponse(request.request_id, ()))
+            is_page = len(hashes) < request.limit
+            peer.send(HashResponse(request.request_id if is_page else state, hashes))
+            peer.send(HashResponse(request.request_id, ()))
             return request
 
 

@@ -423,7 +423,14 @@ async def visit(node: Node, address: Address, channel: str = "default") -> Visit
     name = str(address) if static is None else static.hex()
     marks = node._core.context.marks
     before = marks.get(name, channel)
-    await until(lambda: (mark := marks.get(name, channel)) not in (None, before) and mark.until_ms >= began_ms)
+
+    def is_marked() -> bool:
+        mark, window_ms = marks.get(name, channel), node.settings.window_ms
+        if mark is None or mark == before or mark.until_ms < began_ms:
+            return False
+        return mark.from_ms <= (0 if window_ms is None else system_clock_ms() - window_ms)
+
+    await until(is_marked)
     size_bytes = connection.received_size_bytes
     connection.close("visited")
     await connection.closed

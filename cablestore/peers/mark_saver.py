@@ -1,0 +1,29 @@
+"""The saving of marks while a node runs, at a bounded share of the time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cablestore.peers.context import PeerContext
+
+_PAUSE: Final = 100
+"""How much longer than a save the pause after it lasts."""
+
+
+class MarkSaver:
+    """Saver of the marks of one node. The loop does not wait for the disk."""
+
+    def __init__(self, context: PeerContext) -> None:
+        self._context = context
+        self._next_s = 0.0
+
+    def look(self, now_s: float) -> None:
+        """Save the marks if the pause is over."""
+        if now_s >= self._next_s:
+            self._next_s = float("inf")
+            self._context.run(self._save(now_s))
+
+    async def _save(self, began_s: float) -> None:
+        await self._context.save_marks()
+        ended_s = self._context.loop.time()
+        self._next_s = ended_s + _PAUSE * (ended_s - began_s)

@@ -1,0 +1,70 @@
+"""Flow window: how much to have on its way, so that it arrives within about a second, whatever the link carries. Pure.
+
+Each batch that has arrived is a measurement: the bytes that came since it was requested, divided by the time. The next
+batches fill the link for its round-trip time and a bit more. So a fast link is kept busy, and a slow one that breaks
+loses little.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from cablestore import limits
+
+_LEAST_S: Final = 0.001
+"""No batch counts as faster than this: clocks are coarse."""
+_RATES: Final = 8
+"""How many of the last measurements count."""
+
+
+class BatchStart(NamedTuple):
+    """State of a window when a batch was requested or sent."""
+
+    at_s: float
+    arrived_size_bytes: int
+    filled_size_bytes: float
+    """The window that the batch filled, 0 if there was room for more: then it measures how little was wanted."""
+
+
+class FlowWindow:
+    """The window of one direction of one link, in bytes. It at most doubles with each batch."""
+
+    def __init__(self, most_size_bytes: int, first_size_bytes: int = limits.FLOW_FIRST_SIZE_BYTES) -> None:
+        self._most_size_bytes = most_size_bytes
+        self.window_size_bytes: float = min(first_size_bytes, most_size_bytes)
+        self._arrived_size_bytes = 0
+        self._on_way_size_bytes = 0.0
+        self._quickest_s = float("inf")
+        self._rates: deque[float] = deque(maxlen=_RATES)
+
+    @property
+    def room_size_bytes(self) -> float:
+        """How much more may be on its way."""
+        return self.window_size_bytes - self._on_way_size_bytes
+
+    def began(self, size_bytes: float, now_s: float) -> BatchStart:
+        """Note that a batch of about this size was requested or sent."""
+        self._on_way_size_bytes += size_bytes
+        filled_size_bytes = self.window_size_bytes if self.room_size_bytes < size_bytes else 0.0
+        return BatchStart(now_s, self._arrived_size_bytes, filled_size_bytes)
+
+    def arrived(self, size_bytes: int) -> None:
+        """Note that bytes of any batch arrived."""
+        self._arrived_size_bytes += size_bytes
+
+    def ended(self, start: BatchStart, size_bytes: float, now_s: float) -> None:
+        """Note that nothing more comes of a batch that began with this size."""
+        self._on_way_size_bytes -= size_bytes
+        carried = self._arrived_size_bytes - start.arrived_size_bytes
+        if not carried:
+            return
+        took_s = max(now_s - start.at_s, _LEAST_S)
+        self._quickest_s = min(self._quickest_s, took_s)
+        self._rates.append(carried / took_s)  # the best of the last: a batch may have waited for others
+        fitting = max(self._rates) * (self._quickest_s + limits.FLOW_AHEAD_S)
+        if start.filled_size_bytes and took_s < self._quickest_s + limits.FLOW_AHEAD_S / 2:
+            fitting = max(fitting, self.window_size_bytes + size_bytes)  # nothing waits: the link carries more
+        if fitting > self.window_size_bytes or start.filled_size_bytes >= self.window_size_bytes:
+            most = min(2 * self.window_size_bytes, self._most_size_bytes)
+            self.window_size_bytes = min(max(fitting, limits.FLOW_LEAST_SIZE_BYTES), most)

@@ -1,0 +1,126 @@
+"""Links that break again and again, and slow ones: what came is stored, what is known is not asked for twice."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from by_hand import ALL, ByHand, listening, offered, on_loop, post_request, texts
+from peering import HOST, QUICK, memory, until
+from rough_line import RoughLine
+
+from cablestore import limits
+from cablestore.errors import NodeError
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.message import HashResponse, PostRequest, PostResponse
+
+POSTS = 600
+BEARS = 40_000
+"""Bytes that pass, both ways, before the link breaks: a third of all posts."""
+LINKS = 40
+"""More connections than it takes; without progress there is no end."""
+BY_CABLE = replace(QUICK, channels=frozenset({"default"}))
+BY_RECONCILING = NodeSettings(relays=False)
+
+
+def stored(node: Node) -> int:
+    return node.store.stats().posts.get("text", 0)
+
+
+@pytest.mark.parametrize("settings", [BY_CABLE, BY_RECONCILING], ids=["by Cable", "by reconciling"])
+@on_loop
+async def test_each_connection_continues_where_the_last_one_broke(settings: NodeSettings) -> None:
+    """At least 60 % of what comes are posts. What is stored when a link breaks does not come and is not asked for again."""
+    posts = texts(POSTS)
+    answering = replace(settings, channels=frozenset())
+    async with Node(memory(posts=posts), answering) as full, Node(memory("empty"), settings) as empty:
+        line = RoughLine(await full.listen(Address(HOST, 0)), cut_size_bytes=BEARS, is_tapped=True)
+        known = set[bytes]()
+        async with line as through:
+            while len(line.passed) < LINKS and len(known) < POSTS:
+                with suppress(NodeError):
+                    await empty.connect(through)
+                await until(lambda: not empty.connections or stored(empty) == POSTS)
+                await until(lambda: not empty._core.sync.fetches.storing)
+                for tap in (line.taps[-1]["up"], line.taps[-1]["down"]):
+                    assert known.isdisjoint([*tap.asked, *map(post_hash, tap.posts)])
+                known = {post.hash for post in posts if empty.store.post(post.hash)}
+        assert len(known) == POSTS
+        assert len(line.passed) > 2
+        assert line.total("down") < sum(len(post.raw) for post in posts) / 0.6
+
+
+@on_loop
+async def test_hashes_of_a_lost_peer_are_asked_of_the_next_one() -> None:
+    """Without being offered again. Those that some peers do not have are forgotten."""
+    posts = {post.hash: post.raw for post in texts(3)}
+    async with listening(channels=None) as (node, address):
+        first = await ByHand.connect(address)
+        await offered(first, tuple(posts))
+        assert set((await post_request(first)).hashes) == set(posts)
+        first.writer.transport.abort()
+        await first.close()
+        await until(lambda: not node.connections)
+        for _ in range(limits.OFFERS_REMEMBERED):
+            peer = await ByHand.connect(address)
+            request = await post_request(peer)
+            assert set(request.hashes) == set(posts)
+            peer.send(PostResponse(request.request_id, ()))
+            await until(lambda: not len(node._core.sync.fetches.wanted))
+            await peer.close()
+            await until(lambda: not node.connections)
+        last = await ByHand.connect(address)
+        request = await post_request(last)
+        last.send(PostResponse(request.request_id, tuple(posts[digest] for digest in request.hashes)))
+        await until(lambda: node.store.stats().posts.get("text") == len(posts))
+        await last.close()
+        await until(lambda: not node.connections)
+        assert not node._core.sync.fetches._known
+
+
+@on_loop
+async def test_max_hashes_remembered() -> None:
+    """MAX_HASHES_REMEMBERED: the oldest are forgotten first."""
+    async with listening(channels=None) as (node, _):
+        fetches = node._core.sync.fetches
+        hashes = [number.to_bytes(32, "big") for number in range(limits.MAX_HASHES_REMEMBERED + 5)]
+        fetches.remember(hashes)
+        assert list(fetches._known) == hashes[5:]
+
+
+@on_loop
+async def test_posts_do_not_wait_for_the_hashes_of_a_long_history() -> None:
+    """PARTS_SHRINK: a peer that reads slowly gets short parts, of posts and hashes in turn."""
+    posts = texts(4_000)
+    async with listening(posts) as (_, address):
+        peer = await ByHand.connect(address)
+        history, wanted = peer.new_id(), peer.new_id()
+        await peer.hashes(limit=1)
+        peer.send(ALL._replace(request_id=history), PostRequest(wanted, tuple(post.hash for post in posts[:40])))
+        hashes = 0
+        while True:
+            message = await peer.receive()
+            hashes += len(message.hashes) if isinstance(message, HashResponse) else 0
+            if isinstance(message, PostResponse) and message.posts:
+                break
+        assert hashes <= limits.PART_ROWS_ANSWERED, "one part at most comes first"
+        await peer.close()
+
+
+@on_loop
+async def test_a_peer_is_not_told_of_posts_that_it_gave() -> None:
+    """MAX_GIVEN_REMEMBERED of them."""
+    posts = texts(30)
+    async with Node(memory(posts=posts), QUICK) as one, Node(memory("empty"), QUICK) as other:
+        line = RoughLine(await one.listen(Address(HOST, 0)), is_tapped=True)
+        async with line as through:
+            await other.connect(through)
+            await until(lambda: other.store.stats().posts.get("text") == len(posts))
+            [connection] = other.connections
+            assert len(connection.given) == len(posts) <= limits.MAX_GIVEN_REMEMBERED
+            for number in range(limits.MAX_GIVEN_REMEMBERED + 1):
+                connection.note_given(number.to_bytes(32, "big"))
+            assert len(connection.given) == limits.MAX_GIVEN_REMEMBERED
+        assert line.taps[0]["up"].sizes_bytes["hash response"] < 32 * len(posts)
