@@ -274,13 +274,10 @@ class ContentStore(Closable, ProcessBound):
 
         Raises NoSuchContentError, and ArchiveError if its leaves are damaged.
         """
-        manifest = self.manifest(cid)
-        data, leaves = (self.folder / kind / str(manifest.tree) for kind in (DATA, LEAVES))
-        try:
+        with self._guard:  # another thread may delete these files, and put them in again
+            manifest = self.manifest(cid)
+            data, leaves = (self.folder / kind / str(manifest.tree) for kind in (DATA, LEAVES))
             return DatasetReader(data, leaves, manifest.tree, manifest.dataset_size_bytes, start)
-        except ArchiveError:
-            self.manifest(cid)  # it may have been deleted meanwhile
-            raise
 
     def get(self, cid: Cid, start: int = 0) -> Iterator[bytes]:
         """Yield a dataset's bytes from `start` on, in parts of at most 1 MiB.
@@ -332,7 +329,7 @@ class ContentStore(Closable, ProcessBound):
         """
         with self._guard, storage_errors(self.folder):
             self._check_open()
-            manifest = self._manifests.pop(cid, None)  # first: who reads it meanwhile finds it gone, and not damaged
+            manifest = self._manifests.pop(cid, None)
             if manifest is None and cid not in self.damaged:
                 return False
             try:
