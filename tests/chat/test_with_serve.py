@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from serving import HERE, KEY, Served, cablestore
+from serving import HERE, KEY, Served, cablestore, hang
 from terminals import CTRL_Q, Screen, Start, Terminal
 from waiting import wait_until
 
@@ -113,7 +113,7 @@ def test_serve_hangs_and_goes_on(start_chat: Start, serving: Serve, tmp_path: Pa
     client, sees = open_client(start_chat, "-s", "store")
     client.type("before")
     wait_until(lambda: "before" in cablestore("log", "default", store=tmp_path / "store").stdout)
-    server.process.send_signal(signal.SIGSTOP)
+    hang(server.process)
     try:
         sees.shows("not connected: `serve` gives no answer")
         client.type("while it hangs")
@@ -140,7 +140,7 @@ def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
     client, sees = open_client(start_chat, "-s", "store")
-    server.process.send_signal(signal.SIGSTOP)
+    hang(server.process)
     try:
         client.type("is it sent?")
         sees.shows("Look whether it is done")

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from folders import SUPPORT
+from serving import hang
 from terminals import on_a_terminal
 from waiting import LIMIT_S
 
@@ -262,7 +263,7 @@ def waiting_for(holder: subprocess.Popen[str], folder: Path, *command: str) -> I
 @pytest.mark.parametrize("end", [None, signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_was_given_up_is_not_run_later(folder: Path, end: signal.Signals | None) -> None:
     with holding(folder) as holder:
-        holder.send_signal(signal.SIGSTOP)
+        hang(holder)
         try:
             with waiting_for(holder, folder, "post", "default", "given up") as client:
                 if end is not None:
@@ -282,7 +283,7 @@ def test_a_command_that_was_given_up_is_not_run_later(folder: Path, end: signal.
 def test_a_command_that_had_begun_says_so_when_it_is_given_up(folder: Path) -> None:
     with holding(folder) as holder, following(folder, "-n", "1", is_hasty=True) as follower:
         assert texts(follower, 1) == ["mine"]
-        holder.send_signal(signal.SIGSTOP)
+        hang(holder)
         try:
             assert follower.wait(LIMIT_S) == 3
         finally:

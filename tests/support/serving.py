@@ -35,6 +35,12 @@ def cablestore(
     )
 
 
+def hang(process: subprocess.Popen[str]) -> None:
+    """Stop a child with SIGSTOP and wait until it has stopped: until then its threads may still run."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
 def fetch(url: str, method: str = "GET") -> tuple[int, str]:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=LIMIT_S) as found:
