@@ -242,7 +242,7 @@ class AnswerQueue:
         self._shrink = limits.PARTS_SHRINK
 
     def go_on(self) -> None:
-        """Go on with the next answer, unless a part is being read."""
+        """Read a part of the next answer, unless one is being read."""
         if self._is_reading:
             return
         answer = next((begun for begun in self._begun if begun is not None and begun.exchange.is_over), None)

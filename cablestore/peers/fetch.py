@@ -273,7 +273,7 @@ class Fetch:
     async def _offer(self, hashes: Sequence[bytes]) -> None:
         """Fetch the posts that the store lacks and that nobody fetches yet.
 
-        If there is no room for some, leave them to the next pass.
+        Hashes that do not fit are left to the next pass.
         """
         for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
             part = hashes[at : at + limits.PART_ROWS_ANSWERED]

@@ -72,7 +72,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self._pace = MessagePace(0, self.began_s)
         self.invalid_posts = 0
         self.given: Final[OrderedDict[bytes, None]] = OrderedDict()
-        """Hashes of posts that the peer gave last: it is not told of them."""
+        """Hashes of posts that the peer gave last. They are not announced to it."""
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
         self._reason = ""

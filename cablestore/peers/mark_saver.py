@@ -6,7 +6,7 @@ from typing import Final
 
 from cablestore.peers.context import PeerContext
 
-_PAUSE: Final = 100
+_PAUSE_PER_SAVE: Final = 100
 """How much longer than a save the pause after it lasts."""
 
 
@@ -26,4 +26,4 @@ class MarkSaver:
     async def _save(self, began_s: float) -> None:
         await self._context.save_marks()
         ended_s = self._context.loop.time()
-        self._next_s = ended_s + _PAUSE * (ended_s - began_s)
+        self._next_s = ended_s + _PAUSE_PER_SAVE * (ended_s - began_s)

@@ -20,7 +20,7 @@ POSTS = 600
 BEARS = 40_000
 """Bytes that pass, both ways, before the link breaks: a third of all posts."""
 LINKS = 40
-"""More connections than it takes; without progress there is no end."""
+"""More connections than it takes. Without progress the test ends here."""
 BY_CABLE = replace(QUICK, channels=frozenset({"default"}))
 BY_RECONCILING = NodeSettings(relays=False)
 

@@ -146,7 +146,7 @@ def halves(tmp_path: Path) -> tuple[CableStore, CableStore]:
 BEARS = 16_000
 """Bytes that pass before the link breaks, handshake and posts included."""
 LINKS = 400
-"""More connections than it takes; without progress there is no end."""
+"""More connections than it takes. Without progress the test ends here."""
 
 
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])

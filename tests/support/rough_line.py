@@ -77,7 +77,7 @@ class Tap:
             _, message = decode_frame(content)
         except DecodeError:
             return "notice"
-        except Exception:  # noqa: BLE001 - a notice is no frame
+        except Exception:  # noqa: BLE001 - a notice cannot be read as a frame
             return "notice"
         if isinstance(message, PostsFrame):
             self.posts += [decode_transferred(each, SPEC).message.payload for each in message.contents]
