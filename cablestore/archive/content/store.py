@@ -274,10 +274,16 @@ class ContentStore(Closable, ProcessBound):
 
         Raises NoSuchContentError, and ArchiveError if its leaves are damaged.
         """
-        with self._guard:  # another thread may delete these files, and put them in again
+        while True:
             manifest = self.manifest(cid)
             data, leaves = (self.folder / kind / str(manifest.tree) for kind in (DATA, LEAVES))
-            return DatasetReader(data, leaves, manifest.tree, manifest.dataset_size_bytes, start)
+            try:
+                return DatasetReader(data, leaves, manifest.tree, manifest.dataset_size_bytes, start)
+            except ArchiveError:
+                with self._guard:
+                    # Another manifest, or none: another thread deleted the dataset, and may have put it in again.
+                    if self._manifests.get(cid) is manifest:
+                        raise
 
     def get(self, cid: Cid, start: int = 0) -> Iterator[bytes]:
         """Yield a dataset's bytes from `start` on, in parts of at most 1 MiB.
