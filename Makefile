@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 
 CLASSES := .cache/spark-classes.jsa
 
-.PHONY: demo test test-all lint bench soak coverage docs pictures site proto dist clean
+.PHONY: demo test test-all lint bench soak coverage docs pictures site dist clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
@@ -48,10 +48,6 @@ soak: $(READY)
 # fail here, because these cannot write what they ran.
 coverage: $(READY)
 	-$(BIN)/pytest -n 2 --dist worksteal --tier short --cov --cov-report=html --cov-report=term:skip-covered
-
-# Make the modules of archive documents from their .proto files.
-proto: $(READY)
-	$(BIN)/python cablestore/archive/proto/make.py
 
 # Write the generated tables of the documents.
 docs: $(READY)

@@ -23,8 +23,8 @@ from typing import Any, Final
 from common import IS_TINY, refusing, seconds, tell
 from make_export import export_folders, make_exports
 
-from cablestore import CableStore
 from cablestore.export.manifest import MANIFEST
+from cablestore.store import ClosedStore
 from cablestore.views import CATALOG
 
 END_TO_END: Final = (2_000_000, 20_000)
@@ -139,7 +139,7 @@ def apart(work: Callable[..., Found], *arguments: object) -> Found:
 
 def measure_reindex(exports: Sequence[Path], store: Path, work: Path) -> Found:
     """Reindex into a new store."""
-    from cablestore.reindex.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
+    from cablestore.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     started = time.perf_counter()
     with watched() as memory:
@@ -172,7 +172,7 @@ def measure_rebuild(store: Path) -> Found:
     """Rebuild a store in process."""
     started = time.perf_counter()
     with watched() as memory:
-        report = CableStore.rebuild_closed(store)
+        report = ClosedStore(store).rebuild()
     elapsed = time.perf_counter() - started
     assert not report.damaged, report.damaged
     return {"seconds": elapsed, "posts": report.posts, "peak_mb": memory.peak, "own_mb": memory.own}
@@ -181,7 +181,7 @@ def measure_rebuild(store: Path) -> Found:
 def measure_check(store: Path) -> Found:
     """Check a store."""
     started = time.perf_counter()
-    report = CableStore.check_closed(store)
+    report = ClosedStore(store).check()
     elapsed = time.perf_counter() - started
     assert report.is_clean, [str(problem) for problem in report.problems]
     return {"seconds": elapsed, "posts": report.posts, "rows": report.rows}

@@ -35,6 +35,7 @@ def plan(*, quick: bool) -> dict[str, list[str]]:
         "backup.py": small,
         "archive.py": small,
         "aio.py": ["2000"] if quick else [],
+        "remote.py": ["2000"] if quick else [],
         "search.py": small,
         "torrent.py": [],
         "content.py": [],

@@ -60,7 +60,9 @@ def measure(store: CableStore, number: int) -> None:
     taken = sum((store.path / name).stat().st_size for name in SEARCH_FILES if (store.path / name).exists())
     tell("file", f"{taken / number:.0f} bytes a message", "")
     words = (
-        ("the", "in", "perl", '"in the"', "pe*") if next(real_texts(), None) else ("lorem", "ut", '"ut enim"', "do*")
+        ("the", "in", "perl", '"in the"', "pe*", "t*")
+        if next(real_texts(), None)
+        else ("lorem", "ut", '"ut enim"', "do*", "d*")
     )
     orders: tuple[tuple[Order, int], ...] = (("newest", 30), ("ranked", 100))
     for order, target_ms in orders:

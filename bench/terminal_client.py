@@ -1,34 +1,49 @@
 """The chat client on a large store: `terminal_client.py [POSTS]`, by default 100,000.
 
 How long its start, a screen back and a key take until they are drawn, at rest and while posts come in; and its memory.
+Then how long a message takes from a peer, a process of its own, until it is drawn: in a client with a node, and in one
+beside `serve`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from common import IS_TINY, START_MS, authors, resident_mb, signed, size, size_given, tell
 
 from cablestore import CableStore, Text
 from cablestore.chat.app import ChatApp
+from cablestore.chat.cabal import Cabal
+from cablestore.chat.hosting import HostedNode, Hosting
 from cablestore.chat.open_cabal import OpenCabal
+from cablestore.cli.client_store import CabalChoice, open_cabal
+from cablestore.peers import Address, Node, NodeSettings
 
 RATE = 5_000
 SECONDS = size(20, tiny=1)
 KEYS = size(100, tiny=3)
 SCREENS = size(200, tiny=3)
+MESSAGES = size(100, tiny=3)
+CHANNEL = "default"
+LOCAL = Address("127.0.0.1", 0)
 
 
 def posts(start: int, count: int) -> list[bytes]:
     """Return texts of 20 authors in one channel, a second apart."""
     who = authors(20)
-    texts = (Text("default", f"message {at} " + "word " * (at % 12)) for at in range(start, start + count))
+    texts = (Text(CHANNEL, f"message {at} " + "word " * (at % 12)) for at in range(start, start + count))
     return [signed(text, who[at % 20], START_MS + at * 1000)[0] for at, text in enumerate(texts, start)]
 
 
@@ -73,8 +88,15 @@ async def keys(app: ChatApp) -> list[float]:
 
 
 async def screens_back(app: ChatApp) -> list[float]:
-    """Go back screen by screen, as fast as the client follows."""
-    return [await drawn_ms(app, "pageup", lambda: app.messages.render_line(0).text) for _ in range(SCREENS)]
+    """Go back screen by screen, as fast as the client follows, up to the beginning of the channel."""
+    found: list[float] = []
+    messages = app.messages
+    while len(found) < SCREENS and (messages.top or messages.timeline.has_older):
+        if messages.top:
+            found.append(await drawn_ms(app, "pageup", lambda: messages.render_line(0).text))
+        else:
+            await asyncio.sleep(0.001)  # until the next page is there
+    return found
 
 
 def tell_times(name: str, found: list[float], target_ms: float) -> None:
@@ -107,6 +129,82 @@ async def measure(store: CableStore, count: int) -> None:
     await asyncio.to_thread(open_cabal.close)
 
 
+# --- messages of a peer ---------------------------------------------------------------------------
+
+
+def speak(address: Address, orders: Connection) -> None:
+    """Play a peer: post a text for each order, and return the clock's reading of just before."""
+
+    async def main() -> None:
+        with CableStore.in_memory() as store:
+            async with Node(store, NodeSettings(channels=frozenset(), reconciles=False)) as node:
+                node.keep_connected(address)
+                while (text := await asyncio.to_thread(orders.recv)) is not None:
+                    began = time.perf_counter()
+                    await asyncio.to_thread(store.text, CHANNEL, text)
+                    orders.send(began)
+
+    asyncio.run(main())
+
+
+@contextmanager
+def peer_of(address: Address) -> Iterator[Connection]:
+    """Run a peer in a process of its own."""
+    processes = multiprocessing.get_context("spawn")
+    ours, theirs = processes.Pipe()
+    process = processes.Process(target=speak, args=(address, theirs), daemon=True)
+    process.start()
+    yield ours
+    ours.send(None)
+    process.join()
+
+
+async def messages_ms(cabal: Cabal, peer: Connection) -> list[float]:
+    """Return the milliseconds from a text's writing at a peer until the client has drawn it, several a second."""
+    found = []
+    app = ChatApp([cabal])
+    async with app.run_test(size=(120, 40)):
+        while cabal.is_busy or not app.messages.timeline.messages:  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0.1)
+        for number in range(-3, MESSAGES):  # the first ones come while the peer connects
+            text = f"from a peer {number}"
+            peer.send(text)
+            while text not in {message.text for message in app.messages.timeline.messages[-3:]}:  # noqa: ASYNC110 - the same
+                await asyncio.sleep(0.0005)
+            drawn = asyncio.Event()
+            app.call_after_refresh(drawn.set)
+            await drawn.wait()
+            ended = time.perf_counter()
+            found.append((ended - await asyncio.to_thread(peer.recv)) * 1000)
+            await asyncio.sleep(random.uniform(0.1, 0.3))  # so that no rhythm of the client decides
+    return found[3:]
+
+
+def measure_messages(path: Path) -> None:
+    """Print how long messages of a peer take in a client with a node, and in one beside `serve`."""
+    store = CableStore.open(path)
+    own = OpenCabal(store, "bench", HostedNode(store, Hosting(NodeSettings(), listen=(LOCAL,))))
+    tell_messages("a peer's message, in a client with a node", own, 30)
+    own.close()
+    serve = [sys.executable, "-m", "cablestore", "serve", "--quiet", "--listen", str(LOCAL), "-s", str(path)]
+    with ExitStack() as stack:
+        process = subprocess.Popen(serve, stderr=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        while process.poll() is None and not (path / "control.sock").is_socket():
+            time.sleep(0.01)
+        cabal = open_cabal(stack, CabalChoice(path, None, None, ()))
+        tell_messages("a peer's message, in a client beside `serve`", cabal, 40)
+
+
+def tell_messages(name: str, cabal: Cabal, target_ms: float) -> None:
+    """Run a peer and a client, and print the figures."""
+    while not cabal.listening:
+        time.sleep(0.01)
+    with peer_of(Address.parse(cabal.listening[0])) as peer:
+        tell_times(name, asyncio.run(messages_ms(cabal, peer)), target_ms)
+
+
 def batches(count: int) -> Iterator[list[bytes]]:
     """Return the history in parts."""
     for start in range(0, count, 10_000):
@@ -115,12 +213,15 @@ def batches(count: int) -> Iterator[list[bytes]]:
 
 def main() -> None:
     """Fill a store and measure."""
-    count = size_given(100_000, tiny=500)
-    with tempfile.TemporaryDirectory() as folder, CableStore.open(Path(folder) / "store") as store:
-        for part in batches(count):
-            store.ingest(part, verify=False, batch_posts=1_000)
-        print(f"the client on {count:,} messages{' (tiny)' if IS_TINY else ''}")
-        asyncio.run(measure(store, count))
+    count = size_given(100_000, tiny=60)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store"
+        with CableStore.open(path) as store:
+            for part in batches(count):
+                store.ingest(part, verify=False, batch_posts=1_000)
+            print(f"the client on {count:,} messages{' (tiny)' if IS_TINY else ''}")
+            asyncio.run(measure(store, count))
+        measure_messages(path)
 
 
 if __name__ == "__main__":

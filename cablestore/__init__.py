@@ -9,13 +9,11 @@ A name is loaded when it is first used, so a Spark worker needs no plyvel, and i
 
 from __future__ import annotations
 
-import warnings
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cablestore import lazy
 
-__version__: Final = "0.13.2"
+__version__: Final = "0.15.0"
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.errors import CableStoreError as CableStoreError
@@ -46,13 +44,16 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.protocol.post import Post as Post
     from cablestore.protocol.post import decode_post as decode_post
     from cablestore.protocol.post import encode_post as encode_post
+    from cablestore.remote.store import connect as connect
+    from cablestore.serving.server import offer as offer
     from cablestore.store.display import Message as Message
     from cablestore.store.display import User as User
-    from cablestore.store.queries import Channel as Channel
-    from cablestore.store.queries import Event as Event
-    from cablestore.store.queries import Page as Page
     from cablestore.store.queries import Snapshot as Snapshot
-    from cablestore.store.queries import Stats as Stats
+    from cablestore.store.results import Channel as Channel
+    from cablestore.store.results import Event as Event
+    from cablestore.store.results import Page as Page
+    from cablestore.store.results import ReadState as ReadState
+    from cablestore.store.results import Stats as Stats
     from cablestore.store.store import CableStore as CableStore
 
 _MODULES: Final = {
@@ -65,42 +66,17 @@ _MODULES: Final = {
     "protocol.crypto": "Identity",
     "protocol.dialect": "DRAFT8 LEGACY Dialect",
     "protocol.post": "Post decode_post encode_post",
+    "remote.store": "connect",
+    "serving.server": "offer",
     "store.display": "Message User",
-    "store.queries": "Channel Event Page Snapshot Stats",
+    "store.queries": "Snapshot",
+    "store.results": "Channel Event Page ReadState Stats",
     "store.store": "CableStore",
 }
-_load: Final = lazy.loader(__name__, _MODULES)
-
 __all__ = [name for names in _MODULES.values() for name in names.split()]
 __all__ += ["__version__"]
 
-_MOVED: Final = {
-    "errors": (
-        "ArchiveError CorruptExportError CorruptStoreError DecodeError ExportError FormatError HandshakeError "
-        "IdentityError InvalidPostError LogFormatError MissingDatabaseError NodeError NotAStoreError OpenError "
-        "OutdatedViewError StorageError StoreClosedError StoreLockedError UnknownPostTypeError"
-    ),
-    "export": "ExportProblem ExportReport Filters ImportSummary Manifest Segment read_manifest verify_export",
-    "store": "CheckReport Problem RebuildReport Tuning",
-}
-"""Names that were here up to 0.7."""
-_MOVED_TO: Final = {name: f"{__name__}.{module}" for module, names in _MOVED.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Kind":
-        return _moved(name, __name__, "EventKind")
-    if name in _MOVED_TO:
-        return _moved(name, _MOVED_TO[name], name)
-    return _load(name)
-
-
-def _moved(old: str, module: str, name: str) -> Any:
-    """Return what an old name means now, with a warning."""
-    warnings.warn(
-        f"{__name__}.{old} is {module}.{name} now; the old name goes in 1.0", DeprecationWarning, stacklevel=3
-    )
-    return getattr(import_module(module), name)
+__getattr__ = lazy.loader(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

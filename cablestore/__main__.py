@@ -12,6 +12,8 @@ import threading
 import time
 import weakref
 
+from cablestore.errors import MissingExtraError
+from cablestore.extras import naming_extras
 from cablestore.streams import open_standard_streams
 
 _LOOK_S = 0.001
@@ -23,9 +25,12 @@ def main() -> None:
     open_standard_streams()
     sys.unraisablehook = _interrupt_later
     try:
-        from cablestore.cli import main as run  # noqa: PLC0415 - slow to load, so Ctrl-C must be handled already
-
+        with naming_extras("the command needs"):
+            from cablestore.cli import main as run  # noqa: PLC0415 - slow to load, so Ctrl-C must be handled already
         run()
+    except MissingExtraError as error:
+        print(f"cablestore: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
     except KeyboardInterrupt:
         print("interrupted; what was stored stays stored", file=sys.stderr)
         sys.exit(130)

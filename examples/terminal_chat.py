@@ -70,7 +70,7 @@ async def main(given: argparse.Namespace, channel: str = "default") -> None:
     prompt = PromptSession[str](f"#{channel} ", erase_when_done=True, input=create_input(always_prefer_tty=True))
     prompt.input.cooked_mode = prompt.input.raw_mode  # type: ignore[method-assign] # printing must not lose keys
     with CableStore.open(given.name) as store, patch_stdout(), prompt.input.raw_mode():
-        if not store.last_sequence:
+        if store.user(store.identity.public_key).info.name is None:
             store.set_name(given.name)
         async with Node(store, NodeSettings(cabal_key=invited.cabal_key if invited else None, list_every_s=1)) as node:
             for address in given.listen:

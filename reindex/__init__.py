@@ -1,4 +1,9 @@
-"""Spark jobs for histories too large for one process: reindexing a store, making archives, and tables for other tools."""
+"""Spark jobs for histories too large for one process: reindexing a store, making archives, and tables for other tools.
+
+`reindex` builds the next generation of a store and returns a `ReindexReport`. `verify_store` compares a store with a
+rebuilt one. `tables` and `register` read exports in a session of Spark. `SparkOptions`, `ArchiveSource` and `Drops`
+are arguments of these functions.
+"""
 
 if __name__ != "cablestore.reindex":
     raise ImportError(f"this package is cablestore.reindex and cannot be imported as {__name__!r}")
@@ -8,10 +13,39 @@ from typing import TYPE_CHECKING
 from cablestore.lazy import loader
 
 if TYPE_CHECKING:
+    from cablestore.reindex.compare import Comparison, ViewDifference, verify_store
+    from cablestore.reindex.inputs import ArchiveSource
+    from cablestore.reindex.job import Drops
+    from cablestore.reindex.new_generation import ReindexReport, reindex
     from cablestore.reindex.settled import Tables, tables
     from cablestore.reindex.source import register
+    from cablestore.reindex.stages import DerivedRows, SparkOptions
 
-__all__ = ["Tables", "register", "tables"]
+__all__ = [
+    "ArchiveSource",
+    "Comparison",
+    "DerivedRows",
+    "Drops",
+    "ReindexReport",
+    "SparkOptions",
+    "Tables",
+    "ViewDifference",
+    "register",
+    "reindex",
+    "tables",
+    "verify_store",
+]
 
-__getattr__ = loader(__name__, {"settled": "Tables tables", "source": "register"})
-"""They need PySpark, which other modules of the package do without."""
+__getattr__ = loader(
+    __name__,
+    {
+        "compare": "Comparison ViewDifference verify_store",
+        "inputs": "ArchiveSource",
+        "job": "Drops",
+        "new_generation": "ReindexReport reindex",
+        "settled": "Tables tables",
+        "source": "register",
+        "stages": "DerivedRows SparkOptions",
+    },
+)
+"""Loaded when they are first used: some of them need PySpark."""

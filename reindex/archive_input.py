@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from cablestore.archive.content.community import CidReader
 from cablestore.archive.folder import ArchiveReader
@@ -68,13 +68,14 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     return newest.dialect, inputs
 
 
-class _FoundIndex(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _FoundIndex:
     """Verified index, and the key that decrypted it, if any."""
 
     name: str
     dialect: Dialect
     verified: VerifiedIndex
-    key: bytes | None
+    key: bytes | None = field(repr=False)
 
 
 def _age(found: _FoundIndex) -> tuple[int, int]:

@@ -195,5 +195,5 @@ def _cut_out(
         stored = bytes(data[at : at + fields["size_bytes"]])
         at += len(stored)
         root = bytes.fromhex(fields["merkle_root"])
-        left_out = tuple(map(bytes.fromhex, fields.get("left_out", ())))  # work of 0.12.1 goes on without it
+        left_out = tuple(map(bytes.fromhex, fields["left_out"]))
         yield Archive(week, topics, stored, fields["padding_bytes"], fields["num_posts"], root, left_out)

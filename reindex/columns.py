@@ -11,16 +11,18 @@ import pyarrow.compute as pc
 
 from cablestore.index.packing import pack
 from cablestore.index.tombstone import Skeleton, Tombstone, tombstones
-from cablestore.protocol.body import TYPE_NAMES, Delete, Info, Text, Topic
+from cablestore.protocol.body import LINKABLE_TYPES, TYPE_NAMES, Delete, Info, Text, Topic
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.post import Post
 
+IN_CHANNELS: Final = [TYPE_NAMES[number] for number in sorted(LINKABLE_TYPES)]
+"""Names of the types of post that are counted by channel."""
 END_MS: Final = 253_402_300_800_000
 """The first millisecond after the year 9999, where calendars of most tools end."""
 
 _HEX_DIGITS: Final = 2 * HASH_SIZE_BYTES
 _HASHES: Final = pa.list_(pa.field("element", pa.string()))
-_NAMES: Final = pa.array([TYPE_NAMES[post_type] for post_type in sorted(TYPE_NAMES)])
+_NAMES: Final = pa.array([TYPE_NAMES.get(number) for number in range(max(TYPE_NAMES) + 1)])
 _MICROSECONDS: Final = pa.timestamp("us")
 
 
@@ -263,7 +265,7 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "channel": _CHANNEL,
         "topic": Column("STRING", pa.string(), "its topic now; empty if it has none"),
         "members": Column(*_COUNT, "number of its members"),
-        **{f"{kind}s": Column(*_COUNT, f"number of post/{kind} in it") for kind in ("text", "topic", "join", "leave")},
+        **{f"{kind}s": Column(*_COUNT, f"number of post/{kind} in it") for kind in IN_CHANNELS},
         "first_post": Column(*_TIME, "time of the first of these posts, in UTC"),
         "last_post": Column(*_TIME, "time of the last of them, in UTC"),
     },

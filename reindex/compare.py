@@ -19,6 +19,7 @@ from cablestore.protocol.post import Post
 from cablestore.reindex.job import claim_folder, claim_work, temporary_work
 from cablestore.reindex.row_segments import read_rows, with_local_only
 from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
+from cablestore.reprs import hex_repr
 from cablestore.store.store import CableStore
 from cablestore.views import CATALOG
 
@@ -35,6 +36,8 @@ class ViewDifference:
     extra: int = 0
     different: int = 0
     examples: list[tuple[str, bytes]] = field(default_factory=list)
+
+    __repr__ = hex_repr
 
     def tell(self, what: str, key: bytes) -> None:
         """Count a row that differs."""

@@ -12,6 +12,7 @@ from cablestore.export.manifest import Segment, read_posts, read_tombstones
 from cablestore.export.segment import segment_blake3
 from cablestore.files import Location, ObjectFolder
 from cablestore.index.tombstone import Tombstone
+from cablestore.reprs import hex_repr
 
 Block = tuple[list[bytes], list[Tombstone]]
 """Part of an input: whole encoded posts, and tombstones."""
@@ -131,3 +132,5 @@ class ArchiveSource:
     folder: Location
     control_key: bytes
     cabal_key: bytes | None = field(default=None, repr=False)
+
+    __repr__ = hex_repr

@@ -18,6 +18,7 @@ from cablestore.protocol.body import DELETE
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import Input
+from cablestore.reprs import hex_repr
 
 SPARK_LOG: Final = "spark.log"
 """Name of the log of Spark in the folder on this machine."""
@@ -106,6 +107,8 @@ class Drops:
     authors: frozenset[bytes] = frozenset()
     channels: frozenset[str] = frozenset()
     before_ms: int = 0
+
+    __repr__ = hex_repr
 
     def reason(self, post: Post) -> str | None:
         """Return why a post is left out, None if it is not."""

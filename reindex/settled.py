@@ -23,15 +23,14 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from cablestore.files import Location
-from cablestore.protocol.body import LINKABLE_TYPES, TYPE_NAMES
-from cablestore.reindex.columns import DELETIONS, SETTLED, ddl_of
+from cablestore.protocol.body import MEMBERSHIP_TYPES, TYPE_NAMES
+from cablestore.reindex.columns import DELETIONS, IN_CHANNELS, SETTLED, ddl_of
 from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops
 from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.source import TABLES, rows_of
 from cablestore.reindex.stages import shares_for
 
-_KINDS_IN_CHANNELS: Final = [TYPE_NAMES[post_type] for post_type in sorted(LINKABLE_TYPES)]
 _PLACE: Final = ("timestamp", "hash")
 """What decides between two posts: the greater is the later. Hashes in hex sort as their bytes do."""
 
@@ -144,7 +143,7 @@ def _derived(posts: DataFrame, deletions: DataFrame) -> dict[str, DataFrame]:
         """Add the present name of the author: its public key in hex if it chose none."""
         return table.join(named, "author", "left").withColumn("name", fn.coalesce("name", "author"))
 
-    here = posts.where(fn.col("type").isin(_KINDS_IN_CHANNELS))
+    here = posts.where(fn.col("type").isin(IN_CHANNELS))
     topics = _topics(posts)
     members = _members(here)
     authors = posts.groupBy("author").agg(fn.count("*").alias("posts"), *_first_and_last())
@@ -167,13 +166,14 @@ def _topics(posts: DataFrame) -> DataFrame:
 
 def _members(here: DataFrame) -> DataFrame:
     """Return the users whose latest post in a channel is no post/leave. A text and a topic imply joining."""
-    latest = here.groupBy("channel", "author").agg(*(_of(fn.max_by, name) for name in ("type", *_PLACE, "time")))
+    decisive = here.where(fn.col("type").isin([TYPE_NAMES[number] for number in MEMBERSHIP_TYPES]))
+    latest = decisive.groupBy("channel", "author").agg(*(_of(fn.max_by, name) for name in ("type", *_PLACE, "time")))
     return latest.where("type != 'leave'")
 
 
 def _channels(here: DataFrame, topics: DataFrame, members: DataFrame) -> DataFrame:
     """Return the channels: those with a join, leave, text or topic in them."""
-    counts = [fn.count_if(fn.col("type") == kind).alias(f"{kind}s") for kind in _KINDS_IN_CHANNELS]
+    counts = [fn.count_if(fn.col("type") == kind).alias(f"{kind}s") for kind in IN_CHANNELS]
     now = topics.where("is_current").select("channel", "topic")
     joined = members.groupBy("channel").agg(fn.count("*").alias("members"))
     found = here.groupBy("channel").agg(*counts, *_first_and_last()).join(now, "channel", "left")

@@ -40,7 +40,7 @@ from cablestore.errors import DecodeError, ExportError
 from cablestore.files import LocalFolder, Location, storage_errors
 from cablestore.index.batches import gc_paused
 from cablestore.limits import MAX_TIMESTAMP_MS
-from cablestore.protocol.body import DELETE, TYPE_NAMES
+from cablestore.protocol.body import DELETE, TYPE_NAMES, TYPE_NUMBERS
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import parse_hex
 from cablestore.protocol.post import Post, decode_post, peek_type
@@ -53,7 +53,6 @@ NAME: Final = "cablestore"
 
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {"posts": POSTS, "deletions": DELETIONS}
 
-_TYPES: Final = {name: post_type for post_type, name in TYPE_NAMES.items()}
 _BETWEEN: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
     EqualTo: lambda value: (value, value),
     GreaterThan: lambda value: (value + 1, MAX_TIMESTAMP_MS),
@@ -103,9 +102,9 @@ class Bounds(NamedTuple):
         if "types" not in options:
             return found
         names = [name.strip() for name in options["types"].split(",")]
-        unknown = [name for name in names if name not in _TYPES]
+        unknown = [name for name in names if name not in TYPE_NUMBERS]
         if unknown or options.get("table") == "deletions":
-            raise ExportError(f"the option `types` is for posts, and names some of {', '.join(_TYPES)}")
+            raise ExportError(f"the option `types` is for posts, and names some of {', '.join(TYPE_NUMBERS)}")
         return found.of_types(names)
 
     def choose(self, posts: list[Post]) -> list[Post]:
@@ -133,7 +132,7 @@ class Bounds(NamedTuple):
 
     def of_types(self, names: Iterable[Any]) -> Bounds:
         """Return the bounds with these types too."""
-        types = frozenset(_TYPES[name] for name in names if name in _TYPES)
+        types = frozenset(TYPE_NUMBERS[name] for name in names if name in TYPE_NUMBERS)
         return self._replace(types=types if self.types is None else self.types & types)
 
     def may_hold(self, source: Input) -> bool:

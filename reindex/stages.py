@@ -290,7 +290,7 @@ class Stages:
 
     def _numbers(self, numbers: Sequence[int], shares: int | None = None) -> DataFrame:
         """Return a table of these numbers, one per task, or spread over `shares` tasks."""
-        count = max(min(shares or len(numbers), len(numbers)), 1)
+        count = min(shares or len(numbers), len(numbers))
         chosen = tuple(itertools.chain.from_iterable(numbers[first::count] for first in range(count)))
 
         def pick(batches: tasks.Batches) -> tasks.Batches:

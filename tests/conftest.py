@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from people import ANN, BOB, CYD, START_MS, Person, raws
 from s3 import S3Server, s3_server
 from serving import Served
-from terminals import Start, Terminal
+from terminals import COLUMNS, LINES, Start, Terminal
 
 from cablestore import LEGACY, CableStore
 from cablestore.cli import main
@@ -102,8 +102,6 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[ServePlan]:
     return found
 
 
-THOROUGH = frozenset((Path(__file__).parent / "thorough.txt").read_text().split("\n")[1:-1])
-"""Tests that take long and whose promise a shorter one holds too: node ids, or functions for all their parameters."""
 LONG = (Path(__file__).parent / "long.txt").read_text().split("\n")[1:-1]
 """Files that a run of all tests begins with."""
 
@@ -143,8 +141,13 @@ def _place(item: pytest.Item) -> int:
 def _is_left_out(item: pytest.Item, tier: str) -> bool:
     if os.environ.get("CABLESTORE_SOAK"):
         return False
-    name = item.nodeid.removeprefix("tests/")
-    return "soak" in item.keywords or (tier == "short" and not THOROUGH.isdisjoint({name, name.split("[")[0]}))
+    return "soak" in item.keywords or (tier == "short" and _is_thorough(item))
+
+
+def _is_thorough(item: pytest.Item) -> bool:
+    """Return True if a mark names the parameters of the test, or none."""
+    parameters = getattr(item, "callspec", None)
+    return any(not mark.args or (parameters and parameters.id in mark.args) for mark in item.iter_markers("thorough"))
 
 
 @pytest.fixture
@@ -248,8 +251,10 @@ def start_chat(tmp_path: Path) -> Iterator[Start]:
     """Yield a function that starts `cablestore chat` on a terminal of its own; end what still runs after the test."""
     started: list[Terminal] = []
 
-    def start(*arguments: str) -> Terminal:
-        started.append(Terminal([sys.executable, "-m", "cablestore", "chat", *arguments], tmp_path))
+    def start(*arguments: str, **more: str) -> Terminal:
+        environment = {"XDG_CONFIG_HOME": str(tmp_path / "settings")} | more  # not those of who runs the tests
+        command = [sys.executable, "-m", "cablestore", "chat", *arguments]
+        started.append(Terminal(command, tmp_path, (COLUMNS, LINES), None, **environment))
         return started[-1]
 
     yield start
@@ -260,4 +265,4 @@ def start_chat(tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture
 def quick_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the clock often, so that a test of a time-out is short."""
-    monkeypatch.setattr("cablestore.peers.core._TICK_S", 0.02)
+    monkeypatch.setattr("cablestore.peers.node._TICK_S", 0.02)

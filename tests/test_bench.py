@@ -34,6 +34,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "reconcile.py": (),
     "reconcile_store.py": (),
     "reindex.py": ("--folder", "OUT"),
+    "remote.py": (),
     "run.py": ("answering.py",),
     "scale.py": (),
     "sds.py": (),
@@ -68,6 +69,25 @@ def test_the_runner_has_every_script_that_measures(monkeypatch: pytest.MonkeyPat
         assert runner.plan(quick=quick).keys() == SCRIPTS.keys() - MEASURE_NOTHING
 
 
+@pytest.mark.thorough(
+    "networks.py",
+    "archive.py",
+    "backup.py",
+    "channels.py",
+    "client.py",
+    "content.py",
+    "export.py",
+    "fairness.py",
+    "make_export.py",
+    "peers.py",
+    "reconcile.py",
+    "reconcile_store.py",
+    "reindex.py",
+    "sds.py",
+    "search.py",
+    "terminal_client.py",
+    "torrent.py",
+)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
     if importlib.util.find_spec(NEEDS.get(script, "cablestore")) is None:
@@ -81,6 +101,7 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
     assert done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [
@@ -105,6 +126,7 @@ def test_arguments_that_cannot_be_used_are_told_in_a_line(tmp_path: Path, script
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_ctrl_c", [False, True])
 def test_a_benchmark_that_is_ended_leaves_no_files(tmp_path: Path, is_ctrl_c: bool) -> None:
     process = subprocess.Popen(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import PROJECT, Installed, everything, install
+from installing import PROJECT, Installed, install
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from waiting import LIMIT_S
@@ -21,6 +21,11 @@ from cablestore.sds import CausalLog
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 MAX_SIZE_BYTES = 45_000_000
 """What a client that embeds the store installs at most."""
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(tmp_path_factory.mktemp("command"), "cli")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def test_little_is_installed(plain: Installed) -> None:
     assert plain.distributions >= named(PROJECT["dependencies"]) - (
         {"backports-zstd"} if sys.version_info >= (3, 14) else set()
     )
-    for name in ("rich", "uvloop", "prometheus-client", "aiohttp", "libtorrent", "pycryptodome", "protobuf", "mmh3",
+    for name in ("click", "rich", "uvloop", "aiohttp", "libtorrent", "pycryptodome", "protobuf", "mmh3",
                  "cryptography", "noiseprotocol", "zstandard", "pyspark"):  # fmt: skip
         assert name not in plain.distributions
     files = [Path(folder, name) for folder, _, names in os.walk(plain.site, followlinks=True) for name in names]
@@ -69,7 +74,7 @@ assert not {"click", "structlog", "rich"} & set(sys.modules), set(sys.modules)
     assert found.returncode == 0, found.stderr
 
 
-def test_the_commands_work_with_plain_output(plain: Installed, tmp_path: Path) -> None:
+def test_the_commands_work_without_other_extras(command: Installed, tmp_path: Path) -> None:
     other = str(tmp_path / "other")
     commands = {
         "init": "store ",
@@ -81,17 +86,17 @@ def test_the_commands_work_with_plain_output(plain: Installed, tmp_path: Path) -
         "rebuild": "rebuilt 3 posts",
         "check": "all is well",
     }
-    done = plain.run([words.split() for words in commands], tmp_path)
+    done = command.run([words.split() for words in commands], tmp_path)
     for (words, expected), found in zip(commands.items(), done, strict=True):
         assert found.status == 0, (words, found)
         assert expected in found.output, words
-    command = plain.command("serve", "--listen", "127.0.0.1:0", "--json", "--log-level", "error")
-    variables = plain.environment(CABLESTORE_STORE=str(tmp_path / "store"))
-    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    serve = command.command("serve", "--listen", "127.0.0.1:0", "--json", "--log-level", "error")
+    variables = command.environment(CABLESTORE_STORE=str(tmp_path / "store"))
+    with subprocess.Popen(serve, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         address = json.loads(server.stdout.readline())["listening"]
         try:
-            *_, log = plain.run(
+            *_, log = command.run(
                 [
                     ["post", "default", "through the socket"],
                     ["sync", address, "--create", "--store", other],
@@ -109,26 +114,31 @@ def test_the_commands_work_with_plain_output(plain: Installed, tmp_path: Path) -
 MISSING = {
     "archive list folder --control " + "11" * 32: "archives need pycryptodome: pip install 'cablestore[archive]'",
     "sds status": "causal logs need mmh3: pip install 'cablestore[sds]'",
-    "serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --log-level error": (
-        "metrics need prometheus-client: pip install 'cablestore[serve]'"
-    ),
     "search hello": "search needs apsw: pip install 'cablestore[search]'",
     "verify-export s3://bucket/export": "URIs need pyarrow: pip install 'cablestore[storage]'",
     "reindex export --out new": "this needs pyarrow: pip install 'cablestore[reindex]'",
 }
 
 
-def test_a_missing_extra_is_named_in_one_line(plain: Installed, tmp_path: Path) -> None:
+def test_a_missing_extra_is_named_in_one_line(command: Installed, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store", identity=Identity.generate()) as store:
         store.text("default", "hello")
         store.export(tmp_path / "export")
     with CausalLog.open(tmp_path / "store") as log:
         log.channel("room", "ann").send(b"x", 1)
     (tmp_path / "folder").mkdir()
-    done = plain.run([words.split() for words in MISSING], tmp_path)
+    done = command.run([words.split() for words in MISSING], tmp_path)
     assert [(found.status, found.errors) for found in done] == [
         (2, f"cablestore: {line}\n") for line in MISSING.values()
     ]
+
+
+def test_the_command_names_its_extra(plain: Installed, tmp_path: Path) -> None:
+    found = subprocess.run(
+        plain.command("init"), cwd=tmp_path, env=plain.environment(), capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == "cablestore: the command needs click: pip install 'cablestore[cli]'\n"
 
 
 def test_a_missing_extra_is_named_to_programs_too(plain: Installed, tmp_path: Path) -> None:
@@ -156,17 +166,3 @@ except ModuleNotFoundError as error:
         "pictures need aiohttp: pip install 'cablestore[archive]'",
         "No module named 'nonsense'",
     ], found.stderr
-
-
-def test_plain_output_is_what_rich_writes_to_a_file(
-    plain: Installed, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with CableStore.open(tmp_path / "store", identity=Identity.generate(), create=True) as store:
-        store.info(name="ann 漢字")
-        for channel in ("default", "a longer name", "漢"):
-            post = store.text(channel, "hello\x07, \u202eworld e\u0301 " + "long " * 10)
-        store.topic("default", "what this is about")
-    commands = [["log", "default"], ["channels"], ["users"], ["stats"], ["show", post.hash.hex()], ["check"], ["dump"]]
-    found = plain.run(commands, tmp_path)
-    assert found == everything(tmp_path_factory.mktemp("everything")).run(commands, tmp_path)
-    assert all(done.status == 0 and done.output for done in found)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from forking import fork, idle_child, run_forked
+from serving import own_host
 
 from cablestore import CableStore
 from cablestore.aio import AsyncCableStore
@@ -222,7 +223,7 @@ def test_a_child_keeps_no_port_of_a_node(store: CableStore) -> None:
 async def _listen_again(store: CableStore) -> None:
     with ExitStack() as child:
         async with Node(store, NodeSettings()) as node:
-            address = await node.listen(Address("127.0.0.1", 0))
+            address = await node.listen(Address.parse(own_host()))
             assert "ForkedError: this Node" in run_forked(node.peers)
             child.enter_context(idle_child())
         async with Node(store, NodeSettings()) as node:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from folders import SUPPORT, TESTS
 from waiting import LIMIT_S
 
@@ -60,6 +61,7 @@ def found(folder: Path, *tests: str) -> dict[str, list[Any]]:
     return noted
 
 
+@pytest.mark.thorough
 def test_what_is_random_in_a_test_comes_from_its_name(tmp_path: Path) -> None:
     whole = found(tmp_path, "test_one", "test_other", "test_given")
     assert len(whole["given"]) > 50

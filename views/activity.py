@@ -1,7 +1,9 @@
 """Activity: numbers of live posts by day and by channel (tallies).
 
-    !activity!day!<day, 9 digits, 0 is 1970-01-01> -> msgpack list of ten counts, one for each post type
+    !activity!day!<day, 9 digits, 0 is 1970-01-01> -> msgpack list of counts by number of post type
     !activity!channel!<channel>                    -> the same, for the types that are posted to a channel
+
+A list has the counts of types 0 to 9, and further ones up to the last that is not 0.
 
 Not in cable-core's INDEXES.md. The channel list is read from here: one row for each channel. cable-core reads it from
 the membership rows: one row for each member. A channel exists as long as there is a join, leave, text or topic in it.
@@ -11,9 +13,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from cablestore.index.reader import Reader
-from cablestore.index.view import ALL_TYPES, Tally, View, decode_counts
-from cablestore.protocol.body import LINKABLE_TYPES
-from cablestore.protocol.keys import escape, unescape
+from cablestore.index.view import Tally, View, decode_counts
+from cablestore.protocol.body import ALL_TYPES, LINKABLE_TYPES
+from cablestore.protocol.keys import escape, number_in, unescape
 from cablestore.protocol.post import Post
 
 DAY_PREFIX: Final = b"!activity!day!"
@@ -34,7 +36,7 @@ def channel_key(post: Post) -> bytes:
 def days(reader: Reader) -> Iterator[tuple[int, list[int]]]:
     """Yield (start of the day in milliseconds, counts by type) for every day with posts, oldest first."""
     for key, value in reader.prefix(DAY_PREFIX):
-        yield int(key[len(DAY_PREFIX) :]) * DAY_MS, decode_counts(value)
+        yield number_in(key[len(DAY_PREFIX) :]) * DAY_MS, decode_counts(value)
 
 
 def between(reader: Reader, from_ms: int, to_ms: int) -> list[int]:

@@ -10,8 +10,9 @@ from typing import Final
 
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
-from cablestore.index.view import ALL_TYPES, View
-from cablestore.protocol.keys import after_prefix, time_floor, time_of
+from cablestore.index.view import View
+from cablestore.protocol.body import ALL_TYPES
+from cablestore.protocol.keys import TYPE_PARTS, after_prefix, time_floor, time_of, unhex
 from cablestore.protocol.post import Post
 
 PREFIX: Final = b"!author!"
@@ -19,7 +20,13 @@ PREFIX: Final = b"!author!"
 
 def rows(post: Post) -> list[Row]:
     """Return the row of any post."""
-    return [(b"!author!%b!%d!%b" % (post.author_hex, post.type, post.sort_time), post.hash)]
+    return [(b"!author!%b!%b!%b" % (post.author_hex, TYPE_PARTS[post.type], post.sort_time), post.hash)]
+
+
+def prefix_of(author: bytes, post_type: int | None = None) -> bytes:
+    """Return the beginning of the keys of an author's posts of one type or of all. The rest is the `<mono-ts>`."""
+    prefix = PREFIX + author.hex().encode() + b"!"
+    return prefix if post_type is None else b"%b%b!" % (prefix, TYPE_PARTS[post_type])
 
 
 def hashes(reader: Reader, author: bytes, post_type: int | None = None) -> Iterator[bytes]:
@@ -27,26 +34,31 @@ def hashes(reader: Reader, author: bytes, post_type: int | None = None) -> Itera
 
     Without a type, yield all posts, type by type.
     """
-    prefix = PREFIX + author.hex().encode() + b"!" + (b"" if post_type is None else b"%d!" % post_type)
-    for _, digest in reader.prefix(prefix):
+    for _, digest in reader.prefix(prefix_of(author, post_type)):
         yield digest
 
 
-def between(reader: Reader, author: bytes, post_types: Iterable[int], from_ms: int, to_ms: int) -> Iterator[bytes]:
+def newest(reader: Reader, author: bytes, post_type: int) -> Iterator[Row]:
+    """Yield the rows of an author's posts of one type, latest first."""
+    yield from reader.prefix(prefix_of(author, post_type), reverse=True)
+
+
+def between(
+    reader: Reader, author: bytes, post_types: Iterable[int], from_ms: int, to_ms: int, *, newest_first: bool = False
+) -> Iterator[bytes]:
     """Yield the hashes of an author's posts of these types with from <= timestamp < to, type by type."""
-    prefix = PREFIX + author.hex().encode() + b"!"
     for post_type in post_types:
-        start, stop = (prefix + b"%d!" % post_type + time_floor(bound_ms) for bound_ms in (from_ms, to_ms))
-        for _, digest in reader.scan(start, stop):
+        start, stop = (prefix_of(author, post_type) + time_floor(bound_ms) for bound_ms in (from_ms, to_ms))
+        for _, digest in reader.scan(start, stop, reverse=newest_first):
             yield digest
 
 
 def latest_time(reader: Reader, author: bytes, *, before_ms: int) -> int:
     """Return the latest timestamp below `before_ms` of the author's posts, 0 if there are none."""
-    prefix = PREFIX + author.hex().encode() + b"!"
+    prefix = prefix_of(author)
     latest = 0
     for post_type in ALL_TYPES:
-        start = prefix + b"%d!" % post_type
+        start = prefix + TYPE_PARTS[post_type] + b"!"
         row = next(reader.scan(start, start + time_floor(before_ms), reverse=True), None)
         if row is not None:
             latest = max(latest, time_of(row[0].rsplit(b"!", 1)[1]))
@@ -58,7 +70,7 @@ def authors(reader: Reader) -> Iterator[bytes]:
     start, stop = PREFIX, after_prefix(PREFIX)
     while (row := next(reader.scan(start, stop), None)) is not None:
         author_hex = row[0][len(PREFIX) :].split(b"!", 1)[0]
-        yield bytes.fromhex(author_hex.decode())
+        yield unhex(author_hex)
         start = after_prefix(PREFIX + author_hex + b"!")
 
 

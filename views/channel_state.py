@@ -14,8 +14,8 @@ from typing import Final
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.view import View
-from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES, TEXT, TOPIC
-from cablestore.protocol.keys import escape, time_floor
+from cablestore.protocol.body import LINKABLE_TYPES, MEMBERSHIP_TYPES, TOPIC
+from cablestore.protocol.keys import TYPE_PARTS, escape, time_floor
 from cablestore.protocol.post import Post
 
 MEMBER_PREFIX: Final = b"!state!member!"
@@ -24,32 +24,45 @@ TOPIC_PREFIX: Final = b"!state!topic!"
 
 def rows(post: Post) -> list[Row]:
     """Return the row of the author's membership and, for a post/topic, the row of the topic."""
-    member = b"!state!member!%b!%b!%d!%b" % (post.channel_key, post.author_hex, post.type, post.sort_time)
+    kind = TYPE_PARTS[post.type]
+    member = b"!state!member!%b!%b!%b!%b" % (post.channel_key, post.author_hex, kind, post.sort_time)
     if post.type != TOPIC:
         return [(member, post.hash)]
     return [(member, post.hash), (TOPIC_PREFIX + post.channel_key + b"!" + post.sort_time, post.hash)]
 
 
+def prefix_in(group: bytes, post_type: int | None = None) -> bytes:
+    """Return the beginning of the keys under `<channel>!<pubkey>` of one type or of all. The rest is the `<mono-ts>`."""
+    prefix = b"%b%b!" % (MEMBER_PREFIX, group)
+    return prefix if post_type is None else b"%b%b!" % (prefix, TYPE_PARTS[post_type])
+
+
+def _prefix_of(channel: str, author: bytes, post_type: int | None = None) -> bytes:
+    return prefix_in(escape(channel) + b"!" + author.hex().encode(), post_type)
+
+
 def latest_of_types(reader: Reader, group: bytes) -> Iterator[tuple[int, Row]]:
-    """Yield (type, row) of the latest row of each type under `<channel>!<pubkey>`."""
-    for post_type in (TEXT, TOPIC, JOIN, LEAVE):
-        row = reader.last(b"%b%b!%d!" % (MEMBER_PREFIX, group, post_type))
+    """Yield (type, row) of the latest row of each type that decides membership, under `<channel>!<pubkey>`."""
+    for post_type in MEMBERSHIP_TYPES:
+        row = reader.last(prefix_in(group, post_type))
         if row is not None:
             yield post_type, row
 
 
 def by_author(reader: Reader, channel: str, author: bytes, post_type: int | None = None) -> Iterator[bytes]:
     """Yield the hashes of the posts of an author in a channel, of one type or of all, by type and time."""
-    prefix = MEMBER_PREFIX + escape(channel) + b"!" + author.hex().encode() + b"!"
-    if post_type is not None:
-        prefix += b"%d!" % post_type
-    for _, digest in reader.prefix(prefix):
+    for _, digest in reader.prefix(_prefix_of(channel, author, post_type)):
         yield digest
+
+
+def newest(reader: Reader, channel: str, author: bytes, post_type: int) -> Iterator[Row]:
+    """Yield the rows of an author's posts of a type in a channel, latest first."""
+    yield from reader.prefix(_prefix_of(channel, author, post_type), reverse=True)
 
 
 def between(reader: Reader, channel: str, author: bytes, post_type: int, from_ms: int, to_ms: int) -> Iterator[bytes]:
     """Yield the hashes of an author's posts of a type in a channel with from <= timestamp < to, oldest first."""
-    prefix = MEMBER_PREFIX + escape(channel) + b"!" + author.hex().encode() + b"!%d!" % post_type
+    prefix = _prefix_of(channel, author, post_type)
     for _, digest in reader.scan(prefix + time_floor(from_ms), prefix + time_floor(to_ms)):
         yield digest
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from cablestore.index.database import Row
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, record_key
-from cablestore.index.view import ALL_TYPES, View
+from cablestore.index.view import View
+from cablestore.protocol.body import ALL_TYPES
 from cablestore.protocol.post import Post
 
 

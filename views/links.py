@@ -15,6 +15,7 @@ its author in the key.
 
 from binascii import hexlify
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
@@ -24,7 +25,7 @@ from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.view import Fold, View
 from cablestore.protocol.body import LINKABLE_TYPES
-from cablestore.protocol.keys import escape
+from cablestore.protocol.keys import after_prefix, escape, unhex
 from cablestore.protocol.post import Post
 
 LINK_PREFIX: Final = b"!link!"
@@ -131,7 +132,7 @@ def refold(reader: Reader, key: bytes) -> bytes | None:
 
 def _split(key: bytes) -> tuple[bytes, bytes]:
     channel_key, hash_hex = key[len(HEAD_PREFIX) :].split(b"!")
-    return channel_key, bytes.fromhex(hash_hex.decode())
+    return channel_key, unhex(hash_hex)
 
 
 def unsettled_group(channel: str) -> bytes:
@@ -152,7 +153,7 @@ def heads(reader: Reader, channel: str) -> Iterator[bytes]:
             yield digest
     for key, _ in reader.prefix(local_key(DROPPED_HEAD, channel_key + b"!")):
         digest_hex = key.rsplit(b"!", 1)[1]
-        digest = bytes.fromhex(digest_hex.decode())
+        digest = unhex(digest_hex)
         is_linked = next(reader.prefix(LINK_PREFIX + digest_hex + b"!" + channel_key + b"!"), None) is not None
         if not is_linked and not _is_linked_by_dropped(reader, channel_key, digest):
             yield digest
@@ -168,6 +169,11 @@ def is_head(reader: Reader, post: Post) -> bool:
     return reader.get(b"%b%b!%b" % (HEAD_PREFIX, post.channel_key, post.hash_hex)) == _BYTE[_HERE]
 
 
+def is_missing(reader: Reader, post: Post) -> bool:
+    """Return True if posts of its channel link to a post that the store has not seen."""
+    return reader.get(b"%b%b!%b" % (HEAD_PREFIX, post.channel_key, post.hash_hex)) == _BYTE[_LINKED]
+
+
 def missing(reader: Reader, channel: str) -> Iterator[bytes]:
     """Yield the hashes that posts of the channel link to and that the store has not seen in this channel."""
     for digest, bits in _unsettled(reader, channel):
@@ -178,7 +184,19 @@ def missing(reader: Reader, channel: str) -> Iterator[bytes]:
 def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
     prefix = unsettled_group(channel)
     for key, value in reader.prefix(prefix):
-        yield bytes.fromhex(key[len(prefix) :].decode()), _bits(value)
+        yield unhex(key[len(prefix) :]), _bits(value)
+
+
+def ends(reader: Reader, channel: str, limit: int) -> list[bytes] | None:
+    """Return the hashes of the channel's posts, deleted ones included, that no post of the channel links to.
+
+    Returns None if more than `limit` rows would have to be read.
+    """
+    prefix = unsettled_group(channel)
+    rows = list(islice(reader.scan(prefix, after_prefix(prefix), at_once=limit + 1), limit + 1))
+    if len(rows) > limit:
+        return None
+    return [unhex(key[len(prefix) :]) for key, value in rows if _bits(value) & (_HERE | _LINKED) == _HERE]
 
 
 def linking(reader: Reader, digest: bytes) -> Iterator[bytes]:
@@ -186,7 +204,7 @@ def linking(reader: Reader, digest: bytes) -> Iterator[bytes]:
     prefix = LINK_PREFIX + digest.hex().encode() + b"!"
     found = (key[len(prefix) :].split(b"!")[1] for key, _ in reader.prefix(prefix))
     for linking_hex in dict.fromkeys(found):
-        yield bytes.fromhex(linking_hex.decode())
+        yield unhex(linking_hex)
 
 
 VIEW: Final = View(

@@ -19,16 +19,17 @@ from cablestore.index.database import Row
 from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key, order_key_of_row
 from cablestore.index.reader import Reader
 from cablestore.index.view import Census, Fold, View, decode_number
-from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES
-from cablestore.protocol.keys import escape
+from cablestore.protocol.body import JOIN, LEAVE, MEMBERSHIP_TYPES
+from cablestore.protocol.keys import escape, unhex
 from cablestore.protocol.post import Post
+from cablestore.reprs import hex_repr
 from cablestore.views import channel_state
 
 PREFIX: Final = b"!channel!member!"
 COUNT_PREFIX: Final = b"!channel!members!"
 _SIZE = ORDER_KEY_SIZE_BYTES + 1
 _NO_ANNOUNCEMENT = bytes(_SIZE)
-_TYPE = {post_type: bytes((post_type,)) for post_type in LINKABLE_TYPES}
+_TYPE = {post_type: bytes((post_type,)) for post_type in MEMBERSHIP_TYPES}
 _LEFT = _TYPE[LEAVE]
 
 
@@ -39,6 +40,8 @@ class Membership:
     author: bytes
     is_member: bool
     announced_by: bytes | None
+
+    __repr__ = hex_repr
 
 
 def parts(post: Post) -> list[Row]:
@@ -76,7 +79,7 @@ def _decode(author_hex: bytes, value: bytes) -> Membership:
         raise CorruptStoreError(f"the membership of {author_hex.decode()} is damaged. Run `cablestore rebuild`")
     announced = value[_SIZE:]
     return Membership(
-        author=bytes.fromhex(author_hex.decode()),
+        author=unhex(author_hex),
         is_member=is_member(value),
         announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:ORDER_KEY_SIZE_BYTES],
     )
@@ -102,11 +105,6 @@ def latest_ms(reader: Reader, channel: str, author: bytes) -> int | None:
     return None if value is None else int.from_bytes(value[:8])
 
 
-def count(reader: Reader, channel: str) -> int:
-    """Return the number of members of a channel."""
-    return decode_number(reader.get(COUNT_PREFIX + escape(channel)))
-
-
 def count_in_order(reader: Reader) -> Callable[[str], int]:
     """Return `count` of one reader, for channels that are given in the order of their names' bytes."""
     value = reader.in_order(COUNT_PREFIX)
@@ -121,7 +119,7 @@ VIEW: Final = View(
     folds=(
         Fold(
             prefix=PREFIX,
-            types=LINKABLE_TYPES,
+            types=MEMBERSHIP_TYPES,
             parts=parts,
             refold=refold,
             merge=merge,

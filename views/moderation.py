@@ -37,6 +37,7 @@ ABOUT_PREFIX: Final = b"!moderation!about!"
 _ROLE = b"r"
 _UNDONE_BY = {_ROLE: _ROLE} | {b"%d" % action: b"%d" % (action ^ 1) for action in range(8)}
 _FIRST_ON_CHANNELS = 6
+_PARTS_OF_ACT = 3
 _CHANNEL_ITSELF = (b"",)
 
 
@@ -96,9 +97,10 @@ def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
     prefix = STATE_PREFIX + escape(channel) + b"!"
     start = prefix + time_floor(min(oldest_ms, MAX_TIMESTAMP_MS + 1))
     for key, value in reader.scan(start, after_prefix(prefix)):
-        sort_time, author_hex, kind = key[len(prefix) :].split(b"!")
-        if not value or len(value) % HASH_SIZE_BYTES:
+        parts = key[len(prefix) :].split(b"!")
+        if len(parts) != _PARTS_OF_ACT or parts[-1] not in _UNDONE_BY or not value or len(value) % HASH_SIZE_BYTES:
             raise CorruptStoreError("a row of moderation is damaged. Run `cablestore rebuild`")
+        sort_time, author_hex, kind = parts
         digest, *targets = (value[at : at + HASH_SIZE_BYTES] for at in range(0, len(value), HASH_SIZE_BYTES))
         yield Act(digest, escape(channel), sort_time, author_hex, kind, tuple(targets) or _CHANNEL_ITSELF)
 

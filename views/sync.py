@@ -23,8 +23,8 @@ from typing import Final
 
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
-from cablestore.index.view import ALL_TYPES, Tree, View
-from cablestore.protocol.body import TEXT
+from cablestore.index.view import Tree, View
+from cablestore.protocol.body import ALL_TYPES, TEXT
 from cablestore.protocol.keys import NS_PER_MS, SEPARATOR, SORT_TIME_SIZE_BYTES, escape
 from cablestore.protocol.post import Post
 from cablestore.views import messages

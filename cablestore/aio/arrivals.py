@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from cablestore.aio.threads import on_loop
 from cablestore.store.store import CableStore
 
 
@@ -20,7 +21,7 @@ class Arrivals:
         self._store = store
         self._lock = threading.Lock()
         self._awaited: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
-        self.end: Callable[[], None] = store.watch(self._wake)
+        self.end: Callable[[], None] = store.watch(self._wake, local=True)
         """Function that ends the waking."""
 
     async def wait(self, after: int, timeout_s: float | None = None) -> bool:
@@ -31,10 +32,10 @@ class Arrivals:
                     written = (
                         self._next()
                     )  # before the store is looked at, so that neither a write nor its end is missed
-                    if self._store.wait(after, 0) or self._store.is_closed:
+                    if self._store.wait(after, 0, local=True) or self._store.is_closed:
                         break
                     await written.wait()
-        return self._store.wait(after, 0)
+        return self._store.wait(after, 0, local=True)
 
     def _next(self) -> asyncio.Event:
         """Return the event of this loop's next wake."""
@@ -48,5 +49,4 @@ class Arrivals:
         with self._lock:
             awaited, self._awaited = self._awaited, {}
         for loop, written in awaited.items():
-            with suppress(RuntimeError):  # the loop was closed, and its tasks are gone
-                loop.call_soon_threadsafe(written.set)
+            on_loop(loop, written.set)

@@ -14,7 +14,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from cablestore.aio.items import Items
-from cablestore.aio.threads import Threads, alone, to_the_end
+from cablestore.aio.threads import Threads, to_the_end
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,16 +86,6 @@ def each_on_writer(method: Method[P, Iterator[T]]) -> Iterated[P, T]:
     @wraps(method)
     def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
         return Items(self._threads.write, _bound(self, method, *args, **kwargs), 1)
-
-    return call
-
-
-def without_store(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Make the twin of a function that needs no open store."""
-
-    @wraps(function)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await alone(function, *args, **kwargs)
 
     return call
 

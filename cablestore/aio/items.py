@@ -16,7 +16,24 @@ PlaceT = TypeVar("PlaceT")
 _FIRST_ITEMS = 16
 
 
-class Items(AsyncIterator[T]):
+class _Taking(AsyncIterator[T]):
+    """Base of the iterators: the items that were taken and not returned yet."""
+
+    def __init__(self) -> None:
+        self._taken: deque[T] = deque()
+
+    async def next_items(self, most: int) -> list[T]:
+        """Wait for the next item, and return it with up to `most` that are there already; [] at the end."""
+        try:
+            found = [await anext(self)]
+        except StopAsyncIteration:
+            return []
+        while self._taken and len(found) < most:
+            found.append(self._taken.popleft())
+        return found
+
+
+class Items(_Taking[T]):
     """Async iterator over a blocking one, from which a thread takes some items at a time, the first time few."""
 
     def __init__(
@@ -26,13 +43,13 @@ class Items(AsyncIterator[T]):
         at_once: int = limits.MAX_ITEMS_AHEAD,
     ) -> None:
         """Make one. `run` calls a function in a thread, `iterate` begins, `at_once` is how many items are taken."""
+        super().__init__()
         self._run = run
         self._iterate = iterate
         self._source: Iterator[T] | None = None
         self._at_once = at_once
         self._next_count = min(_FIRST_ITEMS, at_once)
         self._lock = threading.Lock()
-        self._taken: deque[T] = deque()
         self._error: Exception | None = None
         self._is_over = False
 
@@ -66,14 +83,14 @@ class Items(AsyncIterator[T]):
             self._next_count = min(self._next_count * 4, self._at_once)
 
 
-class Feed(AsyncIterator[T], Generic[T, PlaceT]):
+class Feed(_Taking[T], Generic[T, PlaceT]):
     """Async iterator over what happens, which waits for more at its end and needs no thread for this."""
 
     def __init__(self, place: PlaceT, after: Callable[[PlaceT], Awaitable[tuple[list[T], PlaceT] | None]]) -> None:
         """Make one that begins at a place. `after` waits for what happened after one, and returns None at the end."""
+        super().__init__()
         self._place = place
         self._after = after
-        self._taken: deque[T] = deque()
 
     async def __anext__(self) -> T:
         while not self._taken:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+from typing import Any
+
 from cablestore.aio.arrivals import Arrivals
 from cablestore.aio.calls import Twin, on_reader, on_worker, on_writer
 from cablestore.aio.items import Feed
-from cablestore.aio.threads import Threads
+from cablestore.aio.threads import Threads, on_loop
+from cablestore.arguments import check_given
 from cablestore.errors import StoreClosedError
 from cablestore.moderation import Decisions, Seed
-from cablestore.store.differences import Difference
-from cablestore.store.judgement import Place
+from cablestore.remote.store import RemoteItems
+from cablestore.store.differences import Difference, Place
 from cablestore.store.moderator import Moderator
 
 
@@ -36,6 +41,7 @@ class AsyncModerator(Twin):
 
     in_force = on_reader(Moderator.in_force)
     history = on_reader(Moderator.history)
+    own_acts = on_reader(Moderator.own_acts)
     contexts = on_reader(Moderator.contexts)
     since = on_reader(Moderator.since)
 
@@ -59,11 +65,15 @@ class AsyncModerator(Twin):
         """The present place: `since` tells what changes after it."""
         return self._blocking.place
 
-    def follow(self, timeout_s: float | None = None) -> Feed[Difference, Place]:
+    def follow(self, timeout_s: float | None = None) -> Feed[Difference, Any]:
         """Yield each change of a role or of what is hidden, dropped or blocked, from now on: see `Moderator.follow`."""
+        check_given(timeout_s=timeout_s)
+        coming = self._blocking.follow(timeout_s)
+        if isinstance(coming, RemoteItems):
+            return Feed(coming, _next_part)
 
         async def after(place: Place) -> tuple[list[Difference], Place] | None:
-            if place.judgement is None or not await self._arrivals.wait(place.sequence, timeout_s):
+            if place.moderation is None or not await self._arrivals.wait(place.sequence, timeout_s):
                 return None
             try:
                 return await self.since(place)
@@ -71,3 +81,13 @@ class AsyncModerator(Twin):
                 return None
 
         return Feed(self.place, after)
+
+
+async def _next_part(coming: RemoteItems[Difference]) -> tuple[list[Difference], RemoteItems[Difference]] | None:
+    """Return what another process yields next, None at the end."""
+    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    coming.when_ready(partial(on_loop, loop, came.set))
+    if not coming.is_ready:
+        await came.wait()
+    found = coming.next_part()
+    return (found, coming) if found else None

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from cablestore.aio.calls import Twin, each_on_reader, on_reader, on_worker
 from cablestore.errors import StoreClosedError
-from cablestore.store.queries import Queries, Snapshot, with_last_message
+from cablestore.store.queries import Queries, Snapshot
+from cablestore.store.results import with_last_message
 
 
 class AsyncQueries(Twin):
@@ -21,10 +22,12 @@ class AsyncQueries(Twin):
     messages = on_reader(Queries.messages)
     causal_messages = on_reader(Queries.causal_messages)
     mentions = on_reader(Queries.mentions)
+    read_state = on_reader(Queries.read_state)
     channels = each_on_reader(Queries.channels, with_last_message)
     joined_channels = each_on_reader(Queries.joined_channels)
     members = each_on_reader(Queries.members)
     users = each_on_reader(Queries.users)
+    users_named = on_reader(Queries.users_named)
     user = on_reader(Queries.user)
     topic_of = on_reader(Queries.topic_of)
     posts_by = each_on_reader(Queries.posts_by)

@@ -11,34 +11,60 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from cablestore import limits
 from cablestore.aio.arrivals import Arrivals
-from cablestore.aio.calls import Opening, each_on_writer, on_reader, on_worker, on_writer, without_store
+from cablestore.aio.calls import Opening, each_on_writer, on_reader, on_worker, on_writer
 from cablestore.aio.items import Feed
 from cablestore.aio.local_values import AsyncLocalValues
 from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads, to_the_end
-from cablestore.errors import StoreClosedError
+from cablestore.arguments import check, check_given, check_instance, check_text
+from cablestore.errors import FormatError, OwnerGoneError, StoreClosedError, StoreLockedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.place import LogPlace
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
+from cablestore.remote.store import RemoteStore, connect_soon
 from cablestore.store.changes import Change, Changes
-from cablestore.store.queries import Event
+from cablestore.store.results import Event
 from cablestore.store.store import CableStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
+"""Options of `CableStore.open` that a store which another process has open can have."""
 
-def _opening(function: Callable[P, CableStore]) -> Callable[P, Opening[AsyncCableStore]]:
-    """Make the twin of a function that opens a store."""
+
+def _opening(
+    function: Callable[P, CableStore], run: Callable[..., CableStore] | None = None
+) -> Callable[P, Opening[AsyncCableStore]]:
+    """Make the twin of a function that opens a store. `run` is what runs, by default the function."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Opening[AsyncCableStore]:
-        return Opening(partial(_open, partial(function, *args, **kwargs)))
+        return Opening(partial(_open, partial(run or function, *args, **kwargs)))
 
     return call
+
+
+def _open_or_connect(path: Path | str, **options: Any) -> CableStore:
+    """Open a store. If another process has it open and serves it, connect to that process."""
+    try:
+        return CableStore.open(path, **options)
+    except StoreLockedError:
+        if options.keys() - _SHARED_OPTIONS:
+            raise
+        try:
+            store = connect_soon(path)
+        except OwnerGoneError:
+            store = None
+        if store is None:
+            raise
+    if (dialect := options.get("dialect")) is not None and dialect != store.dialect:
+        store.close()
+        raise FormatError(f"the store at {path} has the dialect {store.dialect.name}, not {dialect.name}")
+    return store
 
 
 async def _open(function: Callable[[], CableStore]) -> AsyncCableStore:
@@ -74,7 +100,10 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     _blocking: CableStore
 
     def __init__(self, store: CableStore, *, read_threads: int = limits.READ_THREADS) -> None:
-        """Use an open store, which `close` then closes. `open` opens one."""
+        """Use an open store, or one that `cablestore.connect` returned. `close` closes it. `open` opens one."""
+        expected = "an open CableStore. AsyncCableStore.open(path) opens one"
+        check_instance("store", store, (CableStore, RemoteStore), expected)
+        check(read_threads=read_threads)
         super().__init__(store, Threads(read_threads))
         self._arrivals = Arrivals(store)
         self.moderation: Final = AsyncModerator(store.moderation, self._threads, self._arrivals)
@@ -83,11 +112,14 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
         bind(self)
 
-    open = staticmethod(_opening(CableStore.open))
+    open = staticmethod(_opening(CableStore.open, _open_or_connect))
+    """Open the store in a folder, or connect to the process that has it open, if that one serves it.
+
+    The parameters are those of `CableStore.open`. A call with other options than `create`, `dialect`, `upgrade` and
+    `progress` does not connect: the process that has the store open chose them.
+    """
+
     in_memory = staticmethod(_opening(CableStore.in_memory))
-    rebuild_closed = staticmethod(without_store(CableStore.rebuild_closed))
-    check_closed = staticmethod(without_store(CableStore.check_closed))
-    export_closed = staticmethod(without_store(CableStore.export_closed))
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,6 +135,11 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     def _close(self) -> None:
         self._blocking.close()
         self._arrivals.end()
+
+    def detach(self) -> None:
+        """End the threads, and leave the store open. Calls that have begun end."""
+        self._arrivals.end()
+        self._threads.leave()
 
     # --- without a thread ----------------------------------------------------------------------
 
@@ -151,9 +188,9 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         """The place of the present state in the history of this database: see `CableStore.place`."""
         return self._blocking.place
 
-    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
         """Call a function after each write and when the store is closed: see `CableStore.watch`."""
-        return self._blocking.watch(call)
+        return self._blocking.watch(call, local=local)
 
     # --- the identity --------------------------------------------------------------------------
 
@@ -167,16 +204,33 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         """The identity, None if the store has none yet, to be awaited: its key file may have to be read."""
         return self._threads.read(lambda: self._blocking.known_identity)
 
+    @property
+    def public_key(self) -> Coroutine[Any, Any, bytes | None]:
+        """The public key of the identity, None if there is none yet, to be awaited: see `CableStore.public_key`."""
+        return self._threads.read(lambda: self._blocking.public_key)
+
     import_identity = on_writer(CableStore.import_identity)
 
     # --- following -----------------------------------------------------------------------------
 
-    async def wait(self, after: int, timeout_s: float | None = None) -> bool:
-        """Wait for events after number `after`. Returns False when time is up, or when the store is closed."""
-        return await self._arrivals.wait(after, timeout_s)
+    async def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
+        """Wait for events after number `after`. Returns False when time is up, or when the store is closed.
+
+        See `CableStore.wait`.
+        """
+        check(after=after, local=local)
+        check_given(timeout_s=timeout_s)
+        if local:
+            return await self._arrivals.wait(after, timeout_s)
+        read = partial(self._threads.read, partial(self._blocking.wait, after, 0))
+        try:
+            return await self._first(read, int, timeout_s)
+        except StoreClosedError:
+            return False
 
     async def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
         """Return the events after number `after`. If there is none, wait for the first: see `CableStore.next_events`."""
+        check_given(timeout_s=timeout_s)
         read = partial(self._threads.read, partial(self._blocking.next_events, after, 0))
         try:
             return await self._first(read, len, timeout_s)
@@ -185,6 +239,8 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Feed[Event, int]:
         """Yield every event after number `after`: stored ones first, then new ones. See `CableStore.subscribe`."""
+        check(after=after)
+        check_given(timeout_s=timeout_s)
 
         async def later(after: int) -> tuple[list[Event], int] | None:
             found = await self.next_events(after, timeout_s)
@@ -192,33 +248,46 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
         return Feed(after, later)
 
-    async def next_changes(self, after: str, channel: str | None = None, *, timeout_s: float | None = None) -> Changes:
+    async def next_changes(
+        self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
+    ) -> Changes:
         """Return what changed after a cursor, and the cursor that follows. If nothing did, wait for the first change.
 
         See `CableStore.next_changes`.
         """
+        check_given(timeout_s=timeout_s)
 
         async def read() -> Changes:
             nonlocal after
-            found = await self._threads.read(partial(self._blocking.next_changes, after, channel, timeout_s=0))
+            next_changes = partial(self._blocking.next_changes, after, channel, timeout_s=0, local=local)
+            found = await self._threads.read(next_changes)
             after = found.cursor
             return found
 
         return await self._first(read, lambda found: len(found.changes), timeout_s)
 
     def changes(
-        self, channel: str | None = None, after: str | None = None, *, timeout_s: float | None = None
+        self,
+        channel: str | None = None,
+        after: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        local: bool = False,
     ) -> Feed[Change, str | None]:
         """Yield what a client draws again: what changed after a cursor, and then what changes.
 
         See `CableStore.changes`.
         """
+        check(local=local)
+        check_given(channel=channel, timeout_s=timeout_s)
+        if after is not None:
+            check_text("after", after)
 
         async def later(after: str | None) -> tuple[list[Change], str] | None:
             try:
                 if after is None:
                     return [], await self.cursor
-                found = await self.next_changes(after, channel, timeout_s=timeout_s)
+                found = await self.next_changes(after, channel, timeout_s=timeout_s, local=local)
             except StoreClosedError:
                 return None
             return found if found.changes else None
@@ -232,7 +301,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         while True:
             latest = self.last_sequence
             found = await read()
-            if count(found) or not await self.wait(latest, None if end is None else end - loop.time()):
+            if count(found) or not await self._arrivals.wait(latest, None if end is None else end - loop.time()):
                 return found
 
     # --- writing -------------------------------------------------------------------------------
@@ -246,6 +315,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     set_name = on_writer(CableStore.set_name)
     update_info = on_writer(CableStore.update_info)
     mark_read = on_writer(CableStore.mark_read)
+    mark_seen = on_writer(CableStore.mark_seen)
     delete = on_writer(CableStore.delete)
     discard = on_writer(CableStore.discard)
 
@@ -261,6 +331,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     appraise = on_reader(CableStore.appraise)
     admit = on_reader(CableStore.admit)
     now_ms = on_reader(CableStore.now_ms)
+    clock_difference = on_reader(CableStore.clock_difference)
     replace = on_writer(CableStore.replace)
     lay_skeletons = on_writer(CableStore.lay_skeletons)
 

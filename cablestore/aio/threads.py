@@ -12,11 +12,20 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from cablestore import limits
+from cablestore.arguments import check
 from cablestore.errors import CableStoreError, StoreClosedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import Progress, no_progress
 
 T = TypeVar("T")
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function on the loop, if that still runs."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:  # the loop was closed: nobody waits for this
+        return
 
 
 class Threads(ProcessBound):
@@ -100,9 +109,11 @@ class Work(Generic[T]):
         signature = inspect.signature(function)
         given = signature.bind(*args, **kwargs)
         self._loop = _own_loop()
+        given.apply_defaults()  # a `partial` has its arguments as defaults
         self._told: Progress = given.arguments.get("progress", no_progress)
         self._reason: BaseException | None = None
         if "progress" in signature.parameters:
+            check(progress=self._told)
             given.arguments["progress"] = self._progress
         self._call: Final = partial(function, *given.args, **given.kwargs)
         self.future: Final = _submit(executor, self._run)
@@ -124,15 +135,6 @@ class Work(Generic[T]):
         if self._told is not no_progress:
             with suppress(RuntimeError):  # the loop was closed: nobody wants to know
                 self._loop.call_soon_threadsafe(self._told, count)
-
-
-async def alone(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Return what a long call returns for which no store is open."""
-    threads = Threads()
-    try:
-        return await threads.work(function, *args, **kwargs)
-    finally:
-        threads.leave()
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:

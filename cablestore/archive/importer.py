@@ -22,11 +22,11 @@ from cablestore.index.batches import gc_paused
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict
-from cablestore.index.view import ALL_TYPES
-from cablestore.protocol.body import Delete
+from cablestore.protocol.body import ALL_TYPES, Delete
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import Post, decode_post
 from cablestore.protocol.waku import content_topic
+from cablestore.reprs import hex_repr
 from cablestore.store.intake import IntakeBatch
 from cablestore.store.store import CableStore
 from cablestore.views import activity, author
@@ -53,6 +53,8 @@ class ArchiveImportReport:
     """Posts of the archive that moderation keeps out of this store."""
     removed: list[bytes] = field(default_factory=list)
     """Hashes of stored posts that the archive lacks."""
+
+    __repr__ = hex_repr
 
     def __add__(self, other: ArchiveImportReport) -> ArchiveImportReport:
         """Return the sum of both."""

@@ -24,6 +24,7 @@ from cablestore.archive.member import verified_by_any_profile
 from cablestore.errors import ArchiveError
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
+from cablestore.reprs import hex_repr
 
 ARCHIVE_FILENAME: Final = "archive-data.bin"
 """As deployed (status-go, archive_manager_logos_storage.go)."""
@@ -42,6 +43,9 @@ class PublishReport(NamedTuple):
     """Bytes sent, with the index."""
     deletions_left_out: tuple[bytes, ...] = ()
     """Hashes of post/deletes that are in the torrent's index and not in this one, which has no room for them."""
+
+    def __repr__(self) -> str:
+        return hex_repr(self)
 
 
 class Target(Protocol):

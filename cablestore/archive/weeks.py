@@ -15,7 +15,7 @@ from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, place_of, record_start
 from cablestore.index.tombstone import Tombstone, tombstones
-from cablestore.protocol.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
+from cablestore.protocol.body import BEGIN_WITH_CHANNEL, DELETE, INFO
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.protocol.keys import NS_PER_MS
@@ -26,7 +26,6 @@ _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6
 """Offset of the body of a usual post without links."""
 _TIME_AT: Final = 2
-_BEGIN_WITH_CHANNEL: Final = frozenset({TEXT, TOPIC, JOIN, LEAVE})
 _WITHOUT_CHANNEL: Final = frozenset({DELETE, INFO})
 
 
@@ -92,7 +91,7 @@ def _usual_channel(record: bytes) -> bytes | None:
     128 links, the type has one byte and the time six, as all times from 1971 to 2109 have.
     """
     links = record[_LINKS_AT]
-    if record[TYPE_AT] in _BEGIN_WITH_CHANNEL and links < 0x80 and record[_TIME_AT] > 0 == record[_TIME_AT - 1]:
+    if record[TYPE_AT] in BEGIN_WITH_CHANNEL and links < 0x80 and record[_TIME_AT] > 0 == record[_TIME_AT - 1]:
         at = _BODY_AT + 32 * links
         size_bytes = record[at]
         if size_bytes < 0x80:

@@ -21,6 +21,7 @@ from cablestore.archive.format.profile import Entry, Profile, Record
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.waku import WakuMessage
+from cablestore.reprs import hex_repr
 
 _WRITE_SIZE_BYTES: Final = 33_554_432
 """Size of archives that are written together before the index is written once for all of them."""
@@ -42,6 +43,8 @@ class CreateReport:
     deletions_left_out: list[bytes] = field(default_factory=list)
     """Hashes of post/deletes that hit posts of earlier weeks and are not in the index, which has no room for them."""
     index_size_bytes: int = 0
+
+    __repr__ = hex_repr
 
 
 @dataclass(frozen=True, slots=True)

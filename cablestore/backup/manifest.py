@@ -23,9 +23,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import blake3
+from msgspec import Meta, convert
 
 from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError, IdentityError
 from cablestore.export.manifest import with_checksum
@@ -59,7 +60,8 @@ _CONTEXT: Final = b"cablestore backup "
 _OWN: Final = re.compile(
     rf"(({'|'.join(KINDS)})-[0-9a-f]{{64}}\.seg|{re.escape(MANIFEST)}|{KEY_FILE})(\.[0-9a-f]+\.tmp)?"
 )
-_HEX: Final = re.compile(r"([0-9a-f]{2})*")
+_Count = Annotated[int, Meta(ge=0)]
+_Hex = Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})*\Z")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,12 @@ class Piece:
     """
 
     kind: PieceKind
-    items: int
-    size_bytes: int
-    first: str
-    last: str
-    blake3: str
-    file_size_bytes: int | None = None
+    items: _Count
+    size_bytes: _Count
+    first: _Hex
+    last: _Hex
+    blake3: _Hex
+    file_size_bytes: _Count | None = None
 
     @property
     def file(self) -> str:
@@ -92,22 +94,22 @@ class BackupManifest:
     store_id: str
     generation: str
     """The live generation of the store when the backup was made."""
-    through: int
+    through: _Count
     """The number of the last entry of the arrival log that the backup covers."""
-    last_entry: str
+    last_entry: _Hex
     """The last entry of a post up to there in hex, by which the next backup sees whether the log is still the same."""
-    since_full: int
+    since_full: _Count
     """How many backups were made since the last one that wrote all posts."""
-    full_size_bytes: int
+    full_size_bytes: _Count
     """The size of the posts of that one."""
-    sealed: int
+    sealed: _Count
     """Number of local-only posts, which only the store's key opens."""
-    key: str | None
+    key: _Hex | None
     """The public key of the key file in the backup, None if it is not there."""
     pieces: tuple[Piece, ...]
-    signed_by: str | None = None
+    signed_by: _Hex | None = None
     """The public key of the store's identity, in hex, None if the backup is not signed."""
-    signature: str | None = None
+    signature: _Hex | None = None
     format: int = FORMAT
 
     def of(self, kind: PieceKind) -> tuple[Piece, ...]:
@@ -200,43 +202,12 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
 
 
 def _manifest_of(fields: dict[str, Any]) -> BackupManifest:
-    key, signed_by, signature = fields["key"], fields.get("signed_by"), fields.get("signature")
-    if not all(text is None or _HEX.fullmatch(text) for text in (key, signed_by, signature)):
-        raise ValueError("a public key or the signature is malformed")
-    pieces = tuple(_piece_of(entry) for entry in fields["pieces"])
-    if len({piece.file for piece in pieces}) != len(pieces):
+    """Return the manifest that JSON says, each value of its declared type. Raises ValueError, TypeError, KeyError."""
+    named = {"dialect": DIALECTS[fields["dialect"]], "store_id": fields["store"]}
+    manifest = convert(fields | named, BackupManifest)
+    if len({piece.file for piece in manifest.pieces}) != len(manifest.pieces):
         raise ValueError("a piece is named twice")
-    return BackupManifest(
-        dialect=DIALECTS[fields["dialect"]],
-        store_id=str(fields["store"]),
-        generation=str(fields["generation"]),
-        through=_number(fields["through"]),
-        last_entry=str(fields["last_entry"]),
-        since_full=_number(fields["since_full"]),
-        full_size_bytes=_number(fields["full_size_bytes"]),
-        sealed=_number(fields["sealed"]),
-        key=key,
-        pieces=pieces,
-        signed_by=signed_by,
-        signature=signature,
-        format=fields["format"],
-    )
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("a number is malformed")
-    return value
-
-
-def _piece_of(entry: dict[str, Any]) -> Piece:
-    piece = Piece(**entry)
-    _number(piece.items)
-    _number(piece.size_bytes)
-    _number(piece.file_size_bytes or 0)
-    if piece.kind not in KINDS or not all(map(_HEX.fullmatch, (piece.first, piece.last, piece.blake3))):
-        raise ValueError("the entry of a piece is malformed")
-    return piece
+    return manifest
 
 
 def read_piece(folder: ObjectFolder, piece: Piece) -> tuple[Any, ...]:

@@ -196,7 +196,7 @@ def _build(
     ):
         origin = Origin(scratch / "rows", dialect, unseal_of(None, work))
         # A local-only post is sealed in a backup, so one in the clear has no owner here.
-        believed.copy(origin.path, Intake(dialect, verifier, clock, lambda: None), origin.unseal)
+        believed.copy(origin.path, Intake(dialect, verifier, clock), origin.unseal)
 
         def build(path: Path, scratch: Path) -> RebuildReport:
             report = rebuild_database(origin, catalog, row, progress, processes, path, scratch)

@@ -39,7 +39,7 @@ def verify_backup(
         manifest = read_backup(place)
         reading = BackupReading(place, manifest, salvage=True)
         reading.is_authentic(None)
-        for piece, posts, rejected in reading.posts(Intake(manifest.dialect, verifier, clock, lambda: None)):
+        for piece, posts, rejected in reading.posts(Intake(manifest.dialect, verifier, clock)):
             if rejected:
                 reading.problems[piece.file] = _rejected_in(place, piece, rejected)
             progress(len(posts) + len(rejected))

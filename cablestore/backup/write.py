@@ -191,7 +191,7 @@ def _is_own(last: BackupManifest, identity: Identity | None) -> bool:
 
 def _signer(source: _Source) -> Identity | None:
     with suppress(IdentityError):  # a store whose key file is damaged is worth a backup too
-        return source.identity.known()
+        return source.identity.load()
     return None
 
 
@@ -330,7 +330,7 @@ def _put_key(
     is_damaged = known is not None and not _holds(place, known)
     if not wanted and not is_damaged:
         return known, False
-    identity = source.identity.known() if wanted else _signer(source)
+    identity = source.identity.load() if wanted else _signer(source)
     if identity is None and not wanted:
         return known, False  # `verify_backup` reports it
     if identity is None:

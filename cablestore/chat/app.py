@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
-from textual import work
+from rich.text import Text
+from textual import events, work
+from textual.actions import SkipAction
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
-from textual.content import Content
+from textual.containers import Horizontal, VerticalScroll
 from textual.css.query import NoMatches
+from textual.screen import Screen
 from textual.widgets import Static
 
+from cablestore.aio.threads import on_loop
 from cablestore.chat import commands
-from cablestore.chat.amounts import PAGE_MESSAGES
-from cablestore.chat.cabal import Cabal, ChannelEntry, Member
-from cablestore.chat.command_runner import CommandRunner
-from cablestore.chat.line_list import Line, LineList
-from cablestore.chat.lines import ChannelPlace, channel_line, counted, heading, listed, member_line, next_unread
-from cablestore.chat.look import DARK, LIGHT
+from cablestore.chat.alerts import Alerts
+from cablestore.chat.amounts import MAX_TYPED
+from cablestore.chat.cabal import FLOOD_WINDOW_S, NEWS_WINDOW_S, Cabal, ChannelEntry, Member
+from cablestore.chat.drafts import Drafts
+from cablestore.chat.first_screen import first_channel, note_of
+from cablestore.chat.keys import KEY_ACTIONS, Keys
+from cablestore.chat.line_list import LineList
+from cablestore.chat.lines import ChannelPlace, FoldLine
+from cablestore.chat.look import theme
+from cablestore.chat.message_actions import MessageActions
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.message_pages import MessagePages
-from cablestore.chat.safe_text import clean, fit
-from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen, QuestionScreen
+from cablestore.chat.panes import Panes
+from cablestore.chat.reading import Reading
+from cablestore.chat.safe_text import clean
+from cablestore.chat.settings import THEME_NAMES, ChatSettings
+from cablestore.chat.terminal import Terminal
 from cablestore.chat.timeline import short_name
-from cablestore.chat.typing_box import TypingBox
-from cablestore.errors import CableStoreError, OwnerGoneError
+from cablestore.chat.typing_box import TypingBox, types
+from cablestore.chat.windows import Windows
+from cablestore.errors import CableStoreError, NotFoundError, OwnerGoneError
 from cablestore.store.display import Message
 
-_LOOK_S: Final = 0.1
-"""How often the client looks for news. A flood of posts is drawn this often and no more."""
 _REST: Final = 3
 """After a look that took long, the next one waits at least this many times as long: most of a second is for keys."""
 _NEWS: Final = "news"
 """The group of the worker that looks."""
-_LISTS_EVERY: Final = 5
-"""The lists of channels and members are read again after this many looks at most."""
-FIRST_CHANNEL: Final = "default"
-_QUOTED: Final = 300
+_LISTS_EVERY_S: Final = 0.5
+"""How often the lists of channels and members and the state of the connection are read again."""
+
+T = TypeVar("T")
 
 
 class ChatApp(App[None]):
@@ -53,37 +62,27 @@ class ChatApp(App[None]):
     CSS_PATH = "chat.tcss"
     TITLE = "cablestore"
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it so
-        (0, "-tiny"),
-        (60, "-narrow"),
-        (100, "-wide"),
-    ]
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual declares it so
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "help", "Help", priority=True),
-        Binding("f2", "toggle_members", "Members", priority=True),
-        Binding("f3", "toggle_look", "Light or dark", priority=True),
-        Binding("f4", "invitation", "Invitation", priority=True),
-        Binding("ctrl+n,alt+down", "next_channel(1)", "Next channel", priority=True),
-        Binding("ctrl+p,alt+up", "next_channel(-1)", "Previous channel", priority=True),
-        Binding("f5", "next_unread", "Next unread channel", priority=True),
-        Binding("pageup", "scroll_pages(-1)", "Scroll up", priority=True),
-        Binding("pagedown", "scroll_pages(1)", "Scroll down", priority=True),
-        Binding("ctrl+home", "oldest", "Oldest", priority=True),
-        Binding("ctrl+end", "newest", "Newest", priority=True),
-        Binding("escape", "choose_message", "Choose a message"),
-        Binding("d", "delete_chosen", "Delete"),
-        Binding("h", "hide_chosen", "Hide"),
-        Binding("ctrl+q", "quit", "End", priority=True),
+        Binding(",".join(each.keys), each.method, each.meaning, id=name, priority=True)
+        for name, each in KEY_ACTIONS.items()
     ]
 
     def __init__(
-        self, open_cabals: Sequence[Cabal], *, channel: str = "", zone: tzinfo | None = None, light: bool = False
+        self,
+        open_cabals: Sequence[Cabal],
+        settings: ChatSettings = ChatSettings(),  # noqa: B008 - it is frozen
+        *,
+        channel: str = "",
+        zone: tzinfo | None = None,
     ) -> None:
         """Show these cabals, first of all a channel of the first one. Times are those of `zone`."""
-        super().__init__()
-        for theme in (DARK, LIGHT):
-            self.register_theme(theme)
-        self.theme = LIGHT.name if light else DARK.name
+        super().__init__(driver_class=Terminal)
+        self._themes = {name: theme(name, self.console.color_system) for name in THEME_NAMES}
+        for each in self._themes.values():
+            self.register_theme(each)
+        self.theme = self._themes[settings.theme].name
+        self._keys = Keys(settings.keys)
         self._open_cabals = open_cabals
         self._place = ChannelPlace(0, channel)
         self._sends_to = self._place
@@ -91,18 +90,21 @@ class ChatApp(App[None]):
         self._zone = zone
         self._channels: list[list[ChannelEntry]] = [[] for _ in open_cabals]
         self._members: list[Member] = []
+        self._panes = Panes(self, [each.label for each in open_cabals], self._keys)
         self._own_name = ""
-        self._looks = 0
+        self._news_came = asyncio.Event()
+        self._lists_due_s = 0.0
         self._lists_are_old = True
+        self._is_clock_wrong = False
         self._is_reading = False
         """Whether news are being taken."""
         self._is_ready = False
-        self._runner = CommandRunner(self)
         self._pages = MessagePages(self)
-        self._drafts: dict[ChannelPlace, str] = {}
-        """What was typed and is not written yet."""
-        self._marked: dict[ChannelPlace, str] = {}
-        """Up to where channels were marked as read."""
+        self._reading = Reading(self)
+        self._alerts = Alerts(self, settings, os.environ)
+        self.windows = Windows(self, open_cabals, self._keys, zone)
+        self._actions = MessageActions(self)
+        self._drafts = Drafts(self, open_cabals)
         self._in_order = asyncio.Lock()
         """What is asked for is done in that order, however fast it is asked for."""
 
@@ -110,21 +112,28 @@ class ChatApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Put up the panes."""
+        messages = MessageList(self._zone, self._keys.shown("{newest}"), "messages")
         yield Static(id="heading", markup=False)
         with Horizontal(id="middle"):
             yield LineList("channels")
-            yield MessageList(self._zone, "messages")
+            yield messages
             yield LineList("members")
-        yield Static(id="notice", markup=False)
-        yield TypingBox(self._completions, self._send, "typing")
+        with VerticalScroll(id="notice", can_focus=False):
+            yield Static(markup=False)
+        yield TypingBox(self._completions, self._send, messages, "typing")
         with Horizontal(id="bottom"):
             yield Static(id="state", markup=False)
-            yield Static("F1 help", id="hints", markup=False)
+            yield Static(id="hints", markup=False)
 
     @property
     def open_cabal(self) -> Cabal:
         """The cabal that is shown."""
         return self._open_cabals[self._place.cabal]
+
+    @property
+    def place(self) -> ChannelPlace:
+        """The channel that is shown, and its cabal."""
+        return self._place
 
     @property
     def channel(self) -> str:
@@ -146,6 +155,11 @@ class ChatApp(App[None]):
         return self.query_one(TypingBox)
 
     @property
+    def is_watched(self) -> bool:
+        """True if the user sees the messages: the terminal has the focus, and no window is in front of them."""
+        return bool(self.app_focus) and len(self.screen_stack) == 1
+
+    @property
     def is_busy(self) -> bool:
         """Whether something that was asked for is not on the screen yet."""
         is_asking = len(self.screen_stack) > 1
@@ -156,13 +170,16 @@ class ChatApp(App[None]):
 
     async def on_mount(self) -> None:
         """Show the first channel, and look for news from now on."""
+        self.set_keymap({name: ",".join(keys) for name, keys in self._keys.of.items()})
         self.typing.focus()
-        await self._read_lists()
-        if not self.channel:
-            joined = [entry.name for entry in self._channels[0] if entry.is_joined]
-            known = joined or [entry.name for entry in self._channels[0]] or [FIRST_CHANNEL]
-            self._place = ChannelPlace(0, FIRST_CHANNEL if FIRST_CHANNEL in known else known[0])
+        self.watch(self.messages, "chosen", self._show_state, init=False)  # which names the keys for it
+        await self._read_channels()
+        try:
+            self._place = ChannelPlace(0, first_channel(self.channel, self._channels[0]))
+        except NotFoundError as error:
+            self.tell(str(error))
         await self._try(self._open(self._place))
+        await self._try(self._alerts.look(self._channels))
         self._follow_news()
         self._is_ready = True
 
@@ -171,100 +188,90 @@ class ChatApp(App[None]):
     async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
         """Show a channel from its end, or around a message. If the store cannot be reached, what is shown remains."""
         if self._is_ready:
-            self._mark_read()
-        await self._exchange_drafts(place)
+            await self._try(self._reading.mark())
+        draft = await self._drafts.read(place)
+        if place != self._place or not self._is_ready:
+            self._drafts.take()
+            self.typing.show(draft)
         self._place = self._sends_to = place
-        self.messages.note = ""
         self.messages.own_key = self.open_cabal.own_key
         self.messages.clear()
+        await self._try(self._reading.begin())
         await self._try(self._pages.read_newest() if message is None else self._pages.read_around(message))
+        self._reading.show_line()
         await self._try(self._read_lists())
 
-    async def _exchange_drafts(self, place: ChannelPlace) -> None:
-        """Keep what is typed for the channel that is left, and show what was typed for the other one."""
-        draft = self._drafts.get(place)
-        if draft is None:
-            draft = await self._open_cabals[place.cabal].draft(place.channel)
-        self._take_draft()
-        self._do(self._keep_drafts)
-        if place != self._place or not self._is_ready:
-            self.typing.show(draft)
+    def on_text_area_changed(self) -> None:
+        """Have what is typed written soon, whatever happens to this process then."""
+        if self._is_ready:
+            self._drafts.write_soon()
 
-    def _take_draft(self) -> None:
-        draft = self.typing.take_draft() if self._is_ready else None
-        if draft is not None:
-            self._drafts[self._place] = draft
-
-    async def _keep_drafts(self) -> None:
-        for place, draft in list(self._drafts.items()):
-            await self._open_cabals[place.cabal].set_draft(place.channel, draft)
-            if self._drafts.get(place) is draft:
-                del self._drafts[place]
-
-    async def _read_lists(self) -> None:
-        """Read the lists again. Those of a store that cannot be reached remain until it tells that it is back."""
-        place = self._place
-        open_cabal = self._open_cabals[place.cabal]
+    async def _read_channels(self) -> None:
+        """Read the channels of all cabals. Those of a store that cannot be reached remain until it is back."""
         for number, each in enumerate(self._open_cabals):
             with suppress(OwnerGoneError):
                 self._channels[number] = await each.channels()
+
+    async def _read_lists(self) -> None:
+        """Read the lists again, and what else is shown around the messages."""
+        place = self._place
+        open_cabal = self._open_cabals[place.cabal]
+        await self._read_channels()
         with suppress(OwnerGoneError):
-            members = await open_cabal.members(place.channel) if place.channel else []
-            own_name = await open_cabal.own_name()
-            mentions = await open_cabal.mentions(place.channel) if place.channel else frozenset()
+            authors = {message.author for message in self.messages.timeline.messages}
+            details = await open_cabal.details(place.channel, list(authors))
             if place != self._place:  # another channel is shown by now, and its lists are being read
                 return
-            self._members, self._own_name, self.messages.mentions = members, own_name, mentions
+            self._members, self._own_name = details.members, details.own_name
+            self.messages.show_names(details.mentions, details.same_named)
+            self._reading.refresh(details.read_state)
+            self._warn_of_clock(details.clock_warning)
         self._lists_are_old = False
         self._show_lists()
 
+    def _warn_of_clock(self, warning: str) -> None:
+        """Warn once if the clock may be wrong, and again after it was right."""
+        if warning and not self._is_clock_wrong:
+            self.tell(warning[:1].upper() + warning[1:])
+        self._is_clock_wrong = bool(warning)
+
     def _show_lists(self) -> None:
-        lines, place = list[Line](), self._place
-        here = {entry.name: entry for entry in self._channels[place.cabal]}
-        shown = here.get(place.channel, ChannelEntry(place.channel))
-        for number, open_cabal in enumerate(self._open_cabals):
-            if len(self._open_cabals) > 1:
-                lines.append(Line(None, clean(open_cabal.label), look="title"))
-            lines += [
-                channel_line(number, replace(entry, unread=0, mentions=0) if self._is_read(number, entry) else entry)
-                for entry in self._channels[number]
-            ]
-            if place.cabal == number and place.channel not in here:
-                lines.append(channel_line(number, shown))
-        self.query_one("#channels", LineList).show(lines, place)
-        self.query_one("#members", LineList).show(
-            [Line(None, counted(len(self._members), "member"), look="title"), *map(member_line, self._members)]
-        )
-        self.query_one("#heading", Static).update(Content.assemble(*heading(shown)))
+        shown = self._reading.shown_entry(self._shown_entry)
+        self._panes.show_lists(self._channels, self._members, self._place, shown)
         self._show_state()
 
-    def _is_read(self, cabal: int, entry: ChannelEntry) -> bool:
-        """Tell whether the end of a channel is on the screen."""
-        return ChannelPlace(cabal, entry.name) == self._place and self.messages.is_at_end and bool(self.app_focus)
+    @property
+    def _shown_entry(self) -> ChannelEntry:
+        """The channel that is shown, as the list has it; one without posts is in no list."""
+        here = self._channels[self._place.cabal]
+        return next((entry for entry in here if entry.name == self.channel), ChannelEntry(self.channel))
 
     def _show_state(self) -> None:
-        name = clean(self._own_name) or short_name(self.open_cabal.own_key.hex())
-        sign = "●" if self.open_cabal.is_connected else "○"
-        parts = [f"{sign} {self.open_cabal.connection}", name, *self.open_cabal.listening]
-        self.query_one("#state", Static).update("   ".join(parts))
+        self._panes.show_state(self.open_cabal, self._own_name, is_chosen=self.messages.chosen is not None)
+        known = self._channels[self._place.cabal]
+        self.messages.show_note(note_of(self.open_cabal, self._own_name, self.channel, known, self._keys))
 
-    def tell(self, text: str) -> None:
-        """Show a line over the typing box until the next one is sent; nothing with ""."""
-        notice = self.query_one("#notice", Static)
-        notice.update(clean(text))
-        notice.set_class(bool(text), "-shown")
+    def tell(self, text: str, *, is_error: bool = True) -> None:
+        """Show lines over the typing box until the next text is sent; nothing with ""."""
+        notice = self.query_one("#notice")
+        notice.query_one(Static).update(clean(text, lines=True))
+        notice.set_class(bool(text), "-shown").set_class(is_error, "-error").scroll_home(animate=False)
 
     # --- news ----------------------------------------------------------------------------------
 
     @work(group=_NEWS)
     async def _follow_news(self) -> None:
         """Take the news of all cabals. Keys are handled meanwhile, also while the store is busy for a moment."""
-        took_s = 0.0
+        for each in self._open_cabals:
+            each.notify(partial(on_loop, asyncio.get_running_loop(), self._news_came.set))
+        self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
         while True:
-            await asyncio.sleep(max(_LOOK_S, _REST * took_s))
-            self._looks += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lists_due_s - time.monotonic()):
+                    await self._news_came.wait()
+            self._news_came.clear()
             self._is_reading = True
-            began = time.monotonic()
+            began_s = time.monotonic()
             with self._until_the_end():
                 try:
                     await self._take_news()
@@ -273,7 +280,9 @@ class ChatApp(App[None]):
                 except CableStoreError as error:
                     self.tell(str(error))
             self._is_reading = False
-            took_s = time.monotonic() - began
+            await asyncio.sleep(max(NEWS_WINDOW_S, _REST * (time.monotonic() - began_s)))
+            if self._news_came.is_set():  # a flood: most of a second is for keys
+                await asyncio.sleep(FLOOD_WINDOW_S)
 
     async def _take_news(self) -> None:
         for number, open_cabal in enumerate(self._open_cabals):
@@ -283,25 +292,17 @@ class ChatApp(App[None]):
             self._lists_are_old = True
             if number == self._place.cabal:
                 await self._pages.take(news)
-        if self._looks % _LISTS_EVERY == 0:
-            self._mark_read()
+        if time.monotonic() >= self._lists_due_s:
+            self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
+            await self._reading.mark()
             if self._lists_are_old:
                 await self._read_lists()
+                await self._alerts.look(self._channels)
             self._show_state()
 
-    def _mark_read(self) -> None:
-        """Mark as read what is at the end of the view, while the terminal has the focus."""
-        held, place = self.messages.timeline.messages, self._place
-        if not (held and self.messages.is_at_end and self.app_focus) or self._marked.get(place) == held[-1].cursor:
-            return
-        self._marked[place] = held[-1].cursor
-        self._do(partial(self._write_mark, place, held[-1].cursor))
-
-    async def _write_mark(self, place: ChannelPlace, upto: str) -> None:
-        try:
-            await self._open_cabals[place.cabal].mark_read(place.channel, upto)
-        except OwnerGoneError:  # it is marked when the store is back
-            self._marked.pop(place, None)
+    def on_message_list_scrolled(self) -> None:
+        """Let the line of unread messages be where they begin."""
+        self._reading.scrolled()
 
     async def on_message_list_page_wanted(self, event: MessageList.PageWanted) -> None:
         """Read a page next to what is held."""
@@ -328,63 +329,92 @@ class ChatApp(App[None]):
         if place == self._place:
             self.messages.action_newest()
 
-    def show_help(self) -> None:
-        """Show keys and commands."""
-        self.push_screen(HelpScreen())
+    async def show_message(self, place: ChannelPlace, message: Message) -> None:
+        """Show a message in its channel, and choose it."""
+        await self._try(self._open(place, message))
 
-    async def show_invitation(self, place: ChannelPlace) -> None:
-        """Show the invitation to a cabal."""
-        self.push_screen(InvitationScreen(await self.cabal_of(place).invitation()))
-
-    async def show_found(self, place: ChannelPlace, text: str) -> None:
-        """Search a cabal, and show what was found. The message that is chosen there is shown in its channel."""
-        page = await self.cabal_of(place).search(text)
-
-        async def show(message: Message | None) -> None:
-            if message is not None:
-                await self._try(self._open(place._replace(channel=message.channel), message))
-
-        self.push_screen(FoundScreen(text, page, self._zone), show)
+    def send_sequence(self, sequence: str) -> None:
+        """Send an escape sequence to the terminal."""
+        if self._driver is not None:
+            self._driver.write(sequence)
 
     async def ask_to_delete_last(self, place: ChannelPlace) -> None:
         """Ask whether the last own message shall be deleted. Raises CableStoreError if there are many after it."""
-        open_cabal = self.cabal_of(place)
-        page = await open_cabal.page(place.channel, PAGE_MESSAGES)
-        own = next((message for message in page.messages if message.author == open_cabal.own_key), None)
-        if own is None:
-            raise CableStoreError("none of your messages is near: scroll to it, press Escape, choose it, press D")
-        self._delete(open_cabal, own)
+        await self._actions.delete_last(place)
+
+    async def answer_of(self, screen: Screen[T]) -> T | None:
+        """Show a window and return its result."""
+        return await self.push_screen_wait(screen)
 
     async def end(self) -> None:
-        """Keep what is typed, and end."""
-        self._take_draft()
-        await self._keep_drafts()
-        self.exit()
+        """Write what is typed, mark what is read, and end. What no store accepts is printed on the terminal."""
+        report = await self._drafts.write_last()
+        await self._try(self._reading.mark())
+        self.exit(message=Text(report) if report else None)
 
     # --- keys ----------------------------------------------------------------------------------
 
+    async def on_event(self, event: events.Event) -> None:
+        """Give what is typed or pasted to the typing box, whatever is over it. Without a window it gets all keys."""
+        self._alerts.note(event)
+        is_input = isinstance(event, events.Key | events.Paste) and not event.is_forwarded and self._is_ready
+        if is_input and not self.screen.is_modal:
+            self.app_focus = True  # also if the terminal does not say when it has the focus
+            self.screen.set_focus(self.typing)
+        elif is_input and types(event) and not (isinstance(event, events.Key) and event.key in self._keys.all):
+            self.typing.post_message(event)
+            return
+        await super().on_event(event)
+
+    async def on_terminal_closed(self) -> None:
+        """End: nobody sees this client any more."""
+        await self.action_quit()
+
+    def on_text_too_long(self) -> None:
+        """Say why nothing was pasted."""
+        self.tell(f"The text is too long: the box holds {MAX_TYPED:,} characters. Paste a part of it")
+
+    async def action_copy(self) -> None:
+        """Copy what is marked in the typing box or by the mouse, or the chosen message. A window copies its own text."""
+        self._skip_in_windows()
+        await self._earlier_keys()
+        marked = self.typing.selected_text or self.screen.get_selected_text()
+        self._actions.copy(marked, self.messages.chosen)
+
+    def on_message_list_menu_wanted(self, event: MessageList.MenuWanted) -> None:
+        """Show what can be done with the chosen message."""
+        self.ask(partial(self._actions.choose, self.open_cabal, event.message))
+
     def action_help(self) -> None:
-        """Show keys and commands."""
-        self.show_help()
+        """Show keys and commands. In a window, the key is for the window."""
+        self._skip_in_windows()
+        self.windows.show_help()
+
+    def _skip_in_windows(self) -> None:
+        if self.screen.is_modal:
+            raise SkipAction
 
     async def action_quit(self) -> None:
         """End, when all that was typed is done. Keys that follow are for nobody."""
+        await self._earlier_keys()
         async with self._in_order:
-            await self._try(self.end())
+            await self.end()
 
     async def action_invitation(self) -> None:
         """Show the invitation to the cabal."""
-        await self._try(self.show_invitation(self._place))
+        await self._try(self.windows.show_invitation(self._place))
+
+    async def action_mentions(self) -> None:
+        """Show the messages that name the user."""
+        await self._try(self.windows.show_mentions())
 
     def action_toggle_look(self) -> None:
         """Change between light and dark."""
-        self.theme = DARK.name if self.theme == LIGHT.name else LIGHT.name
+        self.theme = next(each.name for each in self._themes.values() if each.name != self.theme)
 
     def action_toggle_members(self) -> None:
         """Show the members, or hide them."""
-        is_shown = bool(self.query_one("#members").display)
-        self.screen.set_class(not is_shown, "members-shown")
-        self.screen.set_class(is_shown, "members-away")
+        self._panes.toggle_members()
 
     def action_scroll_pages(self, by: int) -> None:
         """Move the view of messages by screens."""
@@ -400,21 +430,29 @@ class ChatApp(App[None]):
 
     async def action_next_channel(self, by: int) -> None:
         """Show the next channel of the list."""
-        places = [place for place, _ in listed(self._channels)]
-        if places:
-            at = places.index(self._place) if self._place in places else -1
-            await self._go(places[(at + by) % len(places)])
+        if place := self._panes.folds(self._place).next(self._channels, by):
+            await self._go(place)
+
+    def action_fold(self) -> None:
+        """List the channels that are not joined, or fold them, in the cabal that is shown."""
+        self._panes.fold(self._place.cabal)
+        self._show_lists()
 
     async def action_next_unread(self) -> None:
-        """Show the next channel of the list that has unread messages and is not muted."""
-        if (place := next_unread(self._channels, self._place)) is None:
-            self.tell("No other channel has unread messages")
-        else:
+        """Show the next channel of the list that has unread messages and is not muted, then those above the view."""
+        if (place := self._panes.folds(self._place).next_unread(self._channels)) is not None:
             await self._go(place)
+        elif (first := self._reading.first_left) is not None:
+            await self._try(self._pages.read_unread(first))
+        else:
+            self.tell("No other channel has unread messages")
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Show a channel that was clicked, or begin a message to a member."""
-        if isinstance(event.key, ChannelPlace):
+        if isinstance(event.key, FoldLine):
+            self._panes.fold(event.key.folded_cabal)
+            self._show_lists()
+        elif isinstance(event.key, ChannelPlace):
             await self._go(event.key)
             self.typing.focus()
         elif isinstance(event.key, str):
@@ -422,39 +460,15 @@ class ChatApp(App[None]):
             self.typing.focus()
 
     async def _go(self, place: ChannelPlace) -> None:
-        """Show a channel that a key or the mouse asks for, after the typing box has the keys that came before."""
+        """Show a channel that a key or the mouse asks for."""
+        await self._earlier_keys()
+        await self._try(self._open(place))
+
+    async def _earlier_keys(self) -> None:
+        """Wait until the typing box has the keys that were pressed before this one."""
         has_keys = asyncio.Event()
         if self.typing.call_later(has_keys.set):
             await has_keys.wait()
-        await self._try(self._open(place))
-
-    def action_choose_message(self) -> None:
-        """Give the focus to the messages, or back to the typing box."""
-        if self.messages.has_focus:
-            self.typing.focus()
-        else:
-            self.messages.focus()
-            self.messages.action_choose(0)
-
-    async def action_delete_chosen(self) -> None:
-        """Delete the chosen message, after a question."""
-        if self.messages.chosen is not None:
-            self._delete(self.open_cabal, self.messages.chosen)
-
-    def action_hide_chosen(self) -> None:
-        """Hide the chosen message."""
-        chosen = self.messages.chosen
-        if chosen is not None:
-            self._do(partial(self.open_cabal.moderate, "hide", posts=[chosen.hash]))
-
-    @work
-    async def _delete(self, open_cabal: Cabal, message: Message) -> None:
-        if message.author != open_cabal.own_key:
-            self.tell("This message is not yours: H hides it")
-            return
-        quoted = fit(clean(message.text, lines=True), _QUOTED)
-        if await self.push_screen_wait(QuestionScreen("Delete this message, here and on peers?", quoted)):
-            self._do(partial(open_cabal.delete, message.hash))
 
     # --- typed texts ---------------------------------------------------------------------------
 
@@ -467,26 +481,42 @@ class ChatApp(App[None]):
         """Do what a typed text says, after what earlier ones say."""
         self.tell("")
         self._obey(text, self._sends_to, self._place)
-        if joined := commands.joined_channel(text):
-            self._sends_to = self._sends_to._replace(channel=joined)
+        self._sends_to = self._joined(text, self._sends_to)
+        self._drafts.take()  # it is empty now, and written after the text
 
     @work
     async def _obey(self, text: str, place: ChannelPlace, typed_in: ChannelPlace) -> None:
         """Do what a text says that was typed in the box of one channel, for that one or for one that is joined."""
         with self._until_the_end():
             async with self._in_order:
-                if await self._try(self._runner.run(text, place)):
+                if await self._try(self._run(text, place)):
                     return
-                if self._sends_to == place._replace(channel=commands.joined_channel(text)):
+                if self._sends_to == self._joined(text, place):
                     self._sends_to = self._place
+                if not commands.is_a_message(text):
+                    return  # the up arrow brings it back
                 if self._place in (place, typed_in):
                     self.typing.restore(text)
-                elif not self._drafts.get(typed_in):
-                    self._drafts[typed_in] = text
-                    self._do(self._keep_drafts)
+                else:
+                    self._drafts.keep(typed_in, text)
+
+    async def _run(self, text: str, place: ChannelPlace) -> None:
+        if report := await commands.run(text, self, place):
+            self.tell(report, is_error=False)
+
+    def _joined(self, text: str, place: ChannelPlace) -> ChannelPlace:
+        """Return the channel that a typed text joins last, or the given one if it joins none."""
+        names = [entry.name for entry in self._channels[place.cabal]]
+        return place._replace(channel=commands.joined_channel(text, names) or place.channel)
 
     @work
-    async def _do(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def ask(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do work that waits for the user. What is asked for meanwhile does not wait for it."""
+        with self._until_the_end():
+            await self._try(work())
+
+    @work
+    async def do(self, work: Callable[[], Awaitable[object]]) -> None:
         """Do work after what was asked for earlier, while keys are handled."""
         with self._until_the_end():
             async with self._in_order:
@@ -501,7 +531,7 @@ class ChatApp(App[None]):
             if self.is_running:
                 raise
 
-    async def _try(self, work: Awaitable[None]) -> bool:
+    async def _try(self, work: Awaitable[object]) -> bool:
         """Wait for work. If it fails, say why and return False."""
         try:
             await work

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from cablestore.moderation import UserRole
+from cablestore.reprs import hex_repr
 from cablestore.store.changes import (
     Change,
     MessageAdded,
@@ -19,9 +20,14 @@ from cablestore.store.changes import (
     UserHidden,
     UserShown,
 )
-from cablestore.store.queries import Page
+from cablestore.store.display import Message
+from cablestore.store.results import Page, ReadState
 from cablestore.store.searching import SearchPage
 
+NEWS_WINDOW_S: Final = 0.02
+"""What happens within this time is read and drawn together. The first of it does not wait."""
+FLOOD_WINDOW_S: Final = 0.08
+"""How much longer the next read and the next drawing wait if more happened within that time."""
 PrivateAct = Literal["hide", "unhide", "block", "unblock"]
 """Act of moderation for the user alone."""
 
@@ -66,14 +72,20 @@ class PendingNews:
     """The news that nobody took yet. Threads may add and take at the same time."""
 
     def __init__(self) -> None:
-        """Begin without news."""
         self._lock = threading.Lock()
         self._news = CabalNews()
+        self._notify: Callable[[], None] | None = None
+
+    def notify(self, call: Callable[[], None]) -> None:
+        """Call a function after each `add`, in the thread that adds."""
+        self._notify = call
 
     def add(self, news: CabalNews) -> None:
         """Note what happened."""
         with self._lock:
             self._news.join(news)
+        if self._notify is not None:
+            self._notify()
 
     def take(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""
@@ -107,8 +119,72 @@ class Member:
     public_key: bytes
     name: str
     role: UserRole
+    """The role that somebody gave the user. Each user has authority for itself, which is not meant here."""
     is_hidden: bool
     is_self: bool
+    is_blocked: bool = False
+    is_same_named: bool = False
+    """True if another user has the same name, or one that looks like it."""
+
+    __repr__ = hex_repr
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelDetails:
+    """Details of a channel that are shown around its messages."""
+
+    members: list[Member]
+    """The members as `Cabal.members` returns them."""
+    mentions: frozenset[bytes]
+    """The hashes of the latest messages that name the user."""
+    same_named: frozenset[bytes]
+    """The authors whose name equals another user's in the cabal, or looks like it."""
+    read_state: ReadState
+    own_name: str
+    """The user's name, "" if it chose none."""
+    clock_warning: str
+    """Warning if the clock of the store's machine may be wrong, "" otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """Message of somebody else that names the user. `sent_ms` is the earliest time at which it can have been sent."""
+
+    message: Message
+    is_unread: bool
+    sent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneAct:
+    """An own act that was undone. The channel is "" if it was on the whole cabal."""
+
+    is_private: bool
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Restriction in force: a user or a message that is hidden or blocked. Of a message the author is named."""
+
+    what: str
+    public_key: bytes
+    name: str
+    by_name: str
+    is_private: bool
+    channel: str
+    timestamp_ms: int
+    reason: str
+
+    __repr__ = hex_repr
+
+
+@dataclass(frozen=True, slots=True)
+class UserDetails:
+    """The channels of a user, and what hides or blocks it."""
+
+    channels: list[str]
+    restrictions: list[Restriction]
 
 
 class Cabal(Protocol):
@@ -127,6 +203,9 @@ class Cabal(Protocol):
 
     # --- what happens --------------------------------------------------------------------------
 
+    def notify(self, call: Callable[[], None]) -> None:
+        """Call a function, in any thread, whenever there may be news."""
+
     def take_news(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""
 
@@ -139,17 +218,23 @@ class Cabal(Protocol):
     async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
         """Return a page of a channel, hidden messages without their text."""
 
-    async def page_from(self, channel: str, start_ms: int, limit: int) -> Page:
-        """Return the messages of a channel from a time on, oldest first."""
-
     async def channels(self) -> list[ChannelEntry]:
         """Return all channels: those that the user is a member of first, each group by name."""
 
     async def members(self, channel: str) -> list[Member]:
         """Return the members of a channel, those with roles first, then by name; at most MAX_MEMBERS_SHOWN."""
 
-    async def mentions(self, channel: str) -> frozenset[bytes]:
-        """Return the hashes of the latest messages of a channel that name the user."""
+    async def details(self, channel: str, authors: Sequence[bytes]) -> ChannelDetails:
+        """Return what is shown around the messages of a channel. The authors are those of the messages.
+
+        A client asks for all of it at once, because each question waits for the store, for a thread and for Python's lock.
+        """
+
+    async def latest_mentions(self, limit: int) -> list[Mention]:
+        """Return the latest messages of all channels that name the user, newest first, without hidden ones."""
+
+    async def read_state(self, channel: str) -> ReadState:
+        """Return which messages of a channel are unread."""
 
     async def search(self, text: str) -> SearchPage:
         """Return the newest messages that match, of all channels. Raises an error that says so without the extra."""
@@ -158,15 +243,21 @@ class Cabal(Protocol):
         """Return the user's name, "" if it chose none."""
 
     async def users_named(self, text: str) -> list[Member]:
-        """Return the users of a name, or else those whose public key begins with these hex digits (4 or more)."""
+        """Return the users of a name, and those whose public key begins with these hex digits (4 or more)."""
+
+    async def user_details(self, public_key: bytes) -> UserDetails:
+        """Return the channels of a user, and what hides or blocks it."""
+
+    async def restrictions(self) -> list[Restriction]:
+        """Return who and what is hidden or blocked for the user, oldest first."""
 
     # --- writing -------------------------------------------------------------------------------
 
     async def text(self, channel: str, text: str) -> None:
         """Post a message."""
 
-    async def mark_read(self, channel: str, upto: str) -> None:
-        """Mark a channel as read up to a message, given by its cursor."""
+    async def mark_seen(self, channel: str, seen: Sequence[str], upto: str | None) -> None:
+        """Mark messages as read, given by their cursors, and with `upto` the new ones up to there."""
 
     async def draft(self, channel: str) -> str:
         """Return the text that the user began to write in a channel."""
@@ -195,10 +286,13 @@ class Cabal(Protocol):
     async def delete(self, digest: bytes) -> None:
         """Delete an own message, here and on peers."""
 
-    async def moderate(self, act: PrivateAct, users: Sequence[bytes] = (), posts: Sequence[bytes] = ()) -> None:
-        """Hide, unhide, block or unblock users, or hide or unhide single messages.
+    async def moderate(
+        self, act: PrivateAct, users: Sequence[bytes] = (), posts: Sequence[bytes] = ()
+    ) -> list[UndoneAct]:
+        """Hide, unhide, block or unblock users, or hide or unhide single messages, for the user alone.
 
-        This is for the user alone. The act stays here.
+        To unhide and unblock undoes all own acts, also public ones, and returns them. Raises ModerationError for what
+        has no effect.
         """
 
     # --- peers ---------------------------------------------------------------------------------

@@ -1,40 +1,90 @@
-"""What is typed: commands, how they are read, and how words are completed. Pure."""
+"""What is typed: the table of commands, how a text is read, and how words are completed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from cablestore.chat import doing
+from cablestore.chat.doing import Client, Do, Request
+from cablestore.chat.lines import ChannelPlace
 from cablestore.errors import CableStoreError
+from cablestore.store.naming import folded
+
+
+async def _help(request: Request) -> str:
+    """Show keys and commands, or explain one command."""
+    if request.argument:
+        return explained(request.argument)
+    request.client.windows.show_help()
+    return ""
 
 
 class Command(NamedTuple):
-    """A command of the typing box."""
+    """A command of the typing box. An argument in brackets may be left out."""
 
     arguments: str
     meaning: str
+    do: Do
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def needs_argument(self) -> bool:
+        """True if the command has an argument that cannot be left out."""
+        return bool(self.arguments) and not self.arguments.startswith("[")
 
 
 COMMANDS: Final = {
-    "join": Command("CHANNEL", "Become a member of a channel and show it"),
-    "leave": Command("[CHANNEL]", "Leave this channel, or another one"),
-    "mute": Command("[CHANNEL]", "Show no unread number for this channel or another"),
-    "unmute": Command("[CHANNEL]", "Show it again"),
-    "topic": Command("TEXT", "Set the topic of this channel; without a text, clear it"),
-    "nick": Command("NAME", "Change your name"),
-    "hide": Command("USER", "Hide the messages of a user, for you alone"),
-    "unhide": Command("USER", "Show them again"),
-    "block": Command("USER", "Take nothing from a user any more, for you alone"),
-    "unblock": Command("USER", "Take posts of a user again"),
-    "search": Command("TEXT", "Search all channels; Enter shows a message in its channel"),
-    "invite": Command("", "Show the invitation to this cabal, to copy it"),
-    "delete": Command("", "Delete your last message in this channel, after a question"),
-    "help": Command("", "Show keys and commands"),
-    "quit": Command("", "End the client"),
+    "join": Command("CHANNEL, ...", "Become a member of channels and show the last one", doing.join, ("j",)),
+    "leave": Command("[CHANNEL, ...]", "Leave this channel, or others", doing.leave, ("part",)),
+    "close": Command("[CHANNEL]", "Leave this channel or another, and show the next one that you are in", doing.close),
+    "names": Command("[CHANNEL]", "List the members of this channel or another", doing.names),
+    "topic": Command("[TEXT]", "Show the topic of this channel, or set it; /topic - clears it", doing.topic),
+    "mute": Command("[CHANNEL]", "Show no unread number for this channel or another", doing.mute),
+    "unmute": Command("[CHANNEL]", "Show it again", doing.unmute),
+    "me": Command("TEXT", "Say what you do: /me waves is shown as * ann waves", doing.emote),
+    "nick": Command("[NAME]", "Change your name, or show it", doing.nick, ("name",)),
+    "whois": Command("USER", "Show the public key, role and channels of a user", doing.whois),
+    "hide": Command("USER", "Hide the messages of a user, for you alone", doing.hide, ("ignore",)),
+    "unhide": Command("USER", "Show them again: undo all that you did to hide them", doing.unhide, ("unignore",)),
+    "hidden": Command("", "List who and what is hidden, by whom and why", doing.hidden),
+    "block": Command("USER", "Take nothing from a user any more, for you alone", doing.block),
+    "unblock": Command("USER", "Take posts of a user again: undo all own blocks", doing.unblock),
+    "blocked": Command("", "List who is blocked, by whom and why", doing.blocked),
+    "search": Command(
+        "TEXT", 'Search all channels for words that begin so, or "as quoted"; Enter shows a message', doing.search
+    ),
+    "mentions": Command("", "List the messages that name you, in all channels; Enter shows one", doing.mentions),
+    "invite": Command("", "Show the invitation to this cabal, to copy it", doing.invite),
+    "delete": Command("", "Delete your last message in this channel, after a question", doing.delete),
+    "help": Command("[COMMAND]", "Show keys and commands, or explain one command", _help),
+    "quit": Command("[REASON]", "End the client; nobody sees the reason", doing.end, ("exit",)),
 }
 """By name, in the order of the help."""
-_OF_A_CHANNEL: Final = ("/join ", "/leave ", "/mute ", "/unmute ")
+_BY_NAME: Final = COMMANDS | {alias: each for each in COMMANDS.values() for alias in each.aliases}
+_NO_PRIVATE: Final = "Messages cannot be private: all members of the cabal can read every channel"
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("msg", "query", "notice", "dm", "whisper"), _NO_PRIVATE),
+    **dict.fromkeys(
+        ("kick", "ban", "unban", "op", "deop", "voice", "devoice", "mode"),
+        "`cablestore role`, `hide`, `drop` and `block` moderate; /hide and /block act for you alone",
+    ),
+    **dict.fromkeys(
+        ("list", "channels"), "The list at the left has all channels; /help names the key for the next one"
+    ),
+    **dict.fromkeys(("away", "back"), "Others do not see if you are here"),
+    **dict.fromkeys(("connect", "server", "disconnect", "reconnect"), "Start the client with --connect HOST:PORT"),
+    **dict.fromkeys(("who", "users"), "/names lists the members of a channel, `cablestore users` all users"),
+    "clear": "/help names the key for the newest messages",
+    "window": "/help names the keys for the next and the previous channel",
+}
+"""What IRC users type and is not a command here, with what there is instead."""
+_OF_CHANNELS: Final = tuple(name for name, each in _BY_NAME.items() if each.arguments.strip("[]").startswith("CHANNEL"))
+_OF_USERS: Final = tuple(name for name, each in _BY_NAME.items() if each.arguments == "USER")
+_MAX_NAME_CHARACTERS: Final = 80
+"""Characters before the cursor in which a name may begin that is completed: no name of a user or channel is longer."""
 
 
 class Typed(NamedTuple):
@@ -45,57 +95,101 @@ class Typed(NamedTuple):
 
 
 class UnknownCommandError(CableStoreError):
-    """A typed command that there is not."""
+    """A typed command that does not exist, or that lacks its argument or must not have one."""
 
 
 def read(text: str) -> Typed:
-    """Return what a typed text asks for. A message that begins with / is typed as //. Raises UnknownCommandError."""
+    """Return what a typed text asks for. A message that begins with / is typed as //. Raises UnknownCommandError.
+
+    A path such as /etc/hosts is a message.
+    """
     if not text.startswith("/") or text.startswith("//"):
         return Typed("", text[1:] if text.startswith("//") else text)
-    name, _, argument = text[1:].partition(" ")
-    if name not in COMMANDS:
-        raise UnknownCommandError(
-            f"/{name} is no command: /help lists them; a message that begins with / begins with //"
-        )
-    command, argument = COMMANDS[name], argument.strip()
-    if not argument and command.arguments and not command.arguments.startswith("[") and name != "topic":
-        raise UnknownCommandError(f"/{name} needs more: /{name} {command.arguments}")
-    return Typed(name, argument)
+    name, argument = (*re.split(r"\s", text[1:], maxsplit=1), "")[:2]
+    if not name or "/" in name:
+        return Typed("", text)
+    name, argument = name.lower(), argument.strip()
+    if name not in _BY_NAME:
+        instead = _ELSEWHERE.get(name, "/help lists all commands")
+        raise UnknownCommandError(f"Unknown command /{name}. {instead}. Type // to send a text that begins with /")
+    command = _BY_NAME[name]
+    if command.needs_argument and not argument:
+        raise UnknownCommandError(f"/{name} needs an argument: /{name} {command.arguments}. {command.meaning}")
+    if not command.arguments and argument:
+        raise UnknownCommandError(f"/{name} takes no argument: {argument!r} is too much. {command.meaning}: /{name}")
+    return Typed(next(each for each in COMMANDS if COMMANDS[each] is command), argument)
 
 
-def joined_channel(text: str) -> str:
-    """Return the channel that a typed text joins, "" if it joins none."""
+async def run(text: str, client: Client, place: ChannelPlace) -> str:
+    """Post a message or run a command in a channel. Returns what to report. Raises CableStoreError if it fails."""
+    typed = read(text)
+    do = COMMANDS[typed.command].do if typed.command else doing.say
+    return await do(Request(client, place, typed.argument))
+
+
+def explained(name: str) -> str:
+    """Return the help on one command. Raises UnknownCommandError."""
+    wanted = name.strip().removeprefix("/").lower()
+    if wanted not in _BY_NAME:
+        raise UnknownCommandError(f"Unknown command /{wanted}. {_ELSEWHERE.get(wanted, '/help lists all commands')}")
+    command = _BY_NAME[wanted]
+    others = [each for each, known in _BY_NAME.items() if known is command and each != wanted]
+    also = f" Also {', '.join(f'/{each}' for each in others)}." if others else ""
+    return f"{f'/{wanted} {command.arguments}'.strip()}: {command.meaning}.{also}"
+
+
+def is_a_message(text: str) -> bool:
+    """Return True if a typed text is what others shall read: it is not lost if it cannot be sent."""
     with suppress(UnknownCommandError):
+        return read(text).command in ("", "me", "topic")
+    return False
+
+
+def joined_channel(text: str, known: Iterable[str]) -> str:
+    """Return the channel that is shown after a typed text joined channels, "" if it joins none."""
+    with suppress(CableStoreError):
         typed = read(text)
         if typed.command == "join":
-            return channel_of(typed)
+            return doing.channels_in(typed.argument, known)[-1]
     return ""
 
 
-def channel_of(typed: Typed) -> str:
-    """Return the channel that the argument of a command names, "" if it names none."""
-    return typed.argument.removeprefix("#")
+# --- completion -----------------------------------------------------------------------------------
 
 
 def completions(text: str, channels: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Return the texts that a typed text, up to the cursor, may become: by commands, channels or names of users."""
-    start = max(text.rfind(" "), text.rfind("\n")) + 1
-    head, word = text[:start], text[start:]
-    if not word:
-        return []
-    if not head and word.startswith("/"):
-        return [f"/{name} " for name in COMMANDS if name.startswith(word[1:])]
-    if word.startswith("#") or head in _OF_A_CHANNEL:
-        sign = "#" if word.startswith("#") and head not in _OF_A_CHANNEL else ""
-        wanted = word.removeprefix("#")
-        return [f"{head}{sign}{name} " for name in channels if _begins(name, wanted)]
-    sign, wanted = ("@", word[1:]) if word.startswith("@") else ("", word)
-    end = " " if head or sign else ": "
-    return [f"{head}{sign}{name}{end}" for name in sorted(set(names), key=str.casefold) if _begins(name, wanted)]
+    """Return the texts that a typed text, up to the cursor, may become: by commands, channels or names of users.
+
+    Names may have spaces. The longest end of the text that begins a name is completed.
+    """
+    if text.startswith("/") and not text.startswith("//") and not re.search(r"\s", text):
+        return [f"/{name} " for name in _BY_NAME if name.startswith(text[1:].lower())]
+    command = re.match(r"/(\S+)\s", text)
+    name = command[1].lower() if command else ""
+    users = sorted(set(names), key=folded)
+    for at in _word_starts(text):
+        head, begun = text[:at], text[at:]
+        if name in _OF_CHANNELS or head.endswith("#"):
+            found, end = [each for each in channels if _begins(each, begun)], " "
+        else:
+            is_address = not head.strip() and name not in _OF_USERS
+            found, end = [each for each in users if _begins(each, begun)], ": " if is_address else " "
+        if found:
+            return [f"{head}{each}{end}" for each in found]
+    return []
 
 
-def _begins(name: str, wanted: str) -> bool:
-    return name.casefold().startswith(wanted.casefold())
+def _word_starts(text: str) -> Iterator[int]:
+    """Yield where a word begins that ends the text, the earliest first: after a space, `@`, `#`, or a bracket."""
+    first = max(0, len(text) - _MAX_NAME_CHARACTERS)
+    for at in range(first, len(text)):
+        starts = at == 0 or not (text[at - 1].isalnum() or text[at - 1] == "_")
+        if starts and not text[at].isspace() and text[at] not in "@#":
+            yield at
+
+
+def _begins(name: str, begun: str) -> bool:
+    return folded(name).startswith(folded(begun))
 
 
 class SentTexts:

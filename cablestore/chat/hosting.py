@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from cablestore.errors import CableStoreError
 from cablestore.peers import Address, Node, NodeSettings, Peer
+from cablestore.peers.dialling import DialState
+from cablestore.store.lookup import find_channel
 from cablestore.store.store import CableStore
 
 
@@ -21,6 +24,14 @@ class Hosting(NamedTuple):
     settings: NodeSettings
     listen: tuple[Address, ...] = ()
     connect: tuple[Address, ...] = ()
+
+
+def with_stored_channels(store: CableStore, settings: NodeSettings) -> NodeSettings:
+    """Return settings that name the followed channels as the store has them. Raises NotFoundError: see `find_channel`."""
+    if not settings.channels:
+        return settings
+    known = [channel.name for channel in store.channels(with_reserved=True)]
+    return replace(settings, channels=frozenset(find_channel(name, known) for name in settings.channels))
 
 
 class WatchedNode:
@@ -34,9 +45,17 @@ class WatchedNode:
         """Where peers may connect."""
         self.peers: tuple[Peer, ...] = ()
         """Who is connected, as it was at the last change."""
+        self._node: Node | None = None
+
+    @property
+    def dials(self) -> list[DialState]:
+        """The state of each address that the node stays connected to."""
+        node = self._node
+        return [] if node is None else node.dials()
 
     async def watch(self, node: Node) -> None:
         """Keep the peers up to date until the node stops. On its loop."""
+        self._node = node
         events = node.peer_events()
         self.peers = tuple(node.peers())
         try:
@@ -44,6 +63,7 @@ class WatchedNode:
                 self.peers = tuple(node.peers())
         finally:
             self.peers = ()
+            self._node = None
 
 
 class HostedNode:
@@ -54,18 +74,18 @@ class HostedNode:
         self._store = store
         self._hosting: Final = hosting
         self.watched: Final = WatchedNode(hosting.settings.cabal_key, hosting.connect)
-        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, Node]] = Future()
         self._thread = threading.Thread(target=self._run, name="chat-node", daemon=True)
         self._thread.start()
         try:
-            self._loop, self._stop = self._started.result()
+            self.loop, self._stop, self.node = self._started.result()
         except CableStoreError:
             self._thread.join()
             raise
 
     def close(self) -> None:
         """End the node in good order: what was written goes out, what arrived is stored."""
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
     def _run(self) -> None:
@@ -78,12 +98,13 @@ class HostedNode:
 
     async def _serve(self) -> None:
         stop = asyncio.Event()
-        async with Node(self._store, self._hosting.settings) as node:
+        settings = with_stored_channels(self._store, self._hosting.settings)
+        async with Node(self._store, settings) as node:
             for address in self._hosting.listen:
                 self.watched.listening += (await node.listen(address),)
             for address in self._hosting.connect:
                 node.keep_connected(address)
             watching = asyncio.create_task(self.watched.watch(node))
-            self._started.set_result((asyncio.get_running_loop(), stop))
+            self._started.set_result((asyncio.get_running_loop(), stop, node))
             await stop.wait()
             watching.cancel()

@@ -12,6 +12,7 @@ from textual.message import Message as UiMessage
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cablestore.chat.held_text import held_text
 from cablestore.chat.safe_text import fit
 
 _WHEEL_ROWS = 3
@@ -29,6 +30,7 @@ class Line(NamedTuple):
 class LineList(Widget):
     """Lines that scroll. The current one is always in view."""
 
+    ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"lines--{look}" for look in ("plain", "quiet", "title", "strong", "call", "current")
     }
@@ -98,5 +100,6 @@ class LineList(Widget):
             style += self.get_component_rich_style("lines--current", partial=True)
         badge = f" {line.badge}" if line.badge else ""
         text = fit(line.text, max(width - cell_len(badge), 1))
-        gap = " " * max(0, width - cell_len(text) - cell_len(badge))
-        return Strip([Segment(text + gap + badge, style)]).adjust_cell_length(width, style)
+        room = max(width - cell_len(badge), 0)
+        held = held_text([Segment(text, style)], style, room, self.content_region.x)
+        return Strip(Segment.simplify([*held, Segment(badge, style)])).adjust_cell_length(width, style)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cablestore import limits
 from cablestore.chat.cabal import ChannelEntry, Member
 from cablestore.chat.line_list import Line
 from cablestore.chat.safe_text import clean
-from cablestore.chat.timeline import short_name
+from cablestore.chat.timeline import short_name, with_key_digits
 from cablestore.moderation import UserRole
+from cablestore.store.naming import KEY_DIGITS
 
-_ROLE_SIGNS: Final = {UserRole.ADMIN: "@", UserRole.MOD: "+", UserRole.USER: ""}
+_ROLES: Final = {UserRole.ADMIN: "admin", UserRole.MOD: "mod"}
 
 
 class ChannelPlace(NamedTuple):
@@ -20,6 +21,12 @@ class ChannelPlace(NamedTuple):
 
     cabal: int
     channel: str
+
+
+class FoldLine(NamedTuple):
+    """Line under which the channels of a cabal are folded that the user is not a member of."""
+
+    folded_cabal: int
 
 
 def counted(count: int, what: str) -> str:
@@ -32,17 +39,78 @@ def _capped(count: int) -> str:
 
 
 def channel_line(cabal: int, entry: ChannelEntry) -> Line:
-    """Return a channel as a line, with its number of mentions or else of unread messages; a muted one has neither."""
+    """Return a channel as a line, with its number of mentions or else of unread messages; a muted one has neither.
+
+    A channel that the user is not a member of has its mentions alone.
+    """
+    place, name = ChannelPlace(cabal, entry.name), f"#{clean(entry.name)}"
     if entry.is_muted:
-        return Line(ChannelPlace(cabal, entry.name), f"#{clean(entry.name)}", look="quiet")
+        return Line(place, name, look="quiet")
     if entry.mentions:
-        look = "call"
-    elif entry.unread:
-        look = "strong"
-    else:
-        look = "plain" if entry.is_joined else "quiet"
-    badge = f"@{_capped(entry.mentions)}" if entry.mentions else _capped(entry.unread) if entry.unread else ""
-    return Line(ChannelPlace(cabal, entry.name), f"#{clean(entry.name)}", badge, look)
+        return Line(place, name, f"@{_capped(entry.mentions)}", "call")
+    if not entry.is_joined:
+        return Line(place, name, look="quiet")
+    return Line(place, name, _capped(entry.unread), "strong") if entry.unread else Line(place, name)
+
+
+def channel_lines(channels: Sequence[Sequence[ChannelEntry]], folds: Folds, labels: Sequence[str]) -> Iterator[Line]:
+    """Yield the channels of all cabals as lines: joined ones, then the fold, then those of the others that are shown."""
+    for number, (entries, label) in enumerate(zip(channels, labels, strict=True)):
+        if len(labels) > 1:
+            yield Line(None, clean(label), look="title")
+        yield from (channel_line(number, entry) for entry in entries if entry.is_joined)
+        others = [entry for entry in entries if not entry.is_joined]
+        shown = [entry for entry in others if folds.shows(number, entry, entries)]
+        if folds.can_fold(entries) and (len(shown) < len(others) or folds.is_open(number)):
+            sign = "▾" if folds.is_open(number) else "▸"
+            yield Line(FoldLine(number), f"{sign} {counted(len(others), 'other channel')}", look="quiet")
+        yield from (channel_line(number, entry) for entry in shown)
+
+
+class Folds:
+    """Folding of the lists of channels: by default, channels that the user has not joined are folded away."""
+
+    def __init__(self, place: ChannelPlace, unfolded: Collection[int]) -> None:
+        """FoldLine all cabals but these. The channel at a place is always shown."""
+        self._place = place
+        self._unfolded = unfolded
+
+    def is_open(self, cabal: int) -> bool:
+        """Return True if all channels of a cabal are shown."""
+        return cabal in self._unfolded
+
+    @staticmethod
+    def can_fold(entries: Sequence[ChannelEntry]) -> bool:
+        """Return True if some channels are joined: a newcomer sees all of them."""
+        return any(entry.is_joined for entry in entries) and not all(entry.is_joined for entry in entries)
+
+    def shows(self, cabal: int, entry: ChannelEntry, entries: Sequence[ChannelEntry]) -> bool:
+        """Return True if a channel is in the list: also one that names the user."""
+        is_named = entry.mentions > 0 and not entry.is_muted
+        is_here = ChannelPlace(cabal, entry.name) == self._place
+        return entry.is_joined or is_named or is_here or self.is_open(cabal) or not self.can_fold(entries)
+
+    def places(self, channels: Sequence[Sequence[ChannelEntry]]) -> list[tuple[ChannelPlace, ChannelEntry]]:
+        """Return the channels of all cabals that are shown, in the order of the list."""
+        return [
+            (ChannelPlace(number, entry.name), entry)
+            for number, each in enumerate(channels)
+            for entry in each
+            if self.shows(number, entry, each)
+        ]
+
+    def next(self, channels: Sequence[Sequence[ChannelEntry]], by: int) -> ChannelPlace | None:
+        """Return the place of the next channel of the list."""
+        places = [place for place, _ in self.places(channels)]
+        at = places.index(self._place) if self._place in places else -1
+        return places[(at + by) % len(places)] if places else None
+
+    def next_unread(self, channels: Sequence[Sequence[ChannelEntry]]) -> ChannelPlace | None:
+        """Return the next channel of the list that has a number; after the last, the first."""
+        entries = self.places(channels)
+        at = next((at for at, (each, _) in enumerate(entries) if each == self._place), -1)
+        others = entries[at + 1 :] + entries[: max(at, 0)]
+        return next((place for place, entry in others if channel_line(place.cabal, entry).badge), None)
 
 
 def heading(entry: ChannelEntry) -> list[tuple[str, str]]:
@@ -51,21 +119,13 @@ def heading(entry: ChannelEntry) -> list[tuple[str, str]]:
     return [(f"#{clean(entry.name)}", "bold"), ("  ", ""), (about, "$text-muted")]
 
 
-def listed(channels: Sequence[Sequence[ChannelEntry]]) -> list[tuple[ChannelPlace, ChannelEntry]]:
-    """Return the channels of all cabals in the order of the list."""
-    return [(ChannelPlace(number, entry.name), entry) for number, each in enumerate(channels) for entry in each]
-
-
-def next_unread(channels: Sequence[Sequence[ChannelEntry]], place: ChannelPlace) -> ChannelPlace | None:
-    """Return the next channel after a place that has unread messages and is not muted; after the last, the first."""
-    entries = listed(channels)
-    at = next((at for at, (each, _) in enumerate(entries) if each == place), -1)
-    others = entries[at + 1 :] + entries[: max(at, 0)]
-    return next((each for each, entry in others if entry.unread and not entry.is_muted), None)
-
-
 def member_line(member: Member) -> Line:
-    """Return a member as a line, with a sign for its role."""
-    name = short_name(member.name)
-    look = "quiet" if member.is_hidden else "strong" if member.is_self else "plain"
-    return Line(name, f"{_ROLE_SIGNS[member.role]:1}{name}", look=look)
+    """Return a member as a line: `@` for those with a role, and its state at the right end."""
+    name, key = short_name(member.name), member.public_key
+    sign = "@" if member.role in _ROLES else " "
+    state = "blocked" if member.is_blocked else "hidden" if member.is_hidden else _ROLES.get(member.role, "")
+    look = "quiet" if member.is_hidden or member.is_blocked else "strong" if member.is_self else "plain"
+    badge = "you" if member.is_self and not state else state
+    if member.is_same_named:
+        return Line(key.hex()[:KEY_DIGITS], sign + with_key_digits(name, key), badge, look)
+    return Line(name, sign + name, badge, look)

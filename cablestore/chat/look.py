@@ -1,4 +1,9 @@
-"""The two looks of the client: quiet colours that keep a contrast of 4.5 to 1 on both of their backgrounds."""
+"""The two themes of the client, each for as many colours as the terminal has.
+
+Every text keeps a contrast of 4.5 to 1 on every background that it may have, as the terminal draws both. A terminal
+with 256 or 16 colours draws other colours than those that it is sent, so it has colours of its own here. Of the 16, only
+those are used that keep the contrast on the Linux console and on xterm.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +11,54 @@ from typing import Any, Final
 
 from textual.theme import Theme
 
+from cablestore.chat.settings import ThemeName
+
+_COLUMNS: Final = ("dark truecolor", "light truecolor", "dark 256", "light 256", "dark standard", "light standard")
 _COLOURS: Final = {
-    "primary": ("#7fb4e0", "#1f5f99"),
-    "secondary": ("#8a93a6", "#5f6673"),
-    "accent": ("#e5b567", "#8a5200"),
-    "warning": ("#e5b567", "#8a5200"),
-    "error": ("#ec8a80", "#a62b22"),
-    "success": ("#8fc48a", "#2f6b2b"),
-    "foreground": ("#d8dbe2", "#22262e"),
-    "background": ("#15171c", "#fcfcfa"),
-    "surface": ("#1f232b", "#eceae4"),
-    "panel": ("#1b1e25", "#f3f2ee"),
+    "primary": ("#7fb4e0", "#1f5f99", "#87afd7", "#005f87", "#55ffff", "#0000aa"),
+    "secondary": ("#8a93a6", "#5f6673", "#b2b2b2", "#585858", "#aaaaaa", "#0000aa"),
+    "accent": ("#e5b567", "#8a5200", "#d7af5f", "#5f5f00", "#ffff55", "#aa0000"),
+    "warning": ("#e5b567", "#8a5200", "#d7af5f", "#5f5f00", "#ffff55", "#aa0000"),
+    "error": ("#ec8a80", "#a62b22", "#ff8787", "#af0000", "#ff5555", "#aa0000"),
+    "success": ("#8fc48a", "#2f6b2b", "#87d787", "#005f00", "#55ff55", "#0000aa"),
+    "foreground": ("#d8dbe2", "#22262e", "#e0e0e0", "#000000", "#ffffff", "#000000"),
+    "background": ("#15171c", "#fcfcfa", "#121212", "#ffffff", "#000000", "#ffffff"),
+    "surface": ("#1f232b", "#eceae4", "#262626", "#eaeaea", "#0000aa", "#aaaaaa"),
+    "panel": ("#1b1e25", "#f3f2ee", "#1c1c1c", "#f3f3f3", "#000000", "#ffffff"),
 }
-"""Colours of the dark and of the light look, by Textual's names."""
+"""Colours by Textual's names, in the order of `_COLUMNS`."""
 _OWN_COLOURS: Final = {
-    "author-0": ("#7fb4e0", "#1f5f99"),
-    "author-1": ("#8fc48a", "#2f6b2b"),
-    "author-2": ("#d7a8d8", "#83388a"),
-    "author-3": ("#e0b070", "#85560b"),
-    "author-4": ("#79c7c0", "#0f6a66"),
-    "author-5": ("#e59a8f", "#a03a2c"),
-    "text-muted": ("#8f98a8", "#5d6470"),
-    "text-disabled": ("#7a8394", "#6a717d"),
-    "chosen": ("#2c3440", "#dde6f0"),
+    "author-0": ("#7fb4e0", "#1f5f99", "#87afd7", "#005f87", "#55ffff", "#0000aa"),
+    "author-1": ("#8fc48a", "#2f6b2b", "#87d787", "#005f00", "#55ff55", "#aa0000"),
+    "author-2": ("#d7a8d8", "#83388a", "#d7afd7", "#870087", "#ffff55", "#000000"),
+    "author-3": ("#e0b070", "#85560b", "#d7af5f", "#5f5f00", "#00aaaa", "#0000aa"),
+    "author-4": ("#79c7c0", "#0f6a66", "#87d7d7", "#005f5f", "#aaaaaa", "#aa0000"),
+    "author-5": ("#e59a8f", "#a03a2c", "#ffaf87", "#af0000", "#ffffff", "#000000"),
+    "text-muted": ("#9aa3b3", "#5a616d", "#b2b2b2", "#585858", "#aaaaaa", "#0000aa"),
+    "text-disabled": ("#868fa0", "#666d79", "#9e9e9e", "#666666", "#aaaaaa", "#0000aa"),
+    "chosen": ("#2c3440", "#dde6f0", "#3a3a3a", "#d7d7ff", "#0000aa", "#55ffff"),
 }
 """The same for names that the client's style sheet adds."""
+_DERIVED: Final = {
+    "block-cursor-background": "chosen",
+    "block-cursor-blurred-background": "chosen",
+    "block-cursor-foreground": "foreground",
+    "block-cursor-blurred-foreground": "foreground",
+    "input-selection-background": "primary",
+    "input-selection-foreground": "background",
+    "screen-selection-background": "primary",
+    "screen-selection-foreground": "background",
+    "scrollbar": "secondary",
+    "scrollbar-hover": "secondary",
+    "scrollbar-background": "panel",
+}
+"""Textual's names for what it would mix from other colours: a mixture that is rounded to few colours may vanish."""
 
 
-def _look(name: str, number: int, *, is_dark: bool) -> Theme:
-    colours: dict[str, Any] = {role: each[number] for role, each in _COLOURS.items()}
-    own_colours = {role: each[number] for role, each in _OWN_COLOURS.items()}
-    return Theme(name=name, dark=is_dark, variables=own_colours, **colours)
-
-
-DARK: Final = _look("cablestore-dark", 0, is_dark=True)
-LIGHT: Final = _look("cablestore-light", 1, is_dark=False)
+def theme(name: ThemeName, colours_of_terminal: str | None) -> Theme:
+    """Return a theme for a terminal, with the colours that Rich found: 16 million, 256 or 16. Textual takes None for most."""
+    column = _COLUMNS.index(f"{name} {colours_of_terminal or 'truecolor'}")
+    colours: dict[str, Any] = {role: each[column] for role, each in _COLOURS.items()}
+    own_colours = {role: each[column] for role, each in _OWN_COLOURS.items()}
+    derived = {role: (colours | own_colours)[source] for role, source in _DERIVED.items()}
+    return Theme(name=f"cablestore-{name}", dark=name == "dark", variables=own_colours | derived, **colours)

@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import ClassVar, Final
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Offset, Region, Size
 from textual.message import Message as UiMessage
+from textual.reactive import var
+from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cablestore.chat.marked_text import MarkedPart, marked_text, word_at
+from cablestore.chat.message_drawing import AUTHOR_COLOURS, MessageDrawing
 from cablestore.chat.timeline import Row, Timeline, local
 from cablestore.store.display import Message
 
 _WHEEL_ROWS: Final = 3
-AUTHOR_COLOURS: Final = 6
+_STEPS: Final = {"up": -1, "down": 1}
+_FOLDS: Final = {"right": True, "left": False}
+_OF_A_TEXT: Final = frozenset({"enter", *_FOLDS})
 _WIDE: Final = 60
 """From this width on, names have more room."""
+_DIGITS_WIDTH: Final = 5
+"""Columns that names have more while some of them have digits."""
 
 
-class MessageList(Widget, can_focus=True):
-    """A view of a `Timeline`. With the focus, the arrow keys choose a message."""
+class MessageList(Widget):
+    """A view of a `Timeline`. It has never the focus: the typing box offers it each key first."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "messages--time",
         "messages--day",
+        "messages--unread",
         "messages--note",
         "messages--mention",
+        "messages--link",
         "messages--chosen",
         "messages--own",
         *(f"messages--author-{number}" for number in range(AUTHOR_COLOURS)),
     }
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "choose(-1)", "Message above", show=False),
-        Binding("down", "choose(1)", "Message below", show=False),
-        Binding("home", "oldest", "Oldest", show=False),
-        Binding("end", "newest", "Newest", show=False),
-    ]
 
     class PageWanted(UiMessage):
         """The view comes near an end of what is held."""
@@ -56,50 +60,93 @@ class MessageList(Widget, can_focus=True):
             super().__init__()
             self.oldest = oldest
 
-    def __init__(self, zone: tzinfo | None, widget_id: str) -> None:
+    class MenuWanted(UiMessage):
+        """The actions on a message shall be shown."""
+
+        def __init__(self, message: Message) -> None:
+            super().__init__()
+            self.message = message
+
+    class Scrolled(UiMessage):
+        """The view was moved."""
+
+    chosen: var[Message | None] = var(None)
+    """The message that keys act on."""
+
+    def __init__(self, zone: tzinfo | None, newest_key: str, widget_id: str) -> None:
+        """Show times in a zone. The name of a key says how one gets to the newest message."""
         super().__init__(id=widget_id)
         self.timeline = Timeline(zone)
         self._zone = zone
+        self._newest_key = newest_key
         self._rows: list[Row] = []
         self._top = 0
         """The row at the top of the view, while it is not at the end."""
         self.is_at_end = True
         """Whether the view follows new messages."""
-        self.chosen: Message | None = None
-        self.mentions: frozenset[bytes] = frozenset()
+        self._is_clicked = False
+        """True if the chosen message was chosen by the mouse."""
+        self.line = ""
+        """The cursor of the message before which the line of unread messages is, "" without one."""
+        self._mentions: frozenset[bytes] = frozenset()
         """The hashes of messages that name the user."""
+        self._same_named: frozenset[bytes] = frozenset()
         self.own_key = b""
         """The key of the user, whose messages have no colour."""
         self.is_loading = False
         """Whether a page is on its way."""
-        self.note = ""
-        """What is shown in place of messages, if there is none."""
+        self._note: Sequence[str] = ()
+        self._drawing: MessageDrawing | None = None
+        """The drawing whose lines are being asked for."""
 
     # --- what is shown -------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Show another channel, from its end."""
         self.timeline = Timeline(self._zone)
+        self.timeline.same_named = self._same_named
+        self._note = ()
         self.chosen, self.is_at_end, self._top, self.is_loading = None, True, 0, False
         self.update_rows()
 
+    def show_note(self, lines: Sequence[str]) -> None:
+        """Show lines in place of messages while the channel has none."""
+        if lines != self._note:
+            self._note = lines
+            self.refresh()
+
+    def show_names(self, mentions: frozenset[bytes], same_named: frozenset[bytes]) -> None:
+        """Show which messages name the user, by their hashes, and digits of the key with the names of these authors."""
+        if same_named != self._same_named:
+            self._same_named = self.timeline.same_named = same_named
+            self.update_rows()
+        elif mentions == self._mentions:
+            return
+        self._mentions = mentions
+        self.refresh()
+
     def update_rows(self) -> None:
-        """Draw what the timeline holds now. The first message in view stays where it is."""
-        anchor = self._anchor()
+        """Draw what the timeline holds now, if it is not what is drawn. The first message in view stays where it is."""
+        before, anchor = (self._first, self._rows_in_view(), self.chosen), self._anchor()
         self._lay_out()
         if not self.is_at_end and anchor is not None:
             self._top = self._row_of(anchor[0]) + anchor[1]
         self._keep_in_bounds()
-        if self.chosen is not None and not self.is_at_end:
+        if self.chosen is not None:
             self.chosen = next((m for m in self.timeline.messages if m.hash == self.chosen.hash), None)
-        self.refresh()
+        if before != (self._first, self._rows_in_view(), self.chosen) or not self._rows:
+            self.refresh()
 
     def _lay_out(self) -> None:
-        self._rows = self.timeline.rows(self.size.width, self._name_width) if self.size.width else []
+        mark, before, width = self._mark, self._rows, self.size.width
+        self._rows = self.timeline.rows(width, self._name_width, self.line) if width else []
+        if mark is not None and before[: mark.bottom + 1] != self._rows[: mark.bottom + 1]:
+            self.screen.clear_selection()  # what was marked is elsewhere now
 
     @property
     def _name_width(self) -> int:
-        return 12 if self.size.width >= _WIDE else 9
+        width = 12 if self.size.width >= _WIDE else 9
+        return width + _DIGITS_WIDTH if self._same_named else width
 
     @property
     def _last_top(self) -> int:
@@ -110,20 +157,37 @@ class MessageList(Widget, can_focus=True):
         """The row at the top of the view."""
         return self._last_top if self.is_at_end else self._top
 
-    def _anchor(self) -> tuple[str, int] | None:
+    def _rows_in_view(self) -> list[Row]:
+        """Return the rows that one sees: the last line says where the view is while it is not at the end."""
+        return self._rows[self.top : self.top + self.size.height - (not self.is_at_end)]
+
+    def in_view(self) -> list[Message]:
+        """Return the messages of which at least a line is on the screen."""
+        found = [row.message for row in self._rows_in_view() if row.message is not None]
+        return list({message.hash: message for message in found}.values())
+
+    @property
+    def has_line_in_view(self) -> bool:
+        """True if the line of unread messages is on the screen."""
+        return any(row.is_unread_line for row in self._rows_in_view())
+
+    def _anchor(self) -> tuple[Message, int] | None:
         """Return the place of the first message in view, and how far below its first row the view begins."""
         for at in range(self.top, len(self._rows)):
             message = self._rows[at].message
             if message is not None:
-                return message.cursor, self.top - self._row_of(message.cursor)
+                return message, self.top - self._row_of(message)
         return None
 
-    def _row_of(self, cursor: str) -> int:
-        """Return the first row of the message at a place, or of the next one if it is gone."""
+    def _row_of(self, message: Message) -> int:
+        """Return the first row of a message, or of the next one by time if it is gone."""
+        after = len(self._rows)
         for at, row in enumerate(self._rows):
-            if row.message is not None and row.message.cursor >= cursor:
+            if row.message is not None and row.message.hash == message.hash:
                 return at
-        return len(self._rows)
+            if row.message is not None and after == len(self._rows) and row.message.cursor > message.cursor:
+                after = at
+        return after
 
     def _keep_in_bounds(self) -> None:
         self._top = max(0, min(self._top, self._last_top))
@@ -133,6 +197,7 @@ class MessageList(Widget, can_focus=True):
     def on_resize(self, _: events.Resize) -> None:
         """Wrap again for the new width."""
         self.update_rows()
+        self.refresh()
 
     # --- moving --------------------------------------------------------------------------------
 
@@ -143,6 +208,7 @@ class MessageList(Widget, can_focus=True):
         self._keep_in_bounds()
         self.refresh()
         self._ask_for_pages()
+        self.post_message(self.Scrolled())
 
     def _ask_for_pages(self) -> None:
         if self.is_loading:
@@ -188,13 +254,21 @@ class MessageList(Widget, can_focus=True):
         self._keep_in_bounds()
         self.refresh()
 
+    def show_line(self) -> None:
+        """Show the line of unread messages, with a part of what is before it."""
+        self.is_at_end = False
+        self._lay_out()
+        at = next((at for at, row in enumerate(self._rows) if row.is_unread_line), 0)
+        self._top = at - self.size.height // 3
+        self._keep_in_bounds()
+        self.refresh()
+
     def show_message(self, message: Message) -> None:
         """Choose a message that is held, and show it in the middle."""
         self.is_at_end = False
         self._lay_out()
-        self._top = self._row_of(message.cursor) - self.size.height // 2
+        self._top = self._row_of(message) - self.size.height // 2
         self._keep_in_bounds()
-        self.focus()
         self._choose(message)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
@@ -209,8 +283,37 @@ class MessageList(Widget, can_focus=True):
 
     # --- choosing ------------------------------------------------------------------------------
 
-    def action_choose(self, by: int) -> None:
-        """Choose the message above or below."""
+    def take_key(self, key: str, *, is_typing: bool) -> bool:
+        """Act on a key if it is for the chosen message. No key that types is. Returns False for other keys.
+
+        After a click, keys that a text needs too are for the text if one is being typed: the click may only have raised
+        the window. Right and Left are for the text also if the chosen message is not long.
+        """
+        if key == "escape":
+            self._choose_next(0) if self.chosen is None else self.choose_none()
+        elif self.chosen is None or (key in _OF_A_TEXT and is_typing and self._is_clicked):
+            return False
+        elif key in _FOLDS:
+            return self._expand(self.chosen, is_expanded=_FOLDS[key])
+        elif key == "enter":
+            self.post_message(self.MenuWanted(self.chosen))
+        elif key in _STEPS:
+            self._choose_next(_STEPS[key])
+        elif key == "home":
+            self.action_oldest()
+        elif key == "end":
+            self.action_newest()
+        else:
+            return False
+        return True
+
+    def choose_none(self) -> None:
+        """Go back to typing."""
+        if self.chosen is not None:
+            self._choose(None)
+
+    def _choose_next(self, by: int) -> None:
+        """Choose the message above or below, at first the last one in view."""
         held = self.timeline.messages
         if not held:
             return
@@ -219,14 +322,13 @@ class MessageList(Widget, can_focus=True):
         self._choose(held[self._last_in_view(places) if at is None else max(0, min(at + by, len(held) - 1))])
 
     def _last_in_view(self, places: dict[bytes, int]) -> int:
-        shown = self._rows[self.top : self.top + self.size.height]
-        found = [places[row.message.hash] for row in shown if row.message is not None]
-        return found[-1] if found else len(places) - 1
+        shown = self.in_view()
+        return places[shown[-1].hash] if shown else len(places) - 1
 
-    def _choose(self, message: Message | None) -> None:
-        self.chosen = message
+    def _choose(self, message: Message | None, *, by_mouse: bool = False) -> None:
+        self.chosen, self._is_clicked = message, by_mouse
         if message is not None:
-            first = self._row_of(message.cursor)
+            first = self._row_of(message)
             last = first
             while last + 1 < len(self._rows) and self._rows[last + 1].message is message:
                 last += 1
@@ -236,15 +338,33 @@ class MessageList(Widget, can_focus=True):
                 self.scroll_rows(last - self.top - self.size.height + 1)
         self.refresh()
 
-    def on_click(self, event: events.Click) -> None:
-        """Choose the message under the mouse."""
-        row = self._row_at(event.y)
-        self._choose(None if row is None else row.message)
+    def _expand(self, message: Message, *, is_expanded: bool) -> bool:
+        """Show all lines of a long message, or the first ones. Returns False if the message is not long."""
+        was_expanded, top = self.timeline.is_expanded(message), self.top
+        if not self.timeline.expand(message, is_expanded=is_expanded):
+            return False
+        if was_expanded != is_expanded:
+            self._lay_out()
+            self.is_at_end, self._top = False, top if is_expanded else min(top, self._row_of(message))
+            self._keep_in_bounds()
+            self.refresh()
+        return True
 
-    def on_blur(self) -> None:
-        """Choose nothing."""
-        self.chosen = None
-        self.refresh()
+    def on_click(self, event: events.Click) -> None:
+        """Choose the message under the mouse, unless the mouse marked text. A second click marks the word.
+
+        The line that tells of more lines expands or collapses it.
+        """
+        event.prevent_default()  # Textual marks all messages at a second click, and at a second drag to the same place
+        if self.text_selection is not None:
+            return
+        row = self._row_at(event.y)
+        if event.chain == 2 and row is not None and not row.is_fold:
+            self._mark_word(row, event)
+            return
+        self._choose(None if row is None else row.message, by_mouse=True)
+        if row is not None and row.message is not None and row.is_fold:
+            self._expand(row.message, is_expanded=not self.timeline.is_expanded(row.message))
 
     # --- drawing -------------------------------------------------------------------------------
 
@@ -253,69 +373,76 @@ class MessageList(Widget, can_focus=True):
         del viewport, width
         return container.height
 
+    @property
+    def _first(self) -> int:
+        """The number of the row in the first line of the view, below 0 if there are blank lines above all rows."""
+        return self.top - max(0, self.size.height - len(self._rows))
+
     def _row_at(self, y: int) -> Row | None:
-        at = self.top + y - max(0, self.size.height - len(self._rows))
+        at = self._first + y
         return self._rows[at] if 0 <= at < len(self._rows) else None
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the lines of a part of the view."""
+        self._drawing = self._new_drawing()
+        strips = super().render_lines(crop)
+        self._drawing = None
+        return strips
+
     def render_line(self, y: int) -> Strip:
-        """Return a line of the view. Few messages are at its bottom, next to where one types."""
-        width, base = self.size.width, self.rich_style
-        if not self.is_at_end and y == self.size.height - 1:
-            return self._position(width)
-        row = self._row_at(y)
-        if row is None:
-            text = self.note if y == self.size.height - 1 and not self._rows else ""
-            return Strip([Segment(text, base + self._style("note"))]).adjust_cell_length(width, base)
-        if row.message is None:
-            return self._day_line(row.text, width)
-        name, when = row.name, row.time
-        if y == 0 and not name:  # the author of what goes on from above
-            name, when = self.timeline.name_of(row.message, self._name_width), self.timeline.time_of(row.message)
-        is_chosen = self.chosen is not None and row.message.hash == self.chosen.hash
-        if is_chosen:
-            base += self._style("chosen")
-        author = row.message.author
-        name_style = base + self._style("own" if author == self.own_key else f"author-{author_colour(author)}")
-        text_style = base + self._style("note") if row.message.is_hidden else base
-        if row.message.hash in self.mentions:
-            text_style = base + self._style("mention")
-        strip = Strip(
-            [
-                Segment(f"{when:<5} ", base + self._style("time")),
-                *_padded(name, self._name_width, name_style, base),
-                Segment(" ", base),
-                Segment(row.text, text_style),
-            ]
+        """Return a line of the view."""
+        return (self._drawing or self._new_drawing()).line(y)
+
+    def _new_drawing(self) -> MessageDrawing:
+        return MessageDrawing(
+            timeline=self.timeline,
+            rows=self._rows,
+            first=self._first,
+            size=self.size,
+            column=self.content_region.x,
+            name_width=self._name_width,
+            base=self.rich_style,
+            style=self._style,
+            own_key=self.own_key,
+            chosen=None if self.chosen is None else self.chosen.hash,
+            mentions=self._mentions,
+            mark=self._mark,
+            mark_style=self.screen.get_component_rich_style("screen--selection"),
+            note=self._note,
+            position="" if self.is_at_end else self._position,
         )
-        return strip.adjust_cell_length(width, base)
 
     def _style(self, name: str) -> Style:
         return self.get_component_rich_style(f"messages--{name}", partial=True)
 
-    def _day_line(self, text: str, width: int) -> Strip:
-        style = self.rich_style + self._style("day")
-        line = f" {text} ".center(width, "─")
-        return Strip([Segment(line, style)]).adjust_cell_length(width, style)
-
-    def _position(self, width: int) -> Strip:
-        """Return the last line while the view is not at the end: where it is, and how to get back."""
-        style = self.rich_style + self._style("day")
+    @property
+    def _position(self) -> str:
+        """What the last line says while the view is not at the end: where it is, and how to get back."""
         row = next((row for row in self._rows[self.top :] if row.message is not None), None)
         when = ""
         if row is not None and row.message is not None:
             moment = local(row.message.timestamp_ms, self._zone)
             when = f"{moment.day} {moment:%B %Y, %H:%M}, "
-        return Strip([Segment(f" {when}End for the newest ".center(width, "─"), style)]).adjust_cell_length(
-            width, style
-        )
+        return f"{when}{self._newest_key} for the newest"
 
+    # --- marking by the mouse ------------------------------------------------------------------
 
-def _padded(name: str, width: int, style: Style, base: Style) -> list[Segment]:
-    """Return a name aligned right, as cells."""
-    segment = Segment(name, style)
-    return [Segment(" " * max(0, width - segment.cell_length), base), segment]
+    @property
+    def _mark(self) -> MarkedPart | None:
+        """What is marked: up to the edges of the view if the mouse went beyond them."""
+        if (selection := self.text_selection) is None:
+            return None
+        start = selection.start or Offset(0, self.top)
+        end = selection.end or Offset(sys.maxsize, self.top + self.size.height - 1)
+        return MarkedPart(start.y, start.x, end.y, end.x)
 
+    def _mark_word(self, row: Row, event: events.Click) -> None:
+        _, at = self.screen.get_widget_and_offset_at(event.screen_x, event.screen_y)
+        word = None if at is None else word_at(row.text, at.x)
+        if at is not None and word is not None:
+            self.screen.selections = {self: Selection(Offset(word.start, at.y), Offset(word.stop, at.y))}
 
-def author_colour(public_key: bytes) -> int:
-    """Return the number of the colour of an author. It depends on the public key alone."""
-    return public_key[0] % AUTHOR_COLOURS
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return the marked text, and what is put after it."""
+        del selection  # Textual's own one
+        return None if (mark := self._mark) is None else (marked_text(self._rows, mark), "\n")

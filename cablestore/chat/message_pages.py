@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cablestore.chat.amounts import MAX_HELD, PAGE_MESSAGES
+from cablestore.chat.amounts import MAX_HELD, PAGE_MESSAGES, SCREENS_FOLLOWED
 from cablestore.chat.cabal import Cabal, CabalNews
 from cablestore.chat.message_list import MessageList
 from cablestore.errors import CableStoreError
@@ -36,14 +36,13 @@ class MessagePages:
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
 
-    async def read_newest(self, changed_from_ms: int = 0) -> None:
+    async def read_newest(self, changed_from_ms: int = 0, limit: int = PAGE_MESSAGES) -> None:
         """Show the end of the channel. Of what is held before it, only what is older than a change stays."""
         shown, timeline = self._shown, self._shown.messages.timeline
-        page = await shown.open_cabal.page(shown.channel, PAGE_MESSAGES)
+        page = await shown.open_cabal.page(shown.channel, limit)
         if timeline is shown.messages.timeline:
             keeps_older = bool(page.messages) and page.messages[-1].timestamp_ms < changed_from_ms
             timeline.set_newest(page.messages, has_older=page.cursor is not None, keeps_older=keeps_older)
-            shown.messages.note = "" if page.messages else "No messages yet: write the first one"
             shown.messages.update_rows()
 
     async def read_oldest(self) -> None:
@@ -63,6 +62,19 @@ class MessagePages:
             timeline.set_window([message, *newer.messages], has_newer=newer.cursor is not None)
             timeline.add_older(older.messages, has_older=older.cursor is not None)
             self._shown.messages.show_message(message)
+
+    async def read_unread(self, cursor: str) -> None:
+        """Show an unread message, given by its cursor, below the line of unread messages."""
+        open_cabal, messages = self._shown.open_cabal, self._shown.messages
+        timeline, channel = messages.timeline, self._shown.channel
+        older = await open_cabal.page(channel, PAGE_MESSAGES, cursor)
+        before = older.messages[0].cursor if older.messages else None
+        newer = await open_cabal.page(channel, PAGE_MESSAGES, before, newest_first=False)
+        if timeline is messages.timeline:
+            timeline.set_window(newer.messages, has_newer=newer.cursor is not None)
+            timeline.add_older(older.messages, has_older=older.cursor is not None)
+            messages.line = cursor
+            messages.show_line()
 
     async def read_next(self, *, older: bool) -> None:
         """Read the page next to what is held."""
@@ -93,21 +105,21 @@ class MessagePages:
             return
         timeline = self._shown.messages.timeline
         if self._shown.messages.is_at_end and not timeline.has_newer:
-            await self.read_newest(earliest_ms)
-        elif news.is_all or (timeline.messages and earliest_ms <= timeline.messages[-1].timestamp_ms):
-            await self._read_window(earliest_ms)
+            limit = SCREENS_FOLLOWED * max(self._shown.messages.size.height, 1)
+            await self.read_newest(earliest_ms, min(limit, PAGE_MESSAGES))
+        elif news.is_all or earliest_ms <= max((message.timestamp_ms for message in timeline.messages), default=-1):
+            await self._read_window()
         else:
             timeline.has_newer = True
 
-    async def _read_window(self, changed_from_ms: int) -> None:
-        """Read again what is held, while the view is not at the end of the channel."""
+    async def _read_window(self) -> None:
+        """Read again what is held after its first message, while the view is not at the end of the channel."""
         shown, timeline = self._shown, self._shown.messages.timeline
         if not timeline.messages:
             await self.read_newest()
             return
-        start_ms = timeline.messages[0].timestamp_ms
-        page = await shown.open_cabal.page_from(shown.channel, start_ms, MAX_HELD)
+        after = timeline.messages[0].cursor if timeline.has_older else None
+        page = await shown.open_cabal.page(shown.channel, MAX_HELD, after, newest_first=False)
         if timeline is shown.messages.timeline:
             timeline.set_window(page.messages, has_newer=page.cursor is not None)
-            timeline.has_older = timeline.has_older or changed_from_ms < start_ms  # a late post may be there
             shown.messages.update_rows()

@@ -9,29 +9,48 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
+from itertools import islice
 from typing import Final, TypeVar
 
 from cablestore.chat.amounts import MAX_EVENTS, MAX_FOUND, MAX_MEMBERS_SHOWN, MAX_MENTIONS
-from cablestore.chat.cabal import CabalNews, ChannelEntry, Member, PendingNews, PrivateAct
+from cablestore.chat.cabal import (
+    FLOOD_WINDOW_S,
+    NEWS_WINDOW_S,
+    CabalNews,
+    ChannelDetails,
+    ChannelEntry,
+    Member,
+    Mention,
+    PendingNews,
+    PrivateAct,
+    Restriction,
+    UndoneAct,
+    UserDetails,
+)
+from cablestore.chat.connection_text import OFFLINE, connection_text
 from cablestore.chat.hosting import HostedNode, WatchedNode
+from cablestore.chat.mention_reading import latest_mentions
+from cablestore.chat.name_watch import NameWatch
+from cablestore.chat.private_acts import moderate, restrictions, users_typed
 from cablestore.errors import CableStoreError, ChangesCursorError, InvitationError, StoreClosedError
-from cablestore.moderation import Seed
+from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation
+from cablestore.search.query import with_prefixes
 from cablestore.store.changes import Change
 from cablestore.store.display import User
-from cablestore.store.queries import Page
+from cablestore.store.queries import Queries
+from cablestore.store.results import Page, ReadState
 from cablestore.store.searching import SearchPage
 from cablestore.store.store import CableStore
 
 T = TypeVar("T")
 
-_GATHER_S: Final = 0.05
-"""How long events are gathered before they are looked at, so that a flood costs few reads."""
 _PAUSE_S: Final = 0.02
 """Pause of long work after each part, in which others use the store."""
 
@@ -42,6 +61,11 @@ def _names_a_host(address: Address) -> bool:
         return not ip_address(address.host.partition("%")[0]).is_unspecified
     except ValueError:
         return True
+
+
+def _clock_warning(store: CableStore) -> str:
+    difference = store.clock_difference()
+    return "" if difference is None else difference.warning(store.now_ms())
 
 
 class OpenCabal:
@@ -67,6 +91,7 @@ class OpenCabal:
         self._woken = threading.Event()
         """Set when something was written, and when the threads have to end."""
         self._unwatch = store.watch(self._woken.set)
+        self._names = NameWatch(store, lambda: self._news.add(CabalNews(is_all=True)))
         self._hosted = node if isinstance(node, HostedNode) else None
         self._node: WatchedNode | None = node.watched if isinstance(node, HostedNode) else node
         self._follower = threading.Thread(target=self._follow, name="chat-follow", daemon=True)
@@ -83,6 +108,7 @@ class OpenCabal:
             pool.shutdown(cancel_futures=True)
         for thread in (self._follower, self._searcher):
             thread.join()
+        self._names.stop()
 
     def close(self) -> None:
         """End the node and the threads, and close the store."""
@@ -100,6 +126,10 @@ class OpenCabal:
 
     # --- what happens --------------------------------------------------------------------------
 
+    def notify(self, call: Callable[[], None]) -> None:
+        """Call a function, in any thread, whenever there may be news."""
+        self._news.notify(call)
+
     def take_news(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""
         return self._news.take()
@@ -107,7 +137,8 @@ class OpenCabal:
     @property
     def is_busy(self) -> bool:
         """Whether something happened that is not among the news that were taken."""
-        return not self._news.is_empty or self._searcher.is_alive() or self._seen != self._store.last_sequence
+        works = self._searcher.is_alive() or self._names.is_busy
+        return not self._news.is_empty or works or self._seen != self._store.last_sequence
 
     @property
     def seen(self) -> int:
@@ -124,15 +155,17 @@ class OpenCabal:
             cursor, seen = self._store.cursor, self._seen
             while not self._closing.is_set():
                 if self._store.last_sequence != seen:
-                    self._closing.wait(_GATHER_S)
+                    began_s = time.monotonic()
                     seen, before = self._store.last_sequence, seen
-                    cursor = self._gather(cursor, is_flood=seen - before > MAX_EVENTS)
-                    self._seen = seen
+                    cursor = self._gather(cursor, seen, is_flood=seen - before > MAX_EVENTS)
+                    self._closing.wait(max(NEWS_WINDOW_S, time.monotonic() - began_s))
+                    if self._woken.is_set():
+                        self._closing.wait(FLOOD_WINDOW_S)
                 self._woken.wait()
                 self._woken.clear()  # what wakes is looked for after this
 
-    def _gather(self, cursor: str, *, is_flood: bool) -> str:
-        """Take what changed after a cursor into the news. Returns the next cursor."""
+    def _gather(self, cursor: str, seen: int, *, is_flood: bool) -> str:
+        """Take what changed after a cursor, at least up to an event, into the news. Returns the next cursor."""
         changes: list[Change] = []
         if is_flood:
             cursor = self._store.cursor
@@ -144,6 +177,9 @@ class OpenCabal:
         news = CabalNews(is_all=is_flood)
         for change in changes:
             news.add(change)
+        if news.is_all:
+            self._names.renew()
+        self._seen = seen  # before those who wait for the news are woken
         self._news.add(news)
         return cursor
 
@@ -170,12 +206,6 @@ class OpenCabal:
             lambda store: store.messages(channel, limit, cursor=cursor, newest_first=newest_first, hidden="mark")
         )
 
-    async def page_from(self, channel: str, start_ms: int, limit: int) -> Page:
-        """Return the messages of a channel from a time on, oldest first."""
-        return await self.read(
-            lambda store: store.messages(channel, limit, start_ms=start_ms, newest_first=False, hidden="mark")
-        )
-
     async def channels(self) -> list[ChannelEntry]:
         """Return all channels: those that the user is a member of first, each group by name."""
         return await self.read(lambda store: sorted(self._channels(store), key=lambda entry: not entry.is_joined))
@@ -198,27 +228,63 @@ class OpenCabal:
 
     async def members(self, channel: str) -> list[Member]:
         """Return the members of a channel, those with roles first, then by name; at most MAX_MEMBERS_SHOWN."""
-        return await self.read(lambda store: self._members(store, channel))
+        return await self.read(lambda store: self._members(store, store, channel))
 
-    def _members(self, store: CableStore, channel: str) -> list[Member]:
-        found = [self._member(user) for _, user in zip(range(MAX_MEMBERS_SHOWN), store.members(channel), strict=False)]
+    def _members(self, store: CableStore, state: Queries, channel: str) -> list[Member]:
+        member = self._member_reader(store)
+        found = [member(user) for user in islice(state.members(channel), MAX_MEMBERS_SHOWN)]
         return sorted(found, key=lambda member: (-member.role, member.name.casefold(), member.public_key))
 
-    def _member(self, user: User) -> Member:
-        return Member(user.public_key, user.name, user.role, user.is_hidden, user.public_key == self.own_key)
+    def _member_reader(self, store: CableStore) -> Callable[[User], Member]:
+        """Return the function that makes a member of a user."""
+        seed = store.moderation.seed
+        own_role = UserRole.USER if seed is None else dict(seed.roles).get(self.own_key, UserRole.USER)
 
-    async def mentions(self, channel: str) -> frozenset[bytes]:
-        """Return the hashes of the latest messages of a channel that name the user."""
+        def member(user: User) -> Member:
+            key = user.public_key
+            is_self = key == self.own_key
+            return Member(
+                key,
+                user.name,
+                own_role if is_self else user.role,
+                user.is_hidden,
+                is_self,
+                is_blocked=user.is_blocked,
+                is_same_named=key in self._names.same_named,
+            )
 
-        def read(store: CableStore) -> frozenset[bytes]:
-            with store.snapshot() as state:  # which does not search all texts first
-                return frozenset(message.hash for message in state.mentions(MAX_MENTIONS, channel=channel).messages)
+        return member
+
+    async def details(self, channel: str, authors: Sequence[bytes]) -> ChannelDetails:
+        """Return what is shown around the messages of a channel. The authors are those of the messages."""
+
+        def read(store: CableStore) -> ChannelDetails:
+            with store.snapshot() as state:  # which does not search all texts for mentions first
+                return ChannelDetails(
+                    self._members(store, state, channel),
+                    frozenset(message.hash for message in state.mentions(MAX_MENTIONS, channel=channel).messages),
+                    self._names.same_named & frozenset(authors),
+                    state.read_state(channel),
+                    state.user(self.own_key).info.name or "",
+                    _clock_warning(store),
+                )
 
         return await self.read(read)
 
+    async def latest_mentions(self, limit: int) -> list[Mention]:
+        """Return the latest messages of all channels that name the user, newest first, without hidden ones."""
+        return await self.read(lambda store: latest_mentions(store, limit))
+
+    async def read_state(self, channel: str) -> ReadState:
+        """Return which messages of a channel are unread."""
+        return await self.read(lambda store: store.read_state(channel))
+
     async def search(self, text: str) -> SearchPage:
-        """Return the newest messages that match, of all channels. Raises MissingExtraError without the extra."""
-        search = partial(self._store.search, text, limit=MAX_FOUND)
+        """Return the newest messages that match, of all channels. Raises MissingExtraError without the extra.
+
+        Words are beginnings of words, as people expect of a box that they type into; in quotes they are whole.
+        """
+        search = partial(self._store.search, with_prefixes(text), limit=MAX_FOUND)
         found = await asyncio.get_running_loop().run_in_executor(self._searches, search)
         if self._completing is None or self._completing.done():
             self._completing = self._searches.submit(self._complete_search_index)
@@ -234,15 +300,21 @@ class OpenCabal:
         return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
     async def users_named(self, text: str) -> list[Member]:
-        """Return the users of a name, or else those whose public key begins with these hex digits (4 or more)."""
-        return await self.read(lambda store: self._users_named(store, text.removeprefix("@")))
+        """Return the users of a name, and those whose public key begins with these hex digits (4 or more)."""
+        return await self.read(lambda store: list(map(self._member_reader(store), users_typed(store, text))))
 
-    def _users_named(self, store: CableStore, text: str) -> list[Member]:
-        users = list(store.users())
-        found = [user for user in users if user.name == text]
-        if not found and len(text) >= 4:
-            found = [user for user in users if user.public_key.hex().startswith(text.lower())]
-        return [self._member(user) for user in found]
+    async def user_details(self, public_key: bytes) -> UserDetails:
+        """Return the channels of a user, and what hides or blocks it."""
+
+        def read(store: CableStore) -> UserDetails:
+            found = [each for each in restrictions(store) if each.public_key == public_key]
+            return UserDetails(list(store.joined_channels(public_key)), found)
+
+        return await self.read(read)
+
+    async def restrictions(self) -> list[Restriction]:
+        """Return who and what is hidden or blocked for the user, oldest first."""
+        return await self.read(restrictions)
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -254,9 +326,9 @@ class OpenCabal:
         """Post a message."""
         await self.write(lambda store: store.text(channel, text))
 
-    async def mark_read(self, channel: str, upto: str) -> None:
-        """Mark a channel as read up to a message, given by its cursor."""
-        await self.write(lambda store: store.mark_read(channel, upto))
+    async def mark_seen(self, channel: str, seen: Sequence[str], upto: str | None) -> None:
+        """Mark messages as read, given by their cursors, and with `upto` the new ones up to there."""
+        await self.write(lambda store: store.mark_seen(channel, seen, upto=upto))
 
     async def draft(self, channel: str) -> str:
         """Return the text that the user began to write in a channel."""
@@ -294,25 +366,15 @@ class OpenCabal:
         """Delete an own message, here and on peers."""
         await self.write(lambda store: store.delete(digest))
 
-    async def moderate(self, act: PrivateAct, users: Sequence[bytes] = (), posts: Sequence[bytes] = ()) -> None:
-        """Hide, unhide, block or unblock users, or hide or unhide single messages.
+    async def moderate(
+        self, act: PrivateAct, users: Sequence[bytes] = (), posts: Sequence[bytes] = ()
+    ) -> list[UndoneAct]:
+        """Hide, unhide, block or unblock users, or hide or unhide single messages, for the user alone.
 
-        This is for the user alone. The act stays here.
+        To unhide and unblock undoes all own acts, also public ones, and returns them. Raises ModerationError for what
+        has no effect.
         """
-
-        def run(store: CableStore) -> None:
-            moderator = store.moderation
-            match act:
-                case "hide":
-                    moderator.hide(users=users, posts=posts, private=True)
-                case "unhide":
-                    moderator.unhide(users=users, posts=posts, private=True)
-                case "block":
-                    moderator.block(users, private=True)
-                case "unblock":
-                    moderator.unblock(users, private=True)
-
-        await self.write(run)
+        return await self.write(lambda store: moderate(store, act, users, posts))
 
     # --- peers ---------------------------------------------------------------------------------
 
@@ -320,16 +382,10 @@ class OpenCabal:
     def connection(self) -> str:
         """What the state of the connection is, in a few words."""
         if self._node is None:
-            return "offline"
-        peers = self._node.peers
-        if not peers:
-            return "connecting" if self._node.connect else "no peers yet"
-        in_step = sum(peer.is_in_step is True for peer in peers)
-        number = f"{len(peers)} peer{'' if len(peers) == 1 else 's'}"
-        silent = sum(peer.no_answer_s > 0 for peer in peers)
-        if silent:
-            return f"{number}, {silent} not answering"
-        return number + (", in step" if in_step == len(peers) else "")
+            return OFFLINE
+        node = self._node
+        is_encrypted = node.cabal_key is not None
+        return connection_text(node.peers, node.dials, is_dialling=bool(node.connect), is_encrypted=is_encrypted)
 
     @property
     def is_connected(self) -> bool:

@@ -31,6 +31,7 @@ from cablestore.chat.wire import (
     TOLD,
     CabalCall,
     CabalState,
+    StoreConnection,
     frame,
     read_frame,
 )
@@ -38,7 +39,7 @@ from cablestore.errors import CableStoreError, OwnerGoneError, StorageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Connect = Callable[[], socket.socket]
+Connect = Callable[[], StoreConnection]
 """Function that connects to the process that has the store open, and has it begin to serve this client.
 
 Raises OwnerGoneError if there is none, CableStoreError if it refuses.
@@ -56,8 +57,11 @@ _BEGIN_WAIT_S: Final = 5.0
 """How long the other process may take to begin a call. It rejects one that it reads later."""
 _DRAFT_WAIT_S: Final = 5.0
 """The same for drafts, which are kept here meanwhile: one that leaves does not want to wait."""
-_SILENT: Final = "`serve` gives no answer: it hangs, or was stopped"
-_GONE: Final = "`serve` has ended: this goes on when it runs again"
+_GONE: Final = {
+    "serve": "`serve` has ended: the client resumes when it runs again",
+    "chat": "the `chat` that had the store open has ended: this one opens it",
+}
+"""What to say when the process that had the store open is gone, by its command."""
 
 
 def _called(
@@ -78,15 +82,18 @@ class RemoteCabal:
     """A `Cabal` over a connection. `close` it at the end."""
 
     page = _called(Cabal.page)
-    page_from = _called(Cabal.page_from)
     channels = _called(Cabal.channels)
     members = _called(Cabal.members)
-    mentions = _called(Cabal.mentions)
+    details = _called(Cabal.details)
+    latest_mentions = _called(Cabal.latest_mentions)
+    read_state = _called(Cabal.read_state)
     search = _called(Cabal.search)
     own_name = _called(Cabal.own_name)
     users_named = _called(Cabal.users_named)
+    user_details = _called(Cabal.user_details)
+    restrictions = _called(Cabal.restrictions)
     text = _called(Cabal.text)
-    mark_read = _called(Cabal.mark_read)
+    mark_seen = _called(Cabal.mark_seen)
     mute = _called(Cabal.mute)
     unmute = _called(Cabal.unmute)
     join = _called(Cabal.join)
@@ -116,6 +123,10 @@ class RemoteCabal:
         return self._state.own_key
 
     # --- what happens --------------------------------------------------------------------------
+
+    def notify(self, call: Callable[[], None]) -> None:
+        """Call a function, in any thread, whenever there may be news."""
+        self._news.notify(call)
 
     def take_news(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""
@@ -218,13 +229,27 @@ class _Link:
         self._seen = self._sequence = 0
         """The last event of the store that was told, and the last one that is known to be in it."""
         self._began: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(connect(),), name="chat-remote", daemon=True)
+        self._owner = "serve"
+        """The command of the process that has the store open."""
+        self._thread = threading.Thread(target=self._run, args=(self._reach(),), name="chat-remote", daemon=True)
         self._thread.start()
         try:
             self._began.result(_ANSWER_WAIT_S)
         except (CableStoreError, TimeoutError) as error:
             self.close()
-            raise (OwnerGoneError(_SILENT) if isinstance(error, TimeoutError) else error) from None
+            raise (OwnerGoneError(self._silent) if isinstance(error, TimeoutError) else error) from None
+
+    def _reach(self) -> socket.socket:
+        connection, self._owner = self._connect()
+        return connection
+
+    @property
+    def _silent(self) -> str:
+        return f"`{self._owner}` gives no answer: it hangs, or was stopped"
+
+    @property
+    def _gone(self) -> str:
+        return _GONE.get(self._owner, _GONE["serve"])
 
     def close(self) -> None:
         """End the connection and the thread."""
@@ -263,16 +288,16 @@ class _Link:
                 self._take_frame(await read_frame(reader, MAX_FRAME_SIZE_BYTES))
                 self._hear()
         except OSError:
-            self.lost = _GONE
+            self.lost = self._gone
         except ValueError as error:
-            self.lost = f"`serve` runs another version of cablestore ({error})"
+            self.lost = f"`{self._owner}` runs another version of cablestore ({error})"
         finally:
             beating.cancel()
             self._writer.transport.abort()
             self._writer = None
-        self._fail_calls("`serve` ended before it answered")
+        self._fail_calls(f"`{self._owner}` ended before it answered")
         if not self._began.done():
-            self._began.set_exception((OwnerGoneError if self.lost == _GONE else CableStoreError)(self.lost))
+            self._began.set_exception((OwnerGoneError if self.lost == self._gone else CableStoreError)(self.lost))
 
     async def _beat(self) -> None:
         """Find out whether the other process hangs, as long as the connection is there."""
@@ -282,10 +307,10 @@ class _Link:
             if self._silent_beats == 1:  # one question is enough: its answer may be late
                 self._writer.write(frame([next(self._numbers), *SIGN_OF_LIFE], limits.MAX_CONTROL_REQUEST_SIZE_BYTES))
             elif self._silent_beats == _SILENT_BEATS:
-                self.lost = _SILENT
+                self.lost = self._silent
                 self._give_up_calls()
                 if not self._began.done():
-                    self._began.set_exception(OwnerGoneError(_SILENT))
+                    self._began.set_exception(OwnerGoneError(self._silent))
 
     def _hear(self) -> None:
         """Note that something came."""
@@ -301,15 +326,15 @@ class _Link:
     def _give_up_calls(self) -> None:
         """Fail each call at its deadline: the other process never begins it afterwards."""
         for answer in self._calls.values():
-            self._loop.call_later(_BEGIN_WAIT_S, _fail_call, answer, _SILENT)
+            self._loop.call_later(_BEGIN_WAIT_S, _fail_call, answer, self._silent)
 
     async def _connect_again(self) -> socket.socket:
         while True:
             await asyncio.sleep(_AGAIN_S)
             try:
-                return await asyncio.to_thread(self._connect)
+                return await asyncio.to_thread(self._reach)
             except OwnerGoneError:
-                self.lost = _GONE
+                self.lost = self._gone
             except CableStoreError as error:
                 self.lost = str(error)
 
@@ -335,7 +360,7 @@ class _Link:
 
     async def _ask(self, call: CabalCall, arguments: list[Any], wait_s: float) -> Any:
         if self._writer is None or self.lost:
-            raise OwnerGoneError(f"not connected: {self.lost or _GONE}. What you type here is kept")
+            raise OwnerGoneError(f"not connected: {self.lost or self._gone}. What you type here is kept")
         number = next(self._numbers)
         deadline_s = time.monotonic() + _BEGIN_WAIT_S
         whole = frame([number, call.name, arguments, deadline_s], limits.MAX_CONTROL_REQUEST_SIZE_BYTES)
@@ -346,9 +371,9 @@ class _Link:
                 found = await answer
             return call.read_result(found)
         except TimeoutError:
-            raise OwnerGoneError(f"{_SILENT}. What you type here is kept") from None
+            raise OwnerGoneError(f"{self._silent}. What you type here is kept") from None
         except ValueError as error:
-            raise CableStoreError(f"`serve` runs another version of cablestore ({error})") from None
+            raise CableStoreError(f"`{self._owner}` runs another version of cablestore ({error})") from None
         finally:
             del self._calls[number]
 

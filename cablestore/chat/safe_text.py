@@ -1,64 +1,81 @@
-"""Text of others as cells of a terminal: without characters that control it, and wrapped to a width."""
+"""Text of others as cells of a terminal: without characters that control it, and wrapped to a width.
+
+Terminals disagree on the width of some grapheme clusters: of families of emoji, of vowel signs of Hindi. So a cluster
+has two widths here. It takes `cell_len` cells of the picture, and no terminal draws it in more than `most_cells`.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
-from rich.cells import cell_len, chop_cells
+import wcwidth
+from rich.cells import cell_len
+
+from cablestore.controls import controls_replaced
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-_MAX_MARKS: Final = 2
-"""Marks above and below one character: a hundred of them would paint over the lines around."""
-_JOINERS: Final = frozenset("\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}\N{SOFT HYPHEN}\ufeff\ufe0e\ufe0f")
-"""Terminals disagree on how wide text with these is, so they are left out."""
-_HOSTILE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_LINE_BREAK: Final = re.compile("\r\n|[\r\x85\u2028\u2029]")
+_ASCII_WORD: Final = re.compile(" *[^ ]+ *| +")
 _TAB_WIDTH: Final = 4
-_WIDE: Final = (
-    "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U00020000-\U0003fffd"
-)
-_WORD: Final = re.compile(rf" *(?:[{_WIDE}]|[^ {_WIDE}]+|$) *")
+_MAX_CLUSTER: Final = 64
+"""Characters of a cluster that are drawn together. The longest flag has 14, a stack of Tibetan fewer than 10."""
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """Return text that moves no cursor, turns no direction and has no markup of terminals.
+    """Return text that moves no cursor, turns no line and has no markup of terminals.
 
     With `lines` line breaks stay, and tabs become spaces.
     """
     if text.isascii() and text.isprintable():
         return text
-    if lines:
-        text = text.replace("\r\n", "\n").replace("\t", " " * _TAB_WIDTH)
+    if not lines:
+        return controls_replaced(text, lambda _: _REPLACEMENT)
+    text = _LINE_BREAK.sub("\n", text).replace("\t", " " * _TAB_WIDTH)
+    return controls_replaced(text, lambda character: "\n" if character == "\n" else _REPLACEMENT)
+
+
+def clusters(text: str) -> list[str]:
+    """Return the grapheme clusters of a text: what a person takes for one character. A huge one is cut."""
     found: list[str] = []
-    marks = 0
-    for character in text:
-        if character in _JOINERS:
-            continue
-        kind = unicodedata.category(character)
-        marks = marks + 1 if kind in {"Mn", "Me"} else 0
-        if marks > _MAX_MARKS:
-            continue
-        is_break = lines and character == "\n"
-        found.append(_REPLACEMENT if kind in _HOSTILE and not is_break else character)
-    return "".join(found)
+    for cluster in wcwidth.iter_graphemes(text):
+        if len(cluster) <= _MAX_CLUSTER:
+            found.append(cluster)
+        else:
+            found += (cluster[at : at + _MAX_CLUSTER] for at in range(0, len(cluster), _MAX_CLUSTER))
+    return found
+
+
+@lru_cache(8192)
+def _cluster_most(cluster: str) -> int:
+    """Return the cells that a terminal takes for a cluster at most, also one that draws each character by itself."""
+    apart = sum(max(wcwidth.wcwidth(character), 0) for character in cluster)
+    return max(cell_len(cluster), wcwidth.width(cluster), apart)
+
+
+def most_cells(text: str) -> int:
+    """Return the cells that any terminal takes for clean text at most."""
+    return len(text) if text.isascii() else sum(map(_cluster_most, clusters(text)))
 
 
 def fit(text: str, width: int) -> str:
-    """Return one line of text cut to a width in cells, with an ellipsis where something is missing."""
-    if cell_len(text) <= width:
+    """Return one line of clean text cut to a width in cells, with an ellipsis where something is missing."""
+    if most_cells(text) <= width:
         return text
-    return (chop_cells(text, width - 1)[0] + "…") if width > 1 else "…"[:width]
+    return _chopped(text, width - 1)[0] + "…" if width > 1 else "…"[:width]
 
 
 def wrap(text: str, width: int) -> list[str]:
     """Return clean text as lines of at most `width` cells, broken between words where that is possible."""
     lines: list[str] = []
     for paragraph in text.split("\n"):
-        if paragraph.isascii() and len(paragraph) <= width:
+        if len(paragraph) <= width and paragraph.isascii():
             lines.append(paragraph)
-            continue
-        lines += _wrapped(paragraph, max(width, 2))
+        else:
+            lines += _wrapped(paragraph, max(width, 2))
     return lines
 
 
@@ -66,19 +83,45 @@ def _wrapped(paragraph: str, width: int) -> list[str]:
     lines: list[str] = []
     line, used = "", 0
     for word in _words(paragraph):
-        size = cell_len(word)
-        if used + cell_len(word.rstrip()) <= width:
-            line, used = line + word, used + size
+        if used + most_cells(word.rstrip(" ")) <= width:
+            line, used = line + word, used + most_cells(word)
             continue
         if line:
-            lines.append(line.rstrip())
-        pieces = chop_cells(word, width) if cell_len(word.rstrip()) > width else [word]
+            lines.append(line.rstrip(" "))
+        pieces = _chopped(word, width) if most_cells(word.rstrip(" ")) > width else [word]
         lines += pieces[:-1]
         line = pieces[-1]
-        used = cell_len(line)
-    return [*lines, line.rstrip()]
+        used = most_cells(line)
+    return [*lines, line.rstrip(" ")]
 
 
-def _words(paragraph: str) -> list[str]:
-    """Return the words with the spaces after them. Lines may break after any character that is two cells wide."""
-    return _WORD.findall(paragraph)
+def _words(paragraph: str) -> Iterator[str]:
+    """Yield the words with the spaces after them. Lines may break before and after a character of East Asian width."""
+    if paragraph.isascii():
+        yield from _ASCII_WORD.findall(paragraph)
+        return
+    word, was_wide = "", False
+    for cluster in clusters(paragraph):
+        if cluster != " ":
+            is_wide = unicodedata.east_asian_width(cluster[0]) in {"W", "F"}
+            if word.strip(" ") and (word.endswith(" ") or is_wide or was_wide):
+                yield word
+                word = ""
+            was_wide = is_wide
+        word += cluster
+    yield word
+
+
+def _chopped(word: str, width: int) -> list[str]:
+    """Return clean text in pieces of at most `width` cells, cut between clusters."""
+    if word.isascii():
+        return [word[at : at + width] for at in range(0, len(word), width)] or [""]
+    pieces, used = [""], 0
+    for cluster in clusters(word):
+        most = _cluster_most(cluster)
+        if used + most > width and pieces[-1]:
+            pieces.append("")
+            used = 0
+        pieces[-1] += cluster
+        used += most
+    return pieces

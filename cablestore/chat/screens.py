@@ -1,39 +1,45 @@
-"""Windows over the client: help, and a question that is answered by yes or no."""
+"""Windows over the client: help, a question, actions, an invitation, what a search found.
+
+No key that types acts in one: the client gives what is typed to the typing box.
+"""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Mapping
 from datetime import tzinfo
 from typing import ClassVar
 
 from rich.table import Table
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.geometry import Region
 from textual.screen import ModalScreen
+from textual.strip import Strip
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from cablestore.chat.commands import COMMANDS
+from cablestore.chat.keys import Keys
 from cablestore.chat.safe_text import clean
 from cablestore.chat.timeline import local, short_name
 from cablestore.store.display import Message
+from cablestore.store.emotes import shown_parts
 from cablestore.store.searching import SearchHit, SearchPage
 
-KEYS = {
+FIXED_KEYS = {
     "Enter": "Send; Ctrl+J begins a new line",
     "Tab": "Complete a name, a #channel or a /command",
     "Up, Down": "What you sent before",
-    "Page Up, Page Down": "Scroll; Ctrl+Home and Ctrl+End go to the ends",
-    "Ctrl+N, Ctrl+P": "Next and previous channel",
-    "F5": "Next channel with unread messages",
     "Escape": "Choose a message with the arrow keys, and back",
-    "D, H": "Delete the chosen message, hide it",
-    "F4": "Invitation to this cabal",
-    "F2": "List of members",
-    "F3": "Light or dark",
-    "Ctrl+Q": "End",
+    "Enter on a message": "Copy, hide, show again or delete it",
+    "Right, Left": "Show all lines of the chosen message, the first ones",
+    "Ctrl+Y": "Confirm a deletion",
 }
 
 
@@ -41,15 +47,25 @@ class HelpScreen(ModalScreen[None]):
     """Keys and commands."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,f1,enter", "dismiss", "Close"),
+        Binding("escape,enter", "dismiss", "Close"),
     ]
+
+    def __init__(self, keys: Keys) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def on_key(self, event: events.Key) -> None:
+        """Close with a key that shows the help."""
+        if event.key in self._keys.of["help"]:
+            event.stop()
+            self.dismiss()
 
     def compose(self) -> ComposeResult:
         """Show both tables."""
         table = Table.grid(padding=(0, 3))
         table.add_column(no_wrap=True, style="bold")
         table.add_column()
-        for key, meaning in KEYS.items():
+        for key, meaning in (*FIXED_KEYS.items(), *self._keys.table()):
             table.add_row(key, meaning)
         table.add_row("", "")
         for name, command in COMMANDS.items():
@@ -61,12 +77,10 @@ class HelpScreen(ModalScreen[None]):
 
 
 class QuestionScreen(ModalScreen[bool]):
-    """A question. Dismissed with whether the answer is yes."""
+    """A question before an act that cannot be undone. Dismissed with True if the answer is yes.
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y,enter", "answer(True)", "Yes"),
-        Binding("n,escape", "answer(False)", "No"),
-    ]
+    The key that confirms types nothing. Pressed before the question was on the screen, it answers another one.
+    """
 
     def __init__(self, question: str, quoted: str) -> None:
         super().__init__()
@@ -77,38 +91,82 @@ class QuestionScreen(ModalScreen[bool]):
         """Show the question and what it is about."""
         with VerticalScroll(classes="window question") as window:
             window.border_title = self._question
-            window.border_subtitle = "Y yes, N no"
-            yield Static(self._quoted, markup=False)
+            window.border_subtitle = "Ctrl+Y yes, Escape no"
+            yield _Quoted(self._quoted, markup=False)
 
-    def action_answer(self, answer: bool) -> None:
+    def on_key(self, event: events.Key) -> None:
         """Close with the answer."""
-        self.dismiss(answer)
+        if event.key == "escape" or (event.key == "ctrl+y" and event.time > self.query_one(_Quoted).drawn_at_s):
+            event.stop()
+            self.dismiss(event.key == "ctrl+y")
+
+
+class _Quoted(Static):
+    """Text that knows since when it is on the screen."""
+
+    drawn_at_s = math.inf
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw the text."""
+        self.drawn_at_s = min(self.drawn_at_s, time.monotonic())
+        return super().render_lines(crop)
+
+
+class ActionsScreen(ModalScreen[str | None]):
+    """Actions on a message. Dismissed with the name of the chosen one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Close"),
+    ]
+
+    def __init__(self, title: str, actions: Mapping[str, str]) -> None:
+        super().__init__()
+        self._title = title
+        self._actions = actions
+
+    def compose(self) -> ComposeResult:
+        """List the actions by their meaning."""
+        options = [Option(meaning, id=name) for name, meaning in self._actions.items()]
+        listed = OptionList(*options, classes="window question", compact=True)
+        listed.border_title = Content(self._title)
+        listed.border_subtitle = "Enter chooses, Escape closes"
+        yield listed
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Close with the action."""
+        event.stop()
+        if self.is_active:  # not for a second Enter
+            self.dismiss(event.option_id)
 
 
 class InvitationScreen(ModalScreen[None]):
     """The invitation to a cabal, to copy it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "dismiss", "Close"),
-        Binding("c", "copy", "Copy"),
+        Binding("escape,enter", "dismiss", "Close"),
     ]
 
-    def __init__(self, invitation: str) -> None:
+    def __init__(self, invitation: str, keys: Keys) -> None:
         super().__init__()
         self._invitation = invitation
+        self._keys = keys
 
     def compose(self) -> ComposeResult:
         """Show the invitation and who may have it."""
         with VerticalScroll(classes="window") as window:
             window.border_title = "Invitation to this cabal"
-            window.border_subtitle = "C copies, Escape closes"
+            window.border_subtitle = self._keys.shown("{copy} copies, Escape closes")
             yield Static(self._invitation, markup=False)
             yield Static(
                 "Everyone who has this line can join the cabal and read what is written in it.", classes="aside"
             )
 
-    def action_copy(self) -> None:
+    def on_key(self, event: events.Key) -> None:
         """Give the invitation to the terminal's clipboard."""
+        if event.key not in self._keys.of["copy"]:
+            return
+        event.stop()
+        event.prevent_default()
         self.app.copy_to_clipboard(self._invitation)
         self.query_one(VerticalScroll).border_subtitle = "Copied, if the terminal allows it. Escape closes"
 
@@ -139,11 +197,13 @@ class FoundScreen(ModalScreen[Message | None]):
     def _line(self, hit: SearchHit) -> Content:
         message = hit.message
         moment = local(message.timestamp_ms, self._zone)
-        head = f"{moment:%Y-%m-%d %H:%M}  #{clean(message.channel)}  {short_name(message.name)}"
-        text = [(part, "$accent bold" if is_match else "") for part, is_match in hit.excerpt.parts()]
+        sign, parts = ("", hit.excerpt.parts()) if message.emote is None else ("* ", shown_parts(hit.excerpt.parts()))
+        head = f"{moment:%Y-%m-%d %H:%M}  #{clean(message.channel)}  {sign}{short_name(message.name)}"
+        text = [(part, "$accent bold" if is_match else "") for part, is_match in parts]
         return Content.assemble((head, "$text-muted"), "\n  ", *text)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Close with the message."""
         event.stop()
-        self.dismiss(self._page.hits[event.option_index].message)
+        if self.is_active:  # not for a second Enter
+            self.dismiss(self._page.hits[event.option_index].message)

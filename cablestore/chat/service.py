@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from cablestore import limits
+from cablestore.aio.threads import on_loop
 from cablestore.chat.hosting import WatchedNode
 from cablestore.chat.open_cabal import OpenCabal
 from cablestore.chat.wire import (
@@ -30,8 +33,8 @@ from cablestore.store.store import CableStore
 
 _CALLS_AT_ONCE: Final = 16
 """Calls of a client that wait for the store. Further ones are not read yet."""
-_TELL_EVERY_S: Final = 0.05
-"""How often it is looked whether there is something new. Without it nothing is sent."""
+_STATE_EVERY_S: Final = 0.5
+"""How often the state of the connection is compared with what the client has. News are sent at once."""
 _METHODS: Final = {name: getattr(OpenCabal, name) for name in CALLS}
 
 
@@ -76,14 +79,18 @@ class _Service:
     async def tell(self) -> None:
         """Send what is new, as long as the store is open."""
         told: tuple[CabalState, int] | None = None
-        cabal = self._cabal
+        cabal, came = self._cabal, asyncio.Event()
+        cabal.notify(partial(on_loop, asyncio.get_running_loop(), came.set))
         while not self._store.is_closed:
             seen, news = cabal.seen, cabal.take_news()
             state = CabalState(cabal.own_key, cabal.connection, cabal.is_connected, cabal.listening)
             if (state, seen) != told or not news.is_empty:
                 await self._send([TOLD, plain(state), plain(news), seen])
                 told = state, seen
-            await asyncio.sleep(_TELL_EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STATE_EVERY_S):
+                    await came.wait()
+            came.clear()
         raise StoreClosedError
 
     async def next_call(self, reader: asyncio.StreamReader) -> list[Any]:
@@ -111,7 +118,7 @@ class _Service:
         try:
             _, name, arguments, deadline_s = given
             if name and time.monotonic() > deadline_s:
-                raise CableStoreError("`serve` was busy for too long, and did not do this")
+                raise CableStoreError("the process that has the store open was busy for too long, and did not do this")
             call = CALLS.get(name) if isinstance(name, str) else None
             named = None if call is None else call.read(arguments)
         except (ValueError, TypeError) as error:

@@ -10,11 +10,15 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
 from cablestore.chat.amounts import MAX_HELD
+from cablestore.chat.links import Link, links_of_lines
 from cablestore.chat.safe_text import clean, fit, wrap
 from cablestore.store.display import Message
+from cablestore.store.naming import KEY_DIGITS
 
 _SAME_SPEECH_MS: Final = 300_000
 """An author's messages that are no farther apart have the name once."""
+LINES_SHOWN: Final = 12
+"""Lines of a message that is collapsed. The line after them tells how many more there are."""
 _TIME_WIDTH: Final = 6
 """Columns of the time and the space after it."""
 _GAP: Final = 1
@@ -22,12 +26,24 @@ _GAP: Final = 1
 
 
 class Row(NamedTuple):
-    """One line on the screen: a line of a message, or a day line if `message` is None."""
+    """One line on the screen: a line of a message; or the line of a day or of unread messages if `message` is None."""
 
     message: Message | None
     text: str
     time: str = ""
     name: str = ""
+    is_unread_line: bool = False
+    is_fold: bool = False
+    """True for the line that tells how many more lines a message has, or that it can be collapsed."""
+    links: tuple[Link, ...] = ()
+
+
+class _MessageRows(NamedTuple):
+    """Rows of a message, the first one with the name of the author, and the day of the message."""
+
+    message: Message
+    day: date
+    rows: list[Row]
 
 
 class Timeline:
@@ -37,9 +53,15 @@ class Timeline:
         self.messages: list[Message] = []
         self.has_older = False
         self.has_newer = False
+        self.is_read = False
+        """True when a page was read, so that no messages means an empty channel."""
         self._zone = zone
-        self._wrapped: dict[bytes, list[str]] = {}
-        self._width = 0
+        self._rows: dict[bytes, _MessageRows] = {}
+        """Rows of messages as they were drawn last, by the hashes of the messages."""
+        self._expanded: set[bytes] = set()
+        """The hashes of the long messages of which all lines are shown."""
+        self._width = self._name_width = 0
+        self._same_named: frozenset[bytes] = frozenset()
 
     # --- pages ---------------------------------------------------------------------------------
 
@@ -47,18 +69,20 @@ class Timeline:
         """Take the newest page, newest first. With `keeps_older`, older messages stay if they join it without a gap."""
         found = list(reversed(page))
         kept: list[Message] = []
-        joins = bool(found and self.messages) and self.messages[-1].cursor >= found[0].cursor and not self.has_newer
-        if keeps_older and has_older and joins:
-            kept = [message for message in self.messages if message.cursor < found[0].cursor]
+        if keeps_older and has_older and found and not self.has_newer:
+            held = [message.hash for message in self.messages]
+            kept = self.messages[: held.index(found[0].hash)] if found[0].hash in held else []
         has_older_before = self.has_older
         self.messages = [*kept, *found]
         self.has_older = has_older_before if kept else has_older
         self.has_newer = False
+        self.is_read = True
         self._drop_oldest()
 
     def set_window(self, page: Sequence[Message], *, has_newer: bool) -> None:
         """Take what was read again from the first held message on, oldest first."""
         self.messages = list(page)
+        self.is_read = True
         self.has_newer = has_newer
 
     def add_older(self, page: Sequence[Message], *, has_older: bool) -> None:
@@ -68,7 +92,6 @@ class Timeline:
         if len(self.messages) > MAX_HELD:
             del self.messages[MAX_HELD:]
             self.has_newer = True
-        self._forget_wraps()
 
     def add_newer(self, page: Sequence[Message], *, has_newer: bool) -> None:
         """Add a page after the last message, oldest first. The oldest messages may be dropped for it."""
@@ -81,57 +104,120 @@ class Timeline:
         if surplus > 0:
             del self.messages[:surplus]
             self.has_older = True
-        self._forget_wraps()
 
-    def _forget_wraps(self) -> None:
-        if len(self._wrapped) > 2 * MAX_HELD:
-            held = {message.hash for message in self.messages}
-            self._wrapped = {digest: lines for digest, lines in self._wrapped.items() if digest in held}
+    @property
+    def same_named(self) -> frozenset[bytes]:
+        """Authors whose name is not theirs alone."""
+        return self._same_named
+
+    @same_named.setter
+    def same_named(self, users: frozenset[bytes]) -> None:
+        self._same_named = users
+        self._rows = {}
 
     # --- rows ----------------------------------------------------------------------------------
 
-    def rows(self, width: int, name_width: int) -> list[Row]:
-        """Return the rows of all held messages for a width in cells."""
+    def rows(self, width: int, name_width: int, unread_from: str = "") -> list[Row]:
+        """Return the rows of all held messages for a width in cells, with a line before the cursor `unread_from`."""
         text_width = max(width - _TIME_WIDTH - name_width - _GAP, 8)
-        if text_width != self._width:
-            self._width = text_width
-            self._wrapped = {}
+        if (text_width, name_width) != (self._width, self._name_width):
+            self._width, self._name_width = text_width, name_width
+            self._rows = {}
         found: list[Row] = []
+        kept: dict[bytes, _MessageRows] = {}
         before: Message | None = None
         day: date | None = None
+        line_before = self._first_from(unread_from)
         for message in self.messages:
-            moment = local(message.timestamp_ms, self._zone)
-            if moment.date() != day:
-                day, before = moment.date(), None
-                found.append(Row(None, f"{moment:%A} {moment.day} {moment:%B %Y}"))
-            starts = (
-                before is None
-                or before.author != message.author
-                or message.timestamp_ms - before.timestamp_ms > _SAME_SPEECH_MS
-            )
-            lines = self._lines(message)
-            name = self.name_of(message, name_width) if starts else ""
-            found.append(Row(message, lines[0], f"{moment:%H:%M}", name))
-            found += [Row(message, line) for line in lines[1:]]
+            drawn = self._rows.get(message.hash)
+            if drawn is None or drawn.message != message:
+                drawn = self._draw(message)
+            kept[message.hash] = drawn
+            if day is None or drawn.day > day:  # an answer from a slow clock begins no day
+                day, before = drawn.day, None
+                found.append(Row(None, f"{day:%A} {day.day} {day:%B %Y}"))
+            if message is line_before:
+                before = None
+                found.append(Row(None, "unread messages", is_unread_line=True))
+            first, *others = drawn.rows
+            found.append(first if before is None or _starts(before, message) else first._replace(name=""))
+            found += others
             before = message
+        self._rows = kept
         return found
 
+    def _draw(self, message: Message) -> _MessageRows:
+        moment = local(message.timestamp_ms, self._zone)
+        all_lines = self._lines(message)
+        lines, fold = self._shown_lines(message, all_lines)
+        has_links = not message.is_hidden and "://" in message.text
+        links = links_of_lines(self._clean_text(message), all_lines) if has_links else [()] * len(lines)
+        rows = [Row(message, line, links=each) for line, each in zip(lines, links, strict=False)]
+        rows[0] = rows[0]._replace(time=f"{moment:%H:%M}", name=self.name_of(message, self._name_width))
+        if fold:
+            rows.append(Row(message, fold, is_fold=True))
+        return _MessageRows(message, moment.date(), rows)
+
+    def _first_from(self, cursor: str) -> Message | None:
+        """Return the message at a cursor, or the next one if it is gone. None if it may be outside of what is held."""
+        later = [message for message in self.messages if message.cursor >= cursor] if cursor else []
+        is_held = len(later) < len(self.messages) or not self.has_older
+        found = min(later, key=lambda message: message.cursor, default=None)
+        return found if found is not None and (is_held or found.cursor == cursor) else None
+
     def name_of(self, message: Message, width: int) -> str:
-        """Return the name of an author for a width in cells."""
-        return fit(short_name(message.name), width)
+        """Return the name of an author for a width in cells, or the sign of an emote, whose text has the name."""
+        return "*" if message.emote is not None else self._author_of(message, width)
+
+    def _author_of(self, message: Message, width: int = 0) -> str:
+        name = short_name(message.name)
+        if message.author in self.same_named:
+            return with_key_digits(name, message.author, width)
+        return fit(name, width) if width else name
 
     def time_of(self, message: Message) -> str:
         """Return the time of a message."""
         return f"{local(message.timestamp_ms, self._zone):%H:%M}"
 
+    # --- long messages -------------------------------------------------------------------------
+
+    def expand(self, message: Message, *, is_expanded: bool) -> bool:
+        """Show all lines of a long message, or the first ones. Return False if the message is not long."""
+        if len(self._lines(message)) <= LINES_SHOWN + 1:
+            return False
+        (self._expanded.add if is_expanded else self._expanded.discard)(message.hash)
+        self._rows.pop(message.hash, None)
+        return True
+
+    def is_expanded(self, message: Message) -> bool:
+        """Return True if all lines of a long message are shown."""
+        return message.hash in self._expanded
+
+    def _shown_lines(self, message: Message, lines: list[str]) -> tuple[list[str], str]:
+        """Return those lines of a message that are shown, and the line that tells of the others, "" for a short one."""
+        more = len(lines) - LINES_SHOWN
+        if more <= 1:  # the line that tells of one more takes as much room as that one
+            return lines, ""
+        if message.hash in self._expanded:
+            return lines, fit("… Left collapses", self._width)
+        return lines[:LINES_SHOWN], fit(f"… {more:,} more lines", self._width)
+
     def _lines(self, message: Message) -> list[str]:
-        lines = self._wrapped.get(message.hash)
-        if lines is None or message.is_hidden:
-            text = "hidden" if message.is_hidden else clean(message.text, lines=True)
-            lines = wrap(text, self._width)
-            if not message.is_hidden:
-                self._wrapped[message.hash] = lines
-        return lines
+        return wrap("hidden" if message.is_hidden else self._clean_text(message), self._width)
+
+    def _clean_text(self, message: Message) -> str:
+        text = message.text if message.emote is None else f"{self._author_of(message)} {message.emote}"
+        return clean(text, lines=True)
+
+
+def _starts(before: Message, message: Message) -> bool:
+    """Return True if the name is shown again with a message that follows another one."""
+    return (
+        before.author != message.author
+        or abs(message.timestamp_ms - before.timestamp_ms) > _SAME_SPEECH_MS
+        or message.emote is not None
+        or before.emote is not None
+    )
 
 
 def local(timestamp_ms: int, zone: tzinfo | None) -> datetime:
@@ -145,4 +231,13 @@ def local(timestamp_ms: int, zone: tzinfo | None) -> datetime:
 def short_name(name: str) -> str:
     """Return a name on one line. One that is a public key has its first 8 digits."""
     is_key = len(name) == 64 and not name.strip("0123456789abcdef")
-    return name[:8] if is_key else clean(name).strip() or "?"
+    return name[:KEY_DIGITS] if is_key else clean(name).strip() or "?"
+
+
+def with_key_digits(name: str, public_key: bytes, width: int = 0) -> str:
+    """Return a name with the first digits of its user's key. In a width, the name is cut and the digits are not."""
+    digits = public_key.hex()
+    if name == digits[:KEY_DIGITS]:
+        return digits[: 2 * KEY_DIGITS]
+    cut = fit(name, max(width - KEY_DIGITS - 1, 1)) if width else name
+    return f"{cut} {digits[:KEY_DIGITS]}"

@@ -22,20 +22,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
 from functools import cache, partial
 from struct import Struct
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgpack
 
 from cablestore.chat.cabal import Cabal, CabalNews
 from cablestore.errors import CableStoreError
 
-VERSION: Final = 2
+VERSION: Final = 5
 TOLD: Final = 0
 RESULT: Final = 1
 PROBLEM: Final = 2
@@ -58,6 +59,13 @@ class CabalState:
     connection: str
     is_connected: bool
     listening: list[str]
+
+
+class StoreConnection(NamedTuple):
+    """Connection to the process that has a store open, and the name of its command: `serve` or `chat`."""
+
+    connection: socket.socket
+    owner: str
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -185,15 +193,18 @@ CALLS: Final = {
     method.__name__: CabalCall(method)
     for method in (
         Cabal.page,
-        Cabal.page_from,
         Cabal.channels,
         Cabal.members,
-        Cabal.mentions,
+        Cabal.details,
+        Cabal.latest_mentions,
+        Cabal.read_state,
         Cabal.search,
         Cabal.own_name,
         Cabal.users_named,
+        Cabal.user_details,
+        Cabal.restrictions,
         Cabal.text,
-        Cabal.mark_read,
+        Cabal.mark_seen,
         Cabal.draft,
         Cabal.set_draft,
         Cabal.mute,

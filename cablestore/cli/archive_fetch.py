@@ -11,6 +11,15 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import click
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from cablestore.archive.fetch import ArchiveSources, fetching
 from cablestore.archive.format.announcement import Link, parse_link
@@ -32,15 +41,6 @@ from cablestore.cli.options import on_mount, with_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered_command
 from cablestore.cli.service import INTERRUPTED
-from cablestore.cli.terminal import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore

@@ -25,13 +25,14 @@ from cablestore.cli.archive_options import (
     tell_made,
     writable,
 )
-from cablestore.cli.control_client import ask, connect
+from cablestore.cli.control_client import ask
 from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer
 from cablestore.cli.options import common_options, json_option, on_mount
 from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
 from cablestore.cli.service import StopSignals, tell_ready
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
+from cablestore.remote.unix_socket import connect
 from cablestore.store.store import system_clock_ms
 
 if TYPE_CHECKING:

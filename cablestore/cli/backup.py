@@ -12,7 +12,7 @@ import click
 from cablestore.backup import BackupProblem, BackupReport, RestoreReport, backup, restore, verify_backup
 from cablestore.cli.options import common_options, on_mount, reading_options
 from cablestore.cli.output import Output, safe, size
-from cablestore.cli.remote import offered
+from cablestore.cli.remote import offered, while_wanted
 from cablestore.cli.values import FolderValue, PathValue
 from cablestore.files import ObjectFolder
 from cablestore.store.key_file import load_identity
@@ -26,12 +26,7 @@ def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key
     """Back up in the process that has the store open."""
     if check:
         return _check(folder, out)
-
-    def progress(_: int) -> None:
-        if not out.is_wanted():
-            raise ConnectionAbortedError("the client is gone")
-
-    _tell(backup(store, folder, with_key=with_key, full=full, progress=progress), out)
+    _tell(backup(store, folder, with_key=with_key, full=full, progress=while_wanted(out)), out)
     return 0
 
 

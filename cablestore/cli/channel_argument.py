@@ -13,6 +13,8 @@ from cablestore.cli.commands import load_command
 from cablestore.cli.options import default_store
 from cablestore.cli.remote import told_by
 from cablestore.errors import CableStoreError
+from cablestore.store.lookup import typed_channel
+from cablestore.store.naming import folded
 
 _ONE_WORD: Final = re.compile(r"[\w.,:@%+=/-]+")
 """Names that need no quotes in any shell."""
@@ -29,8 +31,9 @@ def complete_channel(ctx: click.Context, param: click.Parameter, incomplete: str
         found = told_by(Path(ctx.params.get("path") or default_store()), "channels")
     except (CableStoreError, OSError):
         return []
+    begun = folded(typed_channel(incomplete))
     names = (str(channel["channel"]) for channel in found)
-    return [CompletionItem(name) for name in names if name.startswith(incomplete) and _ONE_WORD.fullmatch(name)]
+    return [CompletionItem(name) for name in names if folded(name).startswith(begun) and _ONE_WORD.fullmatch(name)]
 
 
 channel_argument = click.argument("channel", shell_complete=complete_channel)

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from platformdirs import user_config_path
 
-from cablestore.chat.hosting import HostedNode, Hosting
+from cablestore.chat.hosting import Hosting
+from cablestore.chat.settings import ChatSettings, ChatSettingsError, settings_in
+from cablestore.cli.client_store import CabalChoice, open_cabal
+from cablestore.cli.config_file import read_tables
 from cablestore.cli.options import all_of, store_option
 from cablestore.cli.output import safe
-from cablestore.cli.remote import talk
-from cablestore.cli.serve import join_with_seed
 from cablestore.cli.serve_options import AddressType, invited, joining_options, settings_of
-from cablestore.cli.service import run_on_loop
-from cablestore.cli.stores import open_store, open_upgraded
+from cablestore.cli.service import StopSignal, run_on_loop
 from cablestore.cli.values import PathValue, channel_name
-from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
 from cablestore.extras import naming_extras
 from cablestore.peers import Address
 
 if TYPE_CHECKING:
-    from cablestore.chat.cabal import Cabal
-    from cablestore.chat.remote_cabal import RemoteCabal
+    from cablestore.chat.app import ChatApp
 
 _OF_A_NODE: Final = (
     "listen",
@@ -40,16 +41,6 @@ _OF_A_NODE: Final = (
     "separate_static_key",
 )
 """Options that say how a node is run."""
-
-
-class CabalChoice(NamedTuple):
-    """A store to show, and how its node is run; None without one."""
-
-    path: Path
-    hosting: Hosting | None
-    seed: str | None
-    node_options: tuple[str, ...]
-    """Options of a node that were given."""
 
 
 class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
@@ -64,6 +55,26 @@ class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
         store, _, invitation = str(value).partition("=")
         path: Path = PathValue().convert(store, param, ctx)
         return path, Path(invitation) if invitation else None
+
+
+def _own_file() -> Path | None:
+    """Return the user's file with the settings of the client, None if there is none."""
+    try:
+        path = user_config_path("cablestore", appauthor=False) / "chat.toml"
+    except RuntimeError:  # a user without a name, and no HOME
+        return None
+    return path if os.path.lexists(path) else None
+
+
+def _read_settings(_: click.Context, __: click.Parameter, path: Path | None) -> ChatSettings:
+    """Return the settings in a file, or in the user's own one. Raises UsageError."""
+    path = path or _own_file()
+    if path is None:
+        return ChatSettings()
+    try:
+        return settings_in(read_tables(path))
+    except ChatSettingsError as error:
+        raise click.UsageError(f"{path}: {safe(str(error))}") from None
 
 
 _options: Final[Callable[[Any], Any]] = all_of(
@@ -88,28 +99,39 @@ _options: Final[Callable[[Any], Any]] = all_of(
         "repeatable.",
     ),
     click.option("--channel", type=channel_name, help="Channel to show first [default: default]."),
-    click.option("--light", is_flag=True, help="Begin with dark text on a light background; F3 changes it."),
+    click.option(
+        "--light/--dark", default=None, help="Theme to begin with, in place of that of the settings; a key changes it."
+    ),
+    click.option(
+        "--config",
+        "settings",
+        type=PathValue(),
+        is_eager=True,
+        callback=_read_settings,
+        help="TOML file with the theme, the bell, notifications and keys "
+        "[default: cablestore/chat.toml in the folder of your settings].",
+    ),
 )
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_CHAT"})
 @_options
 @joining_options
-@click.option("--create", is_flag=True, hidden=True, expose_value=False)  # earlier versions told of it
 def chat(
     path: Path,
     listen: tuple[Address, ...],
     connect: tuple[Address, ...],
     others: tuple[tuple[Path, Path | None], ...],
     channel: str | None,
-    light: bool,
+    light: bool | None,
+    settings: ChatSettings,
     **chosen: Any,
 ) -> int:
-    """Chat on this terminal. F1 shows the keys.
+    """Chat on this terminal. /help shows the keys.
 
     On a store that a running `serve` has open, the client works through it and uses its connections; several clients
-    can do so at once. Otherwise the client opens the store and is a peer itself. Without addresses and invitations it
-    is offline then, and shows what is in the store.
+    can do so at once. Otherwise the first client opens the store and is a peer itself: other commands and further
+    clients work through it. Without addresses and invitations it is offline then, and shows what is in the store.
 
     Options can also be set in the environment, as CABLESTORE_CHAT_CABAL_KEY and so on.
     """
@@ -127,10 +149,26 @@ def chat(
     if not sys.stdin.isatty():  # the invitation was read from it
         _take_keys_from_the_screen()
     logging.getLogger("cablestore").addHandler(logging.NullHandler())  # a line of a log would break the screen
+    if light is not None:
+        settings = replace(settings, theme="light" if light else "dark")
     with ExitStack() as stack:
-        app = ChatApp([_open_cabal(stack, choice) for choice in choices], channel=channel or "", light=light)
-        run_on_loop(app.run_async)
-    return app.return_code or 0
+        app = ChatApp([open_cabal(stack, choice) for choice in choices], settings, channel=channel or "")
+        return run_on_loop(partial(_run, app))
+
+
+async def _run(app: ChatApp) -> int:
+    """Run the client to its end. A signal ends it as Ctrl+Q does: drafts are written, the terminal is restored."""
+    stop = StopSignal()
+    running = asyncio.create_task(app.run_async())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    status = 0
+    if stopping.done():
+        _, status = stopping.result()
+        app.call_later(app.action_quit)
+    stopping.cancel()
+    await running
+    return status or app.return_code or 0
 
 
 def _take_keys_from_the_screen() -> None:
@@ -162,57 +200,6 @@ def _chosen_cabal(
         invitation.seed.hex() if invitation is not None and invitation.seed else None,
         node_options,
     )
-
-
-def _open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
-    """Open a store, or reach the process that serves it. It is closed with the stack."""
-    from cablestore.chat.open_cabal import OpenCabal  # noqa: PLC0415 - other commands do not need it
-
-    label = choice.path.resolve().name
-    try:
-        store = stack.enter_context(open_upgraded(choice.path))
-    except StoreLockedError as error:
-        return _served_cabal(stack, choice, label, error)
-    if choice.seed is not None:
-        join_with_seed(store, choice.seed)
-    node = None if choice.hosting is None else HostedNode(store, choice.hosting)
-    open_cabal = OpenCabal(store, label, node)
-    stack.callback(open_cabal.close)
-    return open_cabal
-
-
-def _served_cabal(stack: ExitStack, choice: CabalChoice, label: str, locked: StoreLockedError) -> Cabal:
-    """Reach the process that serves a store. Raises `locked` if the one that has it open serves nobody."""
-    from cablestore.chat.remote_cabal import RemoteCabal  # noqa: PLC0415 - other commands do not need it
-
-    path = choice.path.absolute()
-    try:
-        remote = RemoteCabal(partial(talk, path), label)
-    except OwnerGoneError:
-        raise locked from None
-    stack.callback(_end, remote, path)
-    if choice.node_options:
-        raise click.UsageError(
-            f"`serve` has the store at {choice.path} open, and connects it to peers. Leave out "
-            f"{', '.join(choice.node_options)}, or end `serve` first"
-        )
-    return remote
-
-
-def _end(remote: RemoteCabal, path: Path) -> None:
-    """Close a cabal. Drafts that `serve` did not get, because it is gone, are put into the store, or shown."""
-    remote.close()
-    drafts = remote.unsent_drafts
-    if not drafts:
-        return
-    try:
-        with open_store(path, create=False) as store:
-            for channel, text in drafts.items():
-                store.local.set_draft(channel, text)
-    except CableStoreError as error:
-        click.echo(f"cablestore: what you began to write is not in the store: {error}", err=True)
-        for channel, text in drafts.items():
-            click.echo(f"  #{safe(channel)}: {safe(text)}", err=True)
 
 
 COMMANDS: Final = (chat,)

@@ -27,9 +27,9 @@ _SERVED: Final[WeakKeyDictionary[CableStore, _ServedNode]] = WeakKeyDictionary()
 
 
 @contextmanager
-def dialling(store: CableStore, node: Node) -> Iterator[None]:
-    """Have `connect` know the node that this process serves a store with, during the body. On the node's loop."""
-    _SERVED[store] = _ServedNode(node, asyncio.get_running_loop())
+def dialling(store: CableStore, node: Node, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Have `connect` know the node that this process serves a store with, and the loop of it, during the body."""
+    _SERVED[store] = _ServedNode(node, loop)
     try:
         yield
     finally:

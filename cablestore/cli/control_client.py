@@ -6,46 +6,22 @@ That process may hang. `cablestore.cli.control_socket` says what a request and a
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from cablestore import limits
-from cablestore.cli.control_socket import (
-    NAME,
-    RECEIVED_SIZE_BYTES,
-    ControlRequest,
-    credentials,
-    is_same_user,
-    short_address,
-)
-from cablestore.errors import CableStoreError, OwnerGoneError
+from cablestore.cli.control_socket import RECEIVED_SIZE_BYTES, ControlRequest
+from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
+from cablestore.remote.messages import Offer, read_line
+from cablestore.remote.unix_socket import owner_of
 
 _SILENCE_S: Final = 1.5
 """Silence after which a client says what it waits for."""
 _CTRL_C_SEEN_S: Final = 0.5
-
-
-def connect(folder: Path) -> socket.socket | None:
-    """Connect to the process of this user that has the store in `folder` open. Returns None if there is none."""
-    path = folder.absolute() / NAME
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(_SILENCE_S)  # a stopped process accepts no more than fit into its queue
-    try:
-        if path.lstat().st_uid == os.geteuid():
-            with short_address(path) as address:
-                connection.connect(address)
-            if is_same_user(connection):
-                return connection
-    except OSError:  # there is no socket, or a killed process left it
-        pass
-    connection.close()
-    return None
 
 
 def ask(
@@ -60,10 +36,10 @@ def ask(
     _send(connection, replace(request, deadline_s=deadline_s))
     waiting = _Waiting(connection, deadline_s, on_silence)
     for line in waiting.lines():
-        try:
-            [(kind, value)] = json.loads(line).items()
-        except (ValueError, AttributeError, RecursionError):
+        pair = _pair(connection, line)
+        if pair is None:
             break
+        kind, value = pair
         if kind == "alive":
             continue
         yield kind, value
@@ -75,8 +51,10 @@ def ask(
     )
 
 
-def begin_conversation(connection: socket.socket, request: ControlRequest) -> None:
+def begin_conversation(connection: socket.socket, request: ControlRequest) -> str:
     """Send a request and wait until its conversation begins. Nothing that is sent later was read.
+
+    Returns the name of the command that has the store open.
 
     Raises OwnerGoneError if there is no answer, and CableStoreError with the server's reason if it refuses.
     """
@@ -85,12 +63,31 @@ def begin_conversation(connection: socket.socket, request: ControlRequest) -> No
     _send(connection, request)
     while not line.endswith(b"\n"):
         line += waiting.receive(1) or b"\n"
+    pair = _pair(connection, line)
+    if pair is None:
+        raise OwnerGoneError("the process that has the store open ended before it answered")
+    kind, value = pair
+    if kind != "begin":
+        raise CableStoreError(str(value).strip().removeprefix("cablestore: "))
+    return str(value)
+
+
+def _pair(connection: socket.socket, line: bytes | bytearray) -> tuple[str, Any] | None:
+    """Return the field of one line of a reply, None if it is not one.
+
+    Raises StoreLockedError if the other process offers its store to programs and runs no commands.
+    """
+    offer = read_line(bytes(line), Offer)
+    if offer is not None and offer.cablestore:
+        raise StoreLockedError(
+            f"{owner_of(connection)} has the store open and runs no commands for others. End it, or use the store by "
+            "cablestore.connect"
+        )
     try:
         [(kind, value)] = json.loads(line).items()
     except (ValueError, AttributeError, RecursionError):
-        raise OwnerGoneError("the process that has the store open ended before it answered") from None
-    if kind != "begin":
-        raise CableStoreError(str(value).strip().removeprefix("cablestore: "))
+        return None
+    return kind, value
 
 
 def _send(connection: socket.socket, request: ControlRequest) -> None:
@@ -135,15 +132,11 @@ class _Waiting:
                 if is_over:
                     raise OwnerGoneError(self._given_up()) from None
                 if silent_s is not None and time.monotonic() - began_s >= _SILENCE_S:
-                    silent_s(f"waiting for {self._owner()}, which has the store open and does not answer")
+                    silent_s(f"waiting for {owner_of(self._connection)}, which has the store open and does not answer")
                     silent_s = None
             except OSError:
                 return b""
 
     def _given_up(self) -> str:
         state = "may have run: look whether it is done before you repeat it" if self._has_begun else "was not run"
-        return f"{self._owner()} has the store open and does not answer. The command {state}"
-
-    def _owner(self) -> str:
-        found = credentials(self._connection)
-        return "the other process" if found is None else f"process {found[0]}"
+        return f"{owner_of(self._connection)} has the store open and does not answer. The command {state}"

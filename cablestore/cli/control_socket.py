@@ -10,8 +10,8 @@ A request may have a deadline. The server then sends `alive` before it begins th
 command ends. After the first `alive` it compares the deadline with the clock, and does not begin a command that is late.
 So a client that has no `alive` at its deadline knows that the command never runs, however long the server was stopped.
 
-A command may also begin a conversation: the server sends one line with the field `begin`, and what both send from then
-on is between the command and the client.
+A command may also begin a conversation: the server sends one line with the field `begin`, the name of the command that
+has the store open, and what both send from then on is between the command and the client.
 
 This module knows no commands: the server is given a function that runs them.
 """
@@ -19,37 +19,30 @@ This module knows no commands: the server is given a function that runs them.
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import socket
-import stat
-import struct
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from cablestore import limits
 from cablestore.closable import Closable
-from cablestore.errors import StorageError, StoreClosedError
+from cablestore.errors import StoreClosedError
 from cablestore.forks import ProcessBound, bind
+from cablestore.remote.unix_socket import NAME, inode, is_same_user, listen
 
-NAME: Final = "control.sock"
-"""Name of the socket in the store's folder."""
+if TYPE_CHECKING:
+    from cablestore.serving import StoreServer
 
 Kind = Literal["out", "err", "note", "usage"]
 Param: TypeAlias = "str | int | bool | list[str] | None"
 """Types of a command's parameter on the wire."""
 
-_MODE: Final = 0o600
-_MAX_ADDRESS_SIZE_BYTES: Final = 100
-"""The address of a unix socket has 108 bytes on Linux and 104 on macOS, with a zero byte at the end."""
 MAX_WIDTH: Final = 10_000
 """Largest width in columns that a client may have."""
 _COLOURS: Final = (None, "standard", "256", "truecolor")
@@ -89,6 +82,11 @@ class ControlRequest:
     @classmethod
     def decode(cls, line: bytes) -> Self:
         """Decode a line. Raises ValueError if it is not a request."""
+        if len(line) > limits.MAX_CONTROL_REQUEST_SIZE_BYTES:
+            raise ValueError(
+                f"the command has more than {limits.MAX_CONTROL_REQUEST_SIZE_BYTES:,} bytes, the maximum that the "
+                "process with the open store accepts"
+            )
         try:
             request = cls(**json.loads(line))
         except (ValueError, TypeError, RecursionError):
@@ -133,9 +131,12 @@ class ControlReply:
         """True while the client gets signs of life."""
         self._is_conversation = False
 
-    def begin_conversation(self) -> socket.socket:
-        """Tell the client that a conversation begins, and return the connection. No line is sent any more."""
-        self._send({"begin": True})
+    def begin_conversation(self, owner: str) -> socket.socket:
+        """Announce that a conversation begins, and return the connection. No line is sent any more.
+
+        `owner` is the command that has the store open.
+        """
+        self._send({"begin": owner})
         self._is_conversation = True
         return self._connection
 
@@ -197,13 +198,24 @@ class ControlServer(Closable, ProcessBound):
     Create it after opening the store, close it before the store.
     """
 
-    def __init__(self, folder: Path, run: Run, *, request_timeout_s: float = limits.CONTROL_REQUEST_TIMEOUT_S) -> None:
-        """Listen in a store's folder. Raises StorageError if no socket can be created there."""
+    def __init__(
+        self,
+        folder: Path,
+        run: Run,
+        *,
+        programs: StoreServer | None = None,
+        request_timeout_s: float = limits.CONTROL_REQUEST_TIMEOUT_S,
+    ) -> None:
+        """Listen in a store's folder. Raises StorageError if no socket can be created there.
+
+        `programs` serves those that use the store by `cablestore.connect`. It is closed with this.
+        """
         self._run = run
+        self._programs = programs
         self._request_timeout_s = request_timeout_s
         self._path = folder.absolute() / NAME
-        self._listener = _listen(self._path)
-        self._made = _inode(self._path)
+        self._listener = listen(self._path)
+        self._made = inode(self._path)
         self._woken, self._wake = socket.socketpair()
         self._clients: dict[socket.socket, _Client] = {}
         """With those that have just ended, whose threads `close` has to wait for too."""
@@ -221,7 +233,7 @@ class ControlServer(Closable, ProcessBound):
         """Remove the socket and end all connections. Running commands get some seconds to end."""
         if self._listener.fileno() < 0:
             return
-        if _inode(self._path) == self._made:
+        if inode(self._path) == self._made:
             self._path.unlink(missing_ok=True)
         self._wake.close()
         self._accepting.join()
@@ -235,6 +247,8 @@ class ControlServer(Closable, ProcessBound):
         until = time.monotonic() + _CLOSING_WAIT_S
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
+        if self._programs is not None:
+            self._programs.close()
 
     def _accept_all(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -288,7 +302,9 @@ class ControlServer(Closable, ProcessBound):
 
     def _serve(self, connection: socket.socket, reply: ControlReply) -> None:
         try:
-            _answer(connection, reply, self._run, self._request_timeout_s)
+            line = _read_line(connection, self._request_timeout_s)
+            if self._programs is None or not self._programs.adopt(connection, line):
+                _answer(line, connection, reply, self._run)
         except (ConnectionAbortedError, StoreClosedError):
             pass  # the client is gone; or the store is closed, and a reply without an exit status says so
         finally:
@@ -296,9 +312,9 @@ class ControlServer(Closable, ProcessBound):
                 connection.close()
 
 
-def _answer(connection: socket.socket, reply: ControlReply, run: Run, timeout_s: float) -> None:
+def _answer(line: bytes, connection: socket.socket, reply: ControlReply, run: Run) -> None:
     try:
-        request = ControlRequest.decode(_read_line(connection, timeout_s))
+        request = ControlRequest.decode(line)
     except ValueError as error:
         _refuse(reply, str(error))
         return
@@ -329,69 +345,10 @@ def _read_line(connection: socket.socket, timeout_s: float) -> bytes:
             raise ConnectionAbortedError("the client sent no request in time, or is gone") from None
         line += received
         if len(line) > limits.MAX_CONTROL_REQUEST_SIZE_BYTES:
-            raise ValueError(
-                f"the command has more than {limits.MAX_CONTROL_REQUEST_SIZE_BYTES:,} bytes, the maximum that the "
-                "process with the open store accepts"
-            )
+            return bytes(line)  # `_answer` refuses it
         if not received:
             break
         at = line.find(b"\n")
         if at >= 0:
             del line[at + 1 :]
     return bytes(line)
-
-
-# --- sockets --------------------------------------------------------------------------------------
-
-
-def _listen(path: Path) -> socket.socket:
-    """Return a listening socket. It replaces one of a killed process, for only one process has the store open."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if path.is_socket():
-            path.unlink()
-        with short_address(path) as address:
-            listener.bind(address)
-        path.chmod(_MODE)  # before it listens: nobody can connect yet
-        listener.listen(limits.MAX_CONTROL_CONNECTIONS)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise StorageError(f"no control socket can be created at {path}: {error.strerror or error}") from None
-    return listener
-
-
-@contextmanager
-def short_address(path: Path) -> Iterator[str]:
-    """Yield a path of the socket that fits into an address: through a link if the folder's path is long."""
-    if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
-        yield str(path)
-        return
-    with tempfile.TemporaryDirectory(prefix="cablestore-") as scratch:
-        link = Path(scratch) / "s"
-        link.symlink_to(path.parent, target_is_directory=True)
-        yield str(link / path.name)
-
-
-def _inode(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a socket, which identify it; None if the path is not a socket."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
-
-
-def is_same_user(connection: socket.socket) -> bool:
-    """Return True if the other process runs as this user. Systems other than Linux rely on the socket's mode."""
-    found = credentials(connection)
-    return found is None or found[1] == os.geteuid()
-
-
-def credentials(connection: socket.socket) -> tuple[int, int] | None:
-    """Return the ids of the other process and of its user. None on systems other than Linux."""
-    if sys.platform != "linux":
-        return None
-    ids = struct.Struct("3i")
-    pid, uid, _ = ids.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, ids.size))
-    return pid, uid

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from rich.text import Text
 
 from cablestore.cli.import_irc import run_import, tell_import
 from cablestore.cli.output import Output, safe, size
@@ -19,7 +20,6 @@ from cablestore.cli.read import histogram
 from cablestore.cli.reindex import tell_reindexed
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
-from cablestore.cli.terminal import Text
 from cablestore.cli.values import PathValue
 from cablestore.errors import CableStoreError, LogFormatError
 from cablestore.files import LocalFolder
@@ -168,7 +168,7 @@ class _Reindexing:
         return f"{manifest.tombstones:,} tombstones of posts that are in the first export alone"
 
     def _reindex(self) -> str:
-        from cablestore.reindex.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
+        from cablestore.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
         out = self._stages.out
         with out.stages() as progress:

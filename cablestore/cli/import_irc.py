@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from cablestore.cli.options import common_options
+from cablestore.cli.options import common_options, stored_channel
 from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import PathValue, time_zone
@@ -87,8 +87,9 @@ def import_irc(
     imported before, from this or another log, add nothing. Private conversations are left out. Exit status 1 if a file
     is not a log, ends early, or has too many lines that are not understood.
     """
-    options = Options(channel, _day(day), zone, encoding, with_queries=queries, is_lenient=lenient)
     with open_store(path) as store:
+        channel = None if channel is None else stored_channel(store, channel)
+        options = Options(channel, _day(day), zone, encoding, with_queries=queries, is_lenient=lenient)
         found = survey(files, options, names_in(store))
         report = run_import(store, out, found.logs, seed_phrase)
         tell_import(out, report, found)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import click
@@ -26,10 +27,11 @@ from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
 
 
-class ServedCabal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ServedCabal:
     """The cabal in which this process serves a store."""
 
-    key: bytes | None
+    key: bytes | None = field(repr=False)
     peers: tuple[Address, ...]
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
 from cablestore.cli.output import Output, colour_of, local_time, safe
-from cablestore.cli.terminal import Table, Text, cell_len
 from cablestore.store.display import Message
 
 _NAME_CHARACTERS: Final = 20
@@ -19,6 +22,7 @@ class MessagePrinter:
     def __init__(self, out: Output) -> None:
         self.out: Final = out
         self._day = ""
+        self._latest_ms = -1
         self._name_width = 0
         self._names: Mapping[bytes, str] = {}
 
@@ -32,17 +36,19 @@ class MessagePrinter:
         self._name_width = max(self._name_width, *(cell_len(_name(message)) for message in messages), 0)
         for message in messages:
             self._show_day(message.timestamp_ms)
+            self._latest_ms = max(self._latest_ms, message.timestamp_ms)
             self.out.console.print(self._row(message), soft_wrap=False)
 
     def _line(self, message: Message) -> str:
         when, digest = self.out.when(message.timestamp_ms), message.hash.hex()[:_HASH_DIGITS]
-        return f"{when}  {_name(message)}  {safe(self._text(message))}  {digest}"
+        gap = "  " if message.emote is None else " "
+        return f"{when}  {_sign(message)}{gap}{safe(self._text(message))}  {digest}"
 
     def _show_day(self, timestamp_ms: int) -> None:
         """Print a heading if the message is of another day than the one before."""
         moment = local_time(timestamp_ms, self.out.zone)
         day = "after the year 9999" if moment is None else f"{moment:%A} {moment.day} {moment:%B %Y}"
-        if day != self._day:
+        if timestamp_ms > self._latest_ms and day != self._day:  # an answer from a slow clock begins no day
             self._day = day
             self.out.console.rule(Text(day), align="left", style="dim")
 
@@ -56,7 +62,7 @@ class MessagePrinter:
         moment = local_time(message.timestamp_ms, self.out.zone)
         row.add_row(
             Text("--:--" if moment is None else f"{moment:%H:%M}"),
-            Text(_name(message), style=colour_of(message.author)),
+            Text(_sign(message), style=colour_of(message.author)),
             Text("\n".join(map(safe, self._text(message).split("\n"))), style="dim" if message.is_hidden else ""),
             Text(message.hash.hex()[:_HASH_DIGITS]),
         )
@@ -65,6 +71,8 @@ class MessagePrinter:
     def _text(self, message: Message) -> str:
         """Return the text, or who hid it and why if it is not to be displayed (moderation.md 4.3)."""
         by = message.hidden_by
+        if message.emote is not None:
+            return f"{_name(message)} {message.emote}"
         if by is None or message.text:
             return message.text
         name = self._names.get(by.author, by.author.hex())[:_NAME_CHARACTERS]
@@ -73,6 +81,11 @@ class MessagePrinter:
 
 def _name(message: Message) -> str:
     return safe(message.name)[:_NAME_CHARACTERS]
+
+
+def _sign(message: Message) -> str:
+    """Return what is before the text: the name of the author, or the sign of an emote, whose text has the name."""
+    return _name(message) if message.emote is None else "*"
 
 
 def message_fields(message: Message) -> dict[str, Any]:

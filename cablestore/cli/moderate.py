@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 
 from cablestore.cli.channel_argument import complete_channel
+from cablestore.cli.dates import note_date
 from cablestore.cli.moderation_texts import (
     UserNames,
     change_fields,
     change_text,
     judged_fields,
     seed_rows,
+    unchanged_text,
     what_applies,
 )
-from cablestore.cli.options import all_of, full_targets, full_users, with_store, with_store_to_read
-from cablestore.cli.output import Output
+from cablestore.cli.options import all_of, full_targets, full_users, stored_channel, with_store, with_store_to_read
+from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered_command
 from cablestore.cli.values import moderation_seed
 from cablestore.moderation import JudgedAct, UserRole
+from cablestore.protocol.body import Moderation, Unblock
+from cablestore.store.dating import utc
 from cablestore.store.moderator import Effect
 from cablestore.store.store import CableStore
 
 _ROLES: Final = {role.name.lower(): role for role in sorted(UserRole, reverse=True)}
 
+_UNDONE: Final[dict[str, tuple[Literal["hide", "block"], str]]] = {
+    "unhide": ("hide", "hidden"),
+    "unblock": ("block", "blocked"),
+}
+"""What commands undo, and the state that they end."""
 _act_options: Final = all_of(
     click.option("--reason", default="", help="Why, for all who see the act: up to 128 characters."),
     click.option("--private", is_flag=True, help="Act for yourself alone: the act never leaves this store."),
@@ -49,25 +58,35 @@ def _act(function: Callable[..., Effect]) -> Callable[..., None]:
     """Run a function that acts, remove what is dropped from then on, and print what changed."""
 
     def command(store: CableStore, out: Output, *, dry_run: bool, **params: Any) -> None:
-        effect = function(store, **params, dry_run=dry_run)
+        if params.get("channel") is not None:
+            params["channel"] = stored_channel(store, params["channel"])
+        effect = function(store, **params, dry_run=dry_run, skip_repeated=True)
         if not dry_run and store.moderation.is_sweeping:
             with out.progress("removing dropped posts", None) as progress:
                 store.moderation.sweep(progress)
-        _tell(store, out, effect, dry_run=dry_run)
+        _tell(store, out, effect, function.__name__, dry_run=dry_run)
 
     # Not `wraps`: what runs on the store of another process is the innermost function.
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
-def _tell(store: CableStore, out: Output, effect: Effect, *, dry_run: bool) -> None:
+def _tell(store: CableStore, out: Output, effect: Effect, act: str, *, dry_run: bool) -> None:
     names = UserNames(store)
     for change in () if out.as_json else effect.changes:
         out.say(change_text(change, names))
     if dry_run:
         out.note("nothing was written: this is what would change")
-    if not effect.changes and not effect.dropped_posts:
+    for target in effect.unchanged:
+        out.note(unchanged_text(act, target, names))
+    if not effect.changes and not effect.dropped_posts and not effect.unchanged:
         out.note("nothing changes for you")
+    for post in effect.posts[-1:]:
+        note_date(store, out, post)
+        if isinstance(post.body, Unblock):
+            _note_drops(store, out, names, post.body.recipients)
+        if isinstance(post.body, Unblock | Moderation) and post.is_local_only:
+            _note_public(store, out, names, act, post.body.recipients)
     if effect.dropped_posts:
         out.note(f"{effect.dropped_posts:,} posts of this store {'would be' if dry_run else 'are'} removed")
     if out.as_json:
@@ -76,8 +95,30 @@ def _tell(store: CableStore, out: Output, effect: Effect, *, dry_run: bool) -> N
             posts=[post.hash.hex() for post in effect.posts],
             changes=[change_fields(change) for change in effect.changes],
             dropped_posts=effect.dropped_posts,
+            unchanged=[target.hex() for target in effect.unchanged],
             dry_run=dry_run,
         )
+
+
+def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterable[bytes]) -> None:
+    """Print which posts stay dropped that are not written yet, because the unblock is dated ahead."""
+    decisions = store.moderation.decisions
+    for user in users:
+        drop = None if decisions is None else decisions.user_dropped(user)
+        if drop is not None and drop.until_ms is not None and drop.until_ms > store.now_ms():
+            name, until = safe(names.of(user)), utc(drop.until_ms)
+            out.note(f"posts of {name} that are dated up to {until} stay dropped: `unblock --undrop` lets them in")
+
+
+def _note_public(store: CableStore, out: Output, names: UserNames, act: str, targets: Iterable[bytes]) -> None:
+    """Print which own public acts stay in force after a private one that undoes them for the user alone."""
+    if act not in _UNDONE:
+        return
+    kind, state = _UNDONE[act]
+    for target in targets:
+        if any(not own.is_private for own in store.moderation.own_acts(kind, target)):
+            name = safe(names.of(target))
+            out.note(f"{name} stays {state} for others by your public act: `{act}` without --private undoes it")
 
 
 # --- acts -----------------------------------------------------------------------------------------
@@ -220,8 +261,9 @@ def moderation(
         effect = (
             moderator.revoke_seed(dry_run=dry_run) if seed is None else moderator.join_with_seed(seed, dry_run=dry_run)
         )
-        _tell(store, out, effect, dry_run=dry_run)
+        _tell(store, out, effect, "moderation", dry_run=dry_run)
         return
+    channel = None if channel is None else stored_channel(store, channel)
     names = UserNames(store)
     rows = [judged_fields(judged, names, out, with_outcome=history) for judged in _judged(store, channel, history)]
     if store.moderation.seed is not None and not history:

@@ -21,6 +21,16 @@ _ACTIONS: Final = {
     Action.DROP_CHANNEL: "dropped channel",
     Action.UNDROP_CHANNEL: "undropped channel",
 }
+_UNCHANGED: Final = {
+    "role": "has this role already",
+    "hide": "is hidden already",
+    "unhide": "is not hidden",
+    "drop": "is dropped already",
+    "undrop": "is not dropped",
+    "block": "is blocked already",
+    "unblock": "is not blocked",
+}
+"""What to print of a target that a command leaves as it is."""
 _NAME_CHARACTERS: Final = 20
 _KEY_DIGITS: Final = 8
 
@@ -121,6 +131,12 @@ def change_text(change: Difference, names: UserNames) -> str:
     if not change.target:
         return f"the channel {safe(change.channel or '')} {verb} {change.what}"
     return " ".join(filter(None, (safe(names.of(change.target)), where, verb, change.what)))
+
+
+def unchanged_text(command: str, target: bytes, names: UserNames) -> str:
+    """Return a line about a user, a post or a channel (b"") that a command leaves as it is."""
+    subject = safe(names.of(target)) if target else "the channel"
+    return f"{subject} {_UNCHANGED[command]}: nothing was written"
 
 
 def change_fields(change: Difference) -> dict[str, Any]:

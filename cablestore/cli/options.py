@@ -10,13 +10,15 @@ from typing import Any
 import click
 from platformdirs import user_data_path
 
-from cablestore import files
+from cablestore import files, limits
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import PathValue, PlainText, WholeNumber
 from cablestore.index.drops import dropped_post
 from cablestore.protocol.keys import parse_hex
+from cablestore.store.lookup import ambiguous, described, find_channel, typed_channel, typed_key
 from cablestore.store.store import CableStore
+from cablestore.views import activity
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -152,30 +154,47 @@ def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], 
     """Return the users and the posts that texts name: users as `full_users`, posts as `full_hash`."""
     found_users, found_posts = list[bytes](), list[bytes]()
     for text in texts:
-        posts = list(_posts_of(store, text))
-        users = [] if len(text) == 64 and posts else _users_of(store, text)
-        one = _one(text, [*posts, *users], "user or post here has this name, or a key or hash that starts so")
+        posts = {digest: f"the post {digest.hex()}" for digest in _posts_of(store, text)}
+        users = {} if posts and typed_key(text) is not None else _users_of(store, text)
+        one = _one(text, posts | users, "user or post here has this name, or a key or hash that starts so")
         (found_posts if one in posts else found_users).append(one)
     return found_users, found_posts
 
 
-def _one(text: str, found: list[bytes], missing: str) -> bytes:
-    if len(found) == 1:
-        return found[0]
+def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
+    """Return the only key or hash that a text may mean. `found` has what each is."""
     if not found:
         raise click.UsageError(f"{text!r}: no {missing}. Write all 64 hex digits of others")
-    several = ", ".join(each.hex() for each in found[:5])
-    raise click.UsageError(f"{text!r} may be any of {several}: write more digits of one")
+    if len(found) > 1:
+        raise click.UsageError(ambiguous(text, found.values()))
+    return next(iter(found))
 
 
-def _users_of(store: CableStore, text: str) -> list[bytes]:
-    """Return the users that a text may mean: those of this name, else those whose public key begins with it."""
-    if len(text) == 64:
-        return [parse_hex(text, "a public key")]
-    users = list(store.users())
-    named = [user.public_key for user in users if user.name == text]
-    prefix = text.lower()
-    return named or [u.public_key for u in users if _is_prefix(prefix) and u.public_key.hex().startswith(prefix)]
+def _users_of(store: CableStore, text: str) -> dict[bytes, str]:
+    """Return the users that a text may mean, by public key."""
+    return {user.public_key: described(user) for user in store.users_named(text)}
+
+
+def stored_channel(store: CableStore, text: str) -> str:
+    """Return the name of a channel as it is stored: of one that is here or was dropped, or of a new one.
+
+    See `find_channel`. A name that is here exactly is found without a look at all channels.
+    """
+    name = typed_channel(text)
+    if not name:
+        raise click.UsageError(
+            f"{text!r} has 0 code points, allowed are 1 to {limits.MAX_CHANNEL_CODEPOINTS}: name a channel"
+        )
+    with store.snapshot() as state:
+        if any(activity.of_channel(state.reader, store.dialect.channel_id(name))):
+            return name
+        known = {found for found, _ in activity.channels(state.reader)}
+    return find_channel(text, known.union(store.moderation.contexts()))
+
+
+def stored_channels(store: CableStore, texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of channels as `stored_channel` does, each once."""
+    return tuple(dict.fromkeys(stored_channel(store, text) for text in texts))
 
 
 def _posts_of(store: CableStore, text: str) -> Iterator[bytes]:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from cablestore.cli.terminal import (
+from rich.console import Console
+from rich.progress import (
     BarColumn,
-    Console,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    Table,
     TaskID,
-    Text,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+from rich.text import Text
+
+from cablestore.controls import controls_replaced
 from cablestore.streams import is_read
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
@@ -134,12 +135,10 @@ def _cell(value: Any) -> Text:
 def safe(text: str) -> str:
     """Return text from outside in a form that is safe to print.
 
-    Characters that are invisible, move the cursor or change the direction of writing are replaced by their numbers.
+    Characters that move the cursor, end a line or turn its direction are replaced by their numbers. All others stay:
+    words of many languages have invisible ones.
     """
-    return "".join(
-        f"\\u{{{ord(c):x}}}" if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and c != "\u200d" else c
-        for c in text
-    )
+    return controls_replaced(text, lambda character: f"\\u{{{ord(character):x}}}")
 
 
 def colour_of(public_key: bytes) -> str:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
+from rich.text import Text
 
 from cablestore.cli.channel_argument import channel_argument, complete_channel
 from cablestore.cli.messages import MessagePrinter
-from cablestore.cli.options import full_hash, reading_options, with_store_to_read
+from cablestore.cli.options import full_hash, reading_options, stored_channel, with_store_to_read
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import forward, offered, offered_command
 from cablestore.cli.stores import open_to_read
-from cablestore.cli.terminal import Text
 from cablestore.cli.values import Moment
 from cablestore.errors import StoreLockedError
 from cablestore.index.arrival_log import EventKind, next_sequence
@@ -28,7 +28,8 @@ from cablestore.index.drops import dropped_post
 from cablestore.moderation import ModerationAct, act_of
 from cablestore.protocol.body import TEXT, TYPE_NAMES
 from cablestore.store.display import Hidden, Message, User
-from cablestore.store.queries import Event, Snapshot
+from cablestore.store.queries import Snapshot
+from cablestore.store.results import Event
 from cablestore.store.store import CableStore
 
 _POLL_S: Final = 1.0
@@ -59,7 +60,7 @@ def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -
 @click.option("--since", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
 @click.option("--until", type=Moment(), help="Only messages before this time.")
 @click.option("--oldest", is_flag=True, help="Show the oldest messages instead of the newest.")
-@click.option("--causal", is_flag=True, help="Order by links between posts instead of by time.")
+@click.option("--causal", is_flag=True, help="Order a whole window by links, also through posts of other channels.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for new messages and show them.")
 @click.option(
     "--hidden",
@@ -95,7 +96,7 @@ def _show_log(
     hidden: Hidden,
 ) -> tuple[str, int]:
     """Print stored messages. Returns the channel's name as it is stored, and the number of the last event."""
-    channel = store.dialect.channel_id(channel)
+    channel = store.dialect.channel_id(stored_channel(store, channel))
     if after is not None:
         return channel, after
     with store.snapshot() as state:  # posts that are stored meanwhile are neither lost nor shown twice
@@ -197,6 +198,7 @@ def channels(store: CableStore, out: Output) -> None:
 @with_store_to_read
 def users(store: CableStore, out: Output, channel: str | None) -> None:
     """List all users who wrote, or the members of a channel."""
+    channel = None if channel is None else stored_channel(store, channel)
     found = list(store.users() if channel is None else store.members(channel))
     rows = [_user_fields(user) for user in found]
     decisions = store.moderation.decisions

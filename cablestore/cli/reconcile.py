@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from cablestore.chat.hosting import with_stored_channels
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, size
 from cablestore.cli.serve import join_as_invited
@@ -52,6 +53,7 @@ def reconcile(
     settings = settings_of(chosen)
     with open_store(path, create=create) as store:
         join_as_invited(store, invitation, out)
+        settings = with_stored_channels(store, settings)
         with out.progress("reconciling", None) as progress:
 
             async def work() -> ReconcileReport:

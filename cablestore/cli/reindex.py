@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,24 +18,25 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.maintain import unknown_loss
-from cablestore.cli.options import all_of, common_options, json_option, on_mount, reading_options
+from cablestore.cli.options import all_of, common_options, json_option, on_mount, reading_options, stored_channels
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import FolderValue, Moment, PathValue, java_memory, public_key, spark_master, spark_remote
-from cablestore.errors import ExportError
+from cablestore.errors import CableStoreError, ExportError
 from cablestore.export.importer import manifests_of
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
 from cablestore.store.key_file import load_identity
+from cablestore.store.lookup import typed_channel
 from cablestore.store.store import system_clock_ms
 from cablestore.views.installed import installed_catalog
 
 if TYPE_CHECKING:
     from cablestore.files import ObjectFolder
+    from cablestore.reindex import ReindexReport
     from cablestore.reindex.inputs import ArchiveSource
     from cablestore.reindex.job import Drops
-    from cablestore.reindex.reindex import ReindexReport
     from cablestore.reindex.stages import DerivedRows, SparkOptions
 
 
@@ -129,7 +131,7 @@ def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> 
 
 
 def _reindex(out: Output, exports: tuple[ObjectFolder, ...], chosen: dict[str, Any]) -> int:
-    from cablestore.reindex.reindex import reindex as run  # noqa: PLC0415 - needs the extra cablestore[reindex]
+    from cablestore.reindex import reindex as run  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     archives = archives_of(chosen)
     with out.stages() as progress:
@@ -191,9 +193,22 @@ def drops_of(exports: tuple[ObjectFolder, ...], archives: list[ArchiveSource], c
     from cablestore.reindex.job import Drops  # noqa: PLC0415 - as above
     from cablestore.reindex.prepare import read_sources  # noqa: PLC0415 - as above
 
-    names = chosen["channels"]
-    channels = frozenset(map(read_sources(exports, archives).dialect.channel_id, names)) if names else frozenset()
+    channels = frozenset[str]()
+    if names := _stored(chosen.get("store"), chosen["channels"]):
+        channels = frozenset(map(read_sources(exports, archives).dialect.channel_id, names))
     return Drops(frozenset(chosen["authors"]), channels, chosen["before_ms"] or 0)
+
+
+def _stored(path: Path | None, names: Sequence[str]) -> Sequence[str]:
+    """Return names of channels as the store has them. Of a store that cannot be read yet, the typed names count."""
+    if not names or path is None:
+        return list(map(typed_channel, names))
+    try:
+        store = open_to_read(path, read_only=True)
+    except CableStoreError:
+        return list(map(typed_channel, names))
+    with store:
+        return stored_channels(store, names)
 
 
 def spark_of(chosen: dict[str, Any]) -> SparkOptions:

@@ -4,39 +4,48 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
+from importlib import import_module
 from io import StringIO, TextIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
 import click
+from rich.console import Console
 
 from cablestore.cli.commands import load_all
-from cablestore.cli.control_client import ask, begin_conversation, connect
+from cablestore.cli.control_client import ask, begin_conversation
 from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param
 from cablestore.cli.output import Output, zone_named
 from cablestore.cli.stores import open_to_read
-from cablestore.cli.terminal import Console
 from cablestore.errors import CableStoreError, OwnerGoneError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.extras import naming_extras
 from cablestore.files import ObjectFolder
+from cablestore.remote.unix_socket import connect
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
     from cablestore.chat.hosting import WatchedNode
+    from cablestore.chat.wire import StoreConnection
 
+_LOG: Final = logging.getLogger("cablestore.node")
 _TALK: Final = "chat"
 """The command that begins the conversation of `cablestore.chat.wire`."""
 _HEIGHT: Final = 25
 """Lines of the client's terminal. No output depends on it, but without it rich would ask the server's terminal."""
 
 
+_BEGIN_WAIT_S: Final = 1.0
+"""How long a process that has just opened the store may take until it runs commands for others."""
+_LOOK_EVERY_S: Final = 0.05
 _HERE: Final = frozenset({"path", "as_json", "read_only", "require_mount"})
 """Parameters that are not sent to the process that has the store open."""
 
@@ -106,7 +115,7 @@ def forward(
 
     Its errors go to `errors`, by default standard error.
     """
-    connection = connect(path)
+    connection = _connect_to_owner(path)
     if connection is None:
         return None
     console = out.console
@@ -134,6 +143,14 @@ def forward(
     raise AssertionError
 
 
+def _connect_to_owner(path: Path) -> socket.socket | None:
+    """Connect to the process that has the store open, which may have just begun. Returns None if there is none."""
+    until_s = time.monotonic() + _BEGIN_WAIT_S
+    while (connection := connect(path)) is None and time.monotonic() < until_s:
+        time.sleep(_LOOK_EVERY_S)
+    return connection
+
+
 def _say_waiting(text: str) -> None:
     click.echo(f"cablestore: {text}", err=True)
 
@@ -142,6 +159,10 @@ def _plain(value: Any) -> Param:
     """Return a parameter as a JSON value. The other process may have another working folder."""
     if isinstance(value, ObjectFolder):
         return str(value.path.absolute()) if value.is_local else value.full_uri
+    if isinstance(value, tuple):
+        return [str(_plain(each)) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
     return str(value) if isinstance(value, Path) else cast(Param, value)
 
 
@@ -177,18 +198,19 @@ def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.getvalue().splitlines()]
 
 
-def talk(path: Path) -> socket.socket:
+def talk(path: Path) -> StoreConnection:
     """Return a connection on which the process with the open store serves a `chat.remote_cabal.RemoteCabal`.
 
     Raises OwnerGoneError if there is no such process, CableStoreError if it refuses.
     """
-    from cablestore.chat.wire import VERSION  # noqa: PLC0415 - most commands do not need it
+    from cablestore.chat.wire import VERSION, StoreConnection  # noqa: PLC0415 - most commands do not need it
 
     connection = connect(path)
     if connection is None:
-        raise OwnerGoneError(f"no `serve` has the store at {path} open")
+        raise OwnerGoneError(f"no process serves the store at {path}")
+    request = ControlRequest(_TALK, {"version": VERSION}, json=True, width=1, terminal=False)
     try:
-        begin_conversation(connection, ControlRequest(_TALK, {"version": VERSION}, json=True, width=1, terminal=False))
+        return StoreConnection(connection, begin_conversation(connection, request))
     except CableStoreError as error:
         connection.close()
         if str(error) == _cannot_run(_TALK):
@@ -197,37 +219,72 @@ def talk(path: Path) -> socket.socket:
                 "client: end it and start it again with this version"
             ) from None
         raise
-    return connection
 
 
 # --- the server's side ----------------------------------------------------------------------------
 
 
-def control(store: CableStore, folder: Path, node: WatchedNode | None = None) -> ControlServer:
+def control(
+    store: CableStore, folder: Path, node: WatchedNode | None = None, owner: str = "serve", *, loads_later: bool = False
+) -> ControlServer:
     """Start to run commands for other processes on an open store. Close the returned server before the store.
 
-    `node` is the one that connects the store to peers, for clients to show. Raises StorageError if no socket can be
-    created in the store's folder.
+    `node` is the one that connects the store to peers, for clients to show, and `owner` the command that has the store
+    open. Commands are loaded now, before the files may be those of another version and descriptors run out; with
+    `loads_later` in a thread, while somebody waits for a first picture. Raises StorageError if no socket can be created
+    in the store's folder.
     """
-    from cablestore.chat.service import serve_client  # noqa: PLC0415 - most commands do not need it
+    loading = threading.Thread(target=_load_offered, name="control-load", daemon=True)
+    from cablestore.serving import StoreServer  # noqa: PLC0415 - most commands do not need it
 
-    load_all()  # not later, when the files may be those of another version
+    server = ControlServer(
+        folder, partial(run_request, store, node, owner, loading), programs=StoreServer(store, owner)
+    )
+    loading.start()
+    if not loads_later:
+        loading.join()
+    return server
+
+
+@contextmanager
+def controlled(
+    store: CableStore, folder: Path, node: WatchedNode | None = None, owner: str = "serve", *, loads_later: bool = False
+) -> Iterator[None]:
+    """Run commands for other processes, and serve clients, during the body, if the file system supports sockets."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(control(store, folder, node, owner, loads_later=loads_later))
+        except StorageError as error:
+            _LOG.warning("other commands cannot use the store meanwhile", extra={"reason": str(error)})
+        yield
+
+
+def _load_offered() -> None:
+    import_module("cablestore.chat.service")
+    load_all()
     with suppress(CableStoreError):  # an extra is missing: its commands say so when they are asked for
         _load_offered_later()
-    return ControlServer(folder, partial(run_request, store, partial(serve_client, store, node)))
 
 
 def run_request(
-    store: CableStore, serve_client: Callable[[socket.socket], None], request: ControlRequest, reply: ControlReply
+    store: CableStore,
+    node: WatchedNode | None,
+    owner: str,
+    loading: threading.Thread,
+    request: ControlRequest,
+    reply: ControlReply,
 ) -> int:
     """Run a command and send its output and errors to the client. Returns the exit status.
 
-    `serve_client` holds the conversation with a client that wants one.
+    Commands run when they are loaded. A client that wants a conversation is served with what `control` was given.
     """
     try:
+        loading.join()
         if request.command == _TALK:
+            from cablestore.chat.service import serve_client  # noqa: PLC0415 - most commands do not need it
+
             _require_same_version(request)
-            serve_client(reply.begin_conversation())
+            serve_client(store, node, reply.begin_conversation(owner))
             return 0
         with naming_extras():
             offer = _offer(request.command)
@@ -297,6 +354,16 @@ def _converted(context: click.Context, param: click.Parameter, value: Param) -> 
     if param.required and converted == ():
         raise click.MissingParameter(ctx=context, param=param)
     return converted
+
+
+def while_wanted(out: Output) -> Callable[[int], None]:
+    """Return the progress of long work that ends it when the client is gone."""
+
+    def progress(_: int) -> None:
+        if not out.is_wanted():
+            raise ConnectionAbortedError("the client is gone")
+
+    return progress
 
 
 class _RemoteOutput(Output):

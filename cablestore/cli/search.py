@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
+from rich.text import Text
 
 from cablestore.cli.channel_argument import complete_channel
 from cablestore.cli.messages import message_fields
-from cablestore.cli.options import full_users, reading_options
+from cablestore.cli.options import full_users, reading_options, stored_channel
 from cablestore.cli.output import Output, colour_of, safe
 from cablestore.cli.remote import offered
 from cablestore.cli.stores import open_to_read
-from cablestore.cli.terminal import Text
 from cablestore.cli.values import Moment
+from cablestore.store.emotes import shown_parts
 from cablestore.store.searching import Order, SearchHit
 from cablestore.store.store import CableStore
 
@@ -55,7 +56,8 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
     """Search the messages for WORDS.
 
     A message must have all of them. "two words" in quotes must follow each other, and rust* is the beginning of a word.
-    Case and accents do not matter. In Chinese, Japanese and Korean each character is a word.
+    Case and accents do not matter. In Korean and in scripts without spaces, such as Chinese and Thai, each letter is a
+    word. So is each emoji.
     """
     _require_words(chosen["words"], only_index=only_index)
     with open_to_read(path, read_only=read_only) as store:
@@ -101,7 +103,7 @@ def _show(
     while True:  # a page has fewer messages than asked for where many are hidden
         page = store.search(
             " ".join(words),
-            channel=channel,
+            channel=channel if channel is None else stored_channel(store, channel),
             author=user,
             after=since,
             before=until,
@@ -118,7 +120,7 @@ def _show(
     if out.as_json:
         out.say("", cursor=cursor, pending=page.pending)
     if not shown:
-        out.note("nothing found")
+        out.note("nothing found: a word is found as a whole, and with a * at its end as the beginning of longer ones")
     if cursor is not None:
         out.note(f"for more: --cursor {cursor}")
     if page.pending:
@@ -130,9 +132,11 @@ def _line(hit: SearchHit, out: Output) -> Text:
     line = Text(f"{out.when(message.timestamp_ms)}  ")
     line.append(safe(message.channel), style="dim")
     line.append("  ")
-    line.append(safe(message.name)[:_NAME_CHARACTERS], style=colour_of(message.author))
-    line.append("  ")
-    for text, is_match in hit.excerpt.parts():
+    is_emote, parts = message.emote is not None, hit.excerpt.parts()
+    name = safe(message.name)[:_NAME_CHARACTERS]
+    line.append(f"* {name}" if is_emote else name, style=colour_of(message.author))
+    line.append(" " if is_emote else "  ")
+    for text, is_match in shown_parts(parts) if is_emote else parts:
         line.append(safe(text), style="bold yellow" if is_match else "")
     line.append(f"  {message.hash.hex()[:8]}", style="dim")
     return line

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,13 @@ import click
 import structlog
 
 from cablestore import __version__
-from cablestore.chat.hosting import WatchedNode
+from cablestore.chat.hosting import WatchedNode, with_stored_channels
 from cablestore.cli import values
 from cablestore.cli.connect import dialling
 from cablestore.cli.invite import inviting
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
-from cablestore.cli.remote import control
+from cablestore.cli.remote import controlled
 from cablestore.cli.sections import SectionedCommand
 from cablestore.cli.serve_options import (
     PREFIX,
@@ -39,10 +39,10 @@ from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of,
 from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import NodeError, StorageError
-from cablestore.extras import naming_extras
 from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport, descriptors
+from cablestore.peers.metrics_http import exporter
 from cablestore.resolution import RESOLVER
 from cablestore.store.store import CableStore
 
@@ -94,7 +94,7 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
     public_key = store.identity.public_key.hex()
     descriptors.allow(plan.settings.max_peers)
     watched = WatchedNode(plan.settings.cabal_key, plan.connect)
-    with inviting(store, plan.settings.cabal_key, plan.connect), _controlled(store, path, watched):
+    with inviting(store, plan.settings.cabal_key, plan.connect), controlled(store, path, watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
         status = run_on_loop(lambda: _serve(store, out, watched, reloader), fast_loop)
     _LOG.info("stopped", extra={"store": str(path)})
@@ -118,11 +118,9 @@ async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader:
 async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: WatchedNode, plan: ServePlan) -> None:
     """Listen and connect as the plan says, and report that the service is up."""
     if plan.metrics is not None:
-        with naming_extras("metrics need"):
-            from cablestore.peers.metrics_http import exporter  # noqa: PLC0415 - needs an extra
         address = stack.enter_context(exporter(node, await _by_address(plan.metrics)))
         out.say(f"metrics on {address}", metrics=str(address))
-    stack.enter_context(dialling(node.store, node))
+    stack.enter_context(dialling(node.store, node, asyncio.get_running_loop()))
     for wanted in plan.listen:
         watched.listening += (await node.listen(wanted),)
     for wanted in plan.reconcile_listen:
@@ -144,17 +142,6 @@ async def _by_address(wanted: Address) -> Address:
         return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
     except (OSError, ValueError) as error:  # ValueError: no host can have this name
         raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
-
-
-@contextmanager
-def _controlled(store: CableStore, path: Path, watched: WatchedNode) -> Iterator[None]:
-    """Run commands for other processes, and serve clients, during the body, if the file system supports sockets."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(control(store, path, watched))
-        except StorageError as error:
-            _LOG.warning("other commands cannot use the store meanwhile", extra={"reason": str(error)})
-        yield
 
 
 # --- logs -----------------------------------------------------------------------------------------
@@ -268,6 +255,7 @@ def serve(
             _tell_new(store, path)
         if plan.moderation_seed is not None:
             join_with_seed(store, plan.moderation_seed)
+        plan = plan._replace(settings=with_stored_channels(store, plan.settings))
         return run(store, path, out, SettingsReloader(ctx, plan))
 
 
@@ -332,6 +320,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
         if is_new:
             out.note(f"made a new store at {path} with the new key {store.identity.public_key.hex()}")
         join_as_invited(store, invitation, out)
+        settings = with_stored_channels(store, settings)
         with out.progress("syncing", None) as progress:
             report = run_on_loop(lambda: _sync_once(store, settings, addresses, progress, out), fast_loop)
     _tell_sync(out, report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable
 from dataclasses import Field, fields
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any, Final
 
 import click
 
+from cablestore.cli.config_file import read_tables
 from cablestore.cli.options import all_of
 from cablestore.cli.output import safe
 from cablestore.cli.values import PathValue, cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
-from cablestore.files import read_small, text_of
 from cablestore.peers import Address, Invitation, NodeSettings
 
 PREFIX: Final = "CABLESTORE_SERVE"
@@ -33,11 +32,7 @@ def read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pa
 
 
 def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
-    try:
-        tables = tomllib.loads(text_of(read_small(path)))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise click.UsageError(f"{path} cannot be read: {reason}") from None
+    tables = read_tables(path)
     values = tables.pop("serve", {})
     if tables or not isinstance(values, dict):
         found = ", ".join(sorted(tables)) or "serve, which is not a table"

@@ -22,6 +22,7 @@ from cablestore.files.uri import shown
 from cablestore.moderation import Seed
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import parse_hex
+from cablestore.store.lookup import typed_channel
 
 _DURATION = re.compile(r"(\d+)\s*([smhdwy])")
 _UNITS = {
@@ -250,8 +251,8 @@ def _hex_digits(data: bytes) -> str:
 
 @text_value("name", str)
 def channel_name(text: str) -> str:
-    """Return the name of a channel, which the protocol allows."""
-    most = limits.MAX_CHANNEL_CODEPOINTS
+    """Return the name of a channel, which the protocol allows. A `#` before it is removed."""
+    text, most = typed_channel(text), limits.MAX_CHANNEL_CODEPOINTS
     if not 1 <= len(text) <= most:
         raise ValueError(f"a channel's name has {len(text)} code points, allowed are 1 to {most}")
     _encoded(text)

@@ -10,7 +10,16 @@ import click
 
 from cablestore import limits
 from cablestore.cli.channel_argument import channel_argument
-from cablestore.cli.options import common_options, full_hash, json_option, on_mount, with_store, with_store_to_read
+from cablestore.cli.dates import note_date
+from cablestore.cli.options import (
+    common_options,
+    full_hash,
+    json_option,
+    on_mount,
+    stored_channel,
+    with_store,
+    with_store_to_read,
+)
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered_command
 from cablestore.cli.stores import open_store
@@ -20,7 +29,9 @@ from cablestore.protocol.body import Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.protocol.post import Post
+from cablestore.scripts import is_invisible
 from cablestore.store.key_file import load_identity, save_identity
+from cablestore.store.lookup import typed_name
 from cablestore.store.store import CableStore
 from cablestore.views import membership, user_info
 
@@ -52,14 +63,23 @@ def _tell(out: Output, post: Post, text: str) -> None:
     )
 
 
+def _tell_written(store: CableStore, out: Output, post: Post, text: str) -> None:
+    _tell(out, post, text)
+    note_date(store, out, post)
+
+
 def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> None:
     """Write to a channel, and print a note if that joined it."""
-    with store.snapshot() as state:
-        before = membership.of_user(state.reader, store.dialect.channel_id(body.channel), store.identity.public_key)
+    before = _own_membership(store, body.channel)
     post = store.write(body)
     if before is None or not before.is_member:
         out.note(f"joined {safe(body.channel)}")
-    _tell(out, post, done)
+    _tell_written(store, out, post, done)
+
+
+def _own_membership(store: CableStore, channel: str) -> membership.Membership | None:
+    with store.snapshot() as state:
+        return membership.of_user(state.reader, store.dialect.channel_id(channel), store.identity.public_key)
 
 
 def _own_info(store: CableStore) -> Post:
@@ -136,7 +156,10 @@ def keygen(target: Path, as_json: bool) -> None:
 @with_store
 def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
     """Post TEXT, or the text on standard input, to CHANNEL. Joins the channel first if you are not in it."""
-    _write(store, out, Text(channel, " ".join(text)), "posted")
+    said = " ".join(text)
+    if is_invisible(said):
+        raise click.UsageError("the message is empty: nothing was posted. Write a text, or pipe one in")
+    _write(store, out, Text(stored_channel(store, channel), said), "posted")
 
 
 @offered_command
@@ -145,7 +168,12 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
 @with_store
 def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
     """Set the topic of CHANNEL to TEXT. Without TEXT, clears it. Joins the channel first if you are not in it."""
-    _write(store, out, Topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
+    channel, topic = stored_channel(store, channel), " ".join(text)
+    if store.topic_of(channel) == topic:
+        has = "has this topic already" if topic else "has no topic"
+        out.note(f"{safe(channel)} {has}: nothing was written")
+    else:
+        _write(store, out, Topic(channel, topic), "topic set" if text else "topic cleared")
 
 
 @offered_command
@@ -153,15 +181,21 @@ def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -
 @with_store
 def join(store: CableStore, out: Output, channel: str) -> None:
     """Join CHANNEL."""
-    _tell(out, store.join(channel), f"joined {safe(channel)}")
+    channel = stored_channel(store, channel)
+    known = _own_membership(store, channel)
+    if known is not None and known.is_member:
+        out.note(f"you are in {safe(channel)} already: nothing was written")
+    else:
+        _tell_written(store, out, store.join(channel), f"joined {safe(channel)}")
 
 
 @offered_command
 @channel_argument
 @with_store
 def leave(store: CableStore, out: Output, channel: str) -> None:
-    """Leave CHANNEL."""
-    _tell(out, store.leave(channel), f"left {safe(channel)}")
+    """Leave CHANNEL. You must be in it."""
+    channel = stored_channel(store, channel)
+    _tell_written(store, out, store.leave(channel), f"left {safe(channel)}")
 
 
 @offered_command
@@ -169,19 +203,37 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
 @with_store
 def name(store: CableStore, out: Output, name: str) -> None:
     """Change your name to NAME."""
+    name = typed_name(name)
     if not name:  # for the store that would remove it
         raise click.UsageError(f"the user name has 0 code points, allowed are 1 to {limits.MAX_USER_NAME_CODEPOINTS}")
-    post = store.set_name(name) or _own_info(store)
-    _tell(out, post, f"you are {safe(name)}")
+    post = store.set_name(name)
+    if post is None:
+        _tell(out, _own_info(store), f"you are {safe(name)} already")
+    else:
+        _tell_written(store, out, post, f"you are {safe(name)}")
 
 
 @offered_command
 @click.argument("hashes", nargs=-1, required=True)
+@click.option("--force", is_flag=True, help="Delete posts that are not here too, such as those of another device.")
 @with_store
-def delete(store: CableStore, out: Output, hashes: tuple[str, ...]) -> None:
-    """Delete posts of your own. HASHES are their 64 hex digits or the first few of them."""
-    for deletion in store.delete([full_hash(store, text) for text in hashes]):
+def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool) -> None:
+    """Delete posts of your own. HASHES are their 64 hex digits or the first few of them.
+
+    Unknown hashes are rejected, and then nothing is deleted.
+    """
+    targets = [full_hash(store, text) for text in hashes]
+    deleted = [target for target in targets if _is_deleted(store, target)]
+    for target in dict.fromkeys(deleted):
+        out.note(f"the post {target.hex()[:12]} is deleted already: nothing was written")
+    for deletion in store.delete([target for target in targets if target not in deleted], force=force):
         _tell(out, deletion, "deleted")
+
+
+def _is_deleted(store: CableStore, target: bytes) -> bool:
+    """Return True if the user deleted a post before."""
+    stone = store.deletion(target)
+    return stone is not None and stone.is_effective and stone.author == store.identity.public_key
 
 
 COMMANDS: Final = (init, identity, keygen, post, topic, join, leave, name, delete)

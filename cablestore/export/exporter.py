@@ -15,11 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import Final
 
 import blake3
 
 from cablestore import limits
+from cablestore.arguments import check, check_instance
 from cablestore.errors import ExportError
 from cablestore.export.filter import Selection
 from cablestore.export.manifest import (
@@ -41,6 +43,7 @@ from cablestore.files import (
     Location,
     ObjectFolder,
     cache_folder,
+    check_location,
     folder_of,
     open_folder,
     restrict,
@@ -160,6 +163,9 @@ def export_store(
     Raises ExportError for a folder that holds anything else, StorageError if writing fails, CorruptStoreError for a
     store that cannot be read.
     """
+    check(segment_size_bytes=segment_size_bytes, run_size_bytes=run_size_bytes, progress=progress)
+    check_instance("filters", filters, (Filters, NoneType))
+    check_location("out", out)
     place = folder_of(out)
     state, reader = engine.snapshot()
     with state:

@@ -22,7 +22,7 @@ from cablestore.export.manifest import Filters
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.acts import Consent
-from cablestore.protocol.body import BLOCK, DELETE, INFO, MODERATION, ROLE, UNBLOCK
+from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES
 from cablestore.protocol.post import Post
 from cablestore.views import acts, membership
 
@@ -79,7 +79,7 @@ class Selection:
             return True
         if post_type == INFO:
             return self._is_known_here(author)
-        return post_type in (BLOCK, UNBLOCK) or (post_type in (ROLE, MODERATION) and channel == "")
+        return post_type in MODERATION_TYPES and not channel
 
     def _find_author(self, author: bytes) -> bool:
         """Tell whether an author is in one of the channels, or ever declined: a role would come back without that."""

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import blake3
 
 from cablestore import limits
+from cablestore.arguments import check, check_bytes, check_text, checked_each
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.segment import read_segment
 from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of, restrict
@@ -30,9 +31,10 @@ from cablestore.index.place import is_shared
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.acts import Consent
-from cablestore.protocol.body import TYPE_NAMES
+from cablestore.protocol.body import TYPE_NUMBERS
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
 from cablestore.protocol.dialect import DIALECTS, Dialect
+from cablestore.reprs import hex_repr
 
 FORMAT: Final = 1
 """Version of the format of the folder and its files: docs/reference/FORMAT.md."""
@@ -57,7 +59,6 @@ KINDS: Final[tuple[SegmentKind, ...]] = get_args(SegmentKind)
 Place = tuple[int, bytes]
 """Position of a post in an export: its timestamp in milliseconds and its hash."""
 
-_TYPES: Final = {name: post_type for post_type, name in TYPE_NAMES.items()}
 _HEX_32: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -75,8 +76,13 @@ class Filters:
     end_ms: int | None = None
     without_hidden: bool = False
 
+    __repr__ = hex_repr
+
     def __post_init__(self) -> None:
         """Raise ExportError for a filter that no post can match."""
+        checked_each("channels", self.channels, check_text)
+        checked_each("authors", self.authors, check_bytes)
+        check(without_hidden=self.without_hidden)
         if not all(len(author) == KEY_SIZE_BYTES for author in self.authors):
             raise ExportError(f"an author to filter by must be a public key of {KEY_SIZE_BYTES} bytes")
         if not all(time is None or _is_time(time) for time in (self.start_ms, self.end_ms)):
@@ -196,7 +202,7 @@ def segment_name(kind: SegmentKind, number: int) -> str:
 
 def in_order_of_types(counts: Counter[str]) -> dict[str, int]:
     """Return counts of posts in the order in which the protocol numbers their types."""
-    return {name: counts[name] for name in _TYPES if counts[name]}
+    return {name: counts[name] for name in TYPE_NUMBERS if counts[name]}
 
 
 def with_checksum(fields: dict[str, Any]) -> bytes:
@@ -317,7 +323,12 @@ def _segment_of(entry: dict[str, Any]) -> Segment:
         raise ValueError(f"it has a segment of the kind {_shown(entry['kind'])}")
     of_posts: dict[str, Any] = {}
     if kind == "posts":
-        posts = {name: _number(entry["posts"][name]) for name in _TYPES if name in entry["posts"]}
+        if unknown := entry["posts"].keys() - TYPE_NUMBERS.keys():
+            raise ExportError(
+                f"the export has posts of the type {_shown(min(unknown))}, which this version of cablestore does not "
+                "know. Install a newer version"
+            )
+        posts = {name: _number(entry["posts"][name]) for name in TYPE_NUMBERS if name in entry["posts"]}
         of_posts = {"posts": posts, "first": _place(entry["first"]), "last": _place(entry["last"])}
     segment = Segment(
         file=str(entry["file"]),

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.errors import CorruptStoreError, DecodeError, UnknownPostTypeError
 from cablestore.export.filter import Selection
 from cablestore.export.sort import merge, write_sorted
-from cablestore.export.writer import TYPE_AT, post_record
+from cablestore.export.writer import POST_AT, TYPE_AT, post_record
 from cablestore.index.batches import Progress
 from cablestore.index.database import Row
 from cablestore.index.drops import AppliedDrops
-from cablestore.index.reader import DATA_PREFIX, Reader
+from cablestore.index.reader import DATA_PREFIX, Reader, refuse_newer
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix
@@ -108,7 +108,9 @@ def records_of(rows: list[Row]) -> list[bytes]:
         if len(key) != _KEY_SIZE_BYTES:
             raise _damaged(key, "its key has no hash")
         if record[TYPE_AT] not in TYPE_NAMES:
-            raise _damaged(key, f"no post has the type {record[TYPE_AT]}")
+            unknown = UnknownPostTypeError(SIGNED_FROM, f"unknown post type {record[TYPE_AT]}")
+            refuse_newer(unknown, record[POST_AT:], key[_HASH_AT:])
+            raise _damaged(key, unknown.reason)
     return records
 
 
@@ -131,6 +133,7 @@ def _selected(rows: list[Row], selection: Selection, reader: Reader) -> list[byt
         try:
             post = decode_post(row[1], reader.dialect)
         except DecodeError as error:
+            refuse_newer(error, row[1], row[0][_HASH_AT:])
             raise _damaged(row[0], error) from None
         if post.hash_hex != row[0][_HASH_AT:]:
             raise _damaged(row[0], "its bytes do not match its hash")

@@ -21,7 +21,7 @@ from cablestore.files.local import (
     whole_file,
     write_whole,
 )
-from cablestore.files.location import Location, folder_of
+from cablestore.files.location import Location, check_location, folder_of
 from cablestore.files.many import for_each, remove
 from cablestore.files.mounts import require_mount
 from cablestore.files.remote import is_request_in_progress
@@ -34,6 +34,7 @@ __all__ = [
     "ObjectFolder",
     "TemporaryFolder",
     "cache_folder",
+    "check_location",
     "create",
     "file_mode",
     "file_of",

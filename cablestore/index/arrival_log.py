@@ -18,6 +18,7 @@ from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix
+from cablestore.reprs import hex_repr
 
 PREFIX: Final = b"!arrival!"
 LOG_PREFIX: Final = b"!arrival!log!"
@@ -41,6 +42,9 @@ class Arrival(NamedTuple):
     sequence: int
     kind: EventKind
     hash: bytes
+
+    def __repr__(self) -> str:
+        return hex_repr(self)
 
 
 def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
@@ -67,7 +71,7 @@ def entries(reader: Reader, after: int) -> Iterator[Arrival]:
     begun = next(reader.scan(LOG_PREFIX, _key(after + 1), reverse=True), None)
     start = _key(after + 1) if begun is None else begun[0]
     for row in reader.scan(start, after_prefix(LOG_PREFIX)):
-        yield from (entry for entry in entries_of(row) if entry.sequence > after)
+        yield from entries_of(row, after)
 
 
 def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
@@ -78,8 +82,10 @@ def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
 def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
     """Return the last entry of a post with a number up to this one, None if there is none."""
     for row in reader.scan(LOG_PREFIX, _key(upto + 1), reverse=True):
-        for entry in reversed(entries_of(row)):
-            if entry.sequence <= upto and entry.kind is not EventKind.LOCAL:
+        first, after = span_of(row)
+        for sequence in range(min(upto, after - 1), first - 1, -1):  # most often the first one that is looked at
+            entry = _entry(row[1], first, sequence)
+            if entry.kind is not EventKind.LOCAL:
                 return entry
     return None
 
@@ -90,13 +96,15 @@ def end_of_batch(reader: Reader, sequence: int) -> int:
     return sequence if row is None else max(sequence, span_of(row)[1] - 1)
 
 
-def entries_of(row: Row) -> list[Arrival]:
-    """Return the entries of one row. Raises CorruptStoreError."""
-    first, value = span_of(row)[0], row[1]
-    return [
-        Arrival(first + index, EventKind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
-        for index, at in enumerate(range(0, len(value), _ENTRY_SIZE_BYTES))
-    ]
+def entries_of(row: Row, after: int = 0) -> list[Arrival]:
+    """Return the entries of one row with numbers greater than `after`. Raises CorruptStoreError."""
+    first, stop = span_of(row)
+    return [_entry(row[1], first, sequence) for sequence in range(max(first, after + 1), stop)]
+
+
+def _entry(value: bytes, first: int, sequence: int) -> Arrival:
+    at = (sequence - first) * _ENTRY_SIZE_BYTES
+    return Arrival(sequence, EventKind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
 
 
 def span_of(row: Row) -> tuple[int, int]:

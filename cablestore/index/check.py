@@ -24,6 +24,7 @@ from cablestore.index.derive import Derivation, key_of, measure, side_by_side
 from cablestore.index.evidence import Evidence
 from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, WITNESSED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.local_forms import is_damaged
 from cablestore.index.meta import Sizes
 from cablestore.index.reader import (
     AFTER_HEX,
@@ -42,6 +43,7 @@ from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import is_signed
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
+from cablestore.reprs import hex_repr
 
 MAX_PROBLEMS_LISTED: Final = 100
 """Problems that a report describes. It only counts further ones."""
@@ -56,6 +58,8 @@ class Problem:
     what: str
     view: str
     key: bytes
+
+    __repr__ = hex_repr
 
     def __str__(self) -> str:
         """Return a line of text."""
@@ -176,7 +180,10 @@ def _check_arrivals(reader: Reader, report: CheckReport) -> None:
 
 
 def _check_local(reader: Reader, report: CheckReport) -> None:
-    """Check the local rows of deleted and of dropped posts."""
+    """Check the form of local rows, and those of deleted and of dropped posts."""
+    for key, value in reader.prefix(LOCAL_PREFIX):
+        if is_damaged(key, value):
+            report.tell("a damaged row", "local", key)
     for hash_hex, author in reader.local_rows(WITNESSED):
         if not reader.is_buried(hash_hex, author):
             report.tell("a post that was seen dead, without its tombstone", "local", local_key(WITNESSED, hash_hex))

@@ -19,7 +19,7 @@ from cablestore.index.local import CONSENT, PREFIX, local_key
 from cablestore.index.reader import Reader
 from cablestore.protocol.acts import Consent
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import sort_time, time_of
+from cablestore.protocol.keys import sort_time, time_of, unhex
 
 _ACCEPTS: Final = 1
 _IS_CLAIM: Final = 2
@@ -38,26 +38,27 @@ def consent_value(consent: Consent) -> bytes:
 
 def remembered_consents(reader: Reader, user: bytes) -> Iterator[Consent]:
     """Yield the remembered statements of a user, oldest first."""
-    return map(_decoded, reader.prefix(local_key(CONSENT, user.hex().encode() + b"!")))
+    return map(decode_consent, reader.prefix(local_key(CONSENT, user.hex().encode() + b"!")))
 
 
 def all_remembered_consents(reader: Reader) -> Iterator[Consent]:
     """Yield the remembered statements of all users, in order of (user, timestamp, hash)."""
-    return map(_decoded, reader.prefix(local_key(CONSENT)))
+    return map(decode_consent, reader.prefix(local_key(CONSENT)))
 
 
 def user_of_row(key: bytes) -> bytes | None:
     """Return the user whose statement a local row has, given by its whole key. None for rows of other names."""
     prefix = local_key(CONSENT)
-    return bytes.fromhex(key[len(prefix) : len(prefix) + _HEX_KEY_SIZE].decode()) if key.startswith(prefix) else None
+    return unhex(key[len(prefix) : len(prefix) + _HEX_KEY_SIZE]) if key.startswith(prefix) else None
 
 
-def _decoded(row: Row) -> Consent:
+def decode_consent(row: Row) -> Consent:
+    """Return the statement in a local row, given by its whole key. Raises CorruptStoreError."""
     key, value = row
-    user, moment = key[len(local_key(CONSENT)) :].split(b"!")
+    user, _, moment = key[len(local_key(CONSENT)) :].partition(b"!")
     if len(value) != HASH_SIZE_BYTES + 1:
         shown = key[len(PREFIX) :].decode(errors="backslashreplace")
         raise CorruptStoreError(f"the local row {shown} is damaged. Run `cablestore rebuild`")
     flags = value[HASH_SIZE_BYTES]
     is_accepted, is_claim = bool(flags & _ACCEPTS), bool(flags & _IS_CLAIM)
-    return Consent(bytes.fromhex(user.decode()), value[:HASH_SIZE_BYTES], time_of(moment), is_accepted, is_claim)
+    return Consent(unhex(user), value[:HASH_SIZE_BYTES], time_of(moment), is_accepted, is_claim)

@@ -44,7 +44,7 @@ from cablestore.protocol.body import (
     Role,
     Unblock,
 )
-from cablestore.protocol.keys import escape, unescape
+from cablestore.protocol.keys import escape, unescape, unhex
 from cablestore.protocol.post import Post
 
 KEPT_TYPES: Final = MODERATION_TYPES | {DELETE}
@@ -81,11 +81,6 @@ class PostFields(NamedTuple):
     type: int
     channel: str | None
     timestamp_ms: int
-
-    @classmethod
-    def of(cls, post: Post) -> Self:
-        """Return those of a post."""
-        return cls(post.hash, post.author, post.type, post.channel, post.timestamp_ms)
 
 
 def is_kept(post: Post | PostFields) -> bool:
@@ -127,11 +122,11 @@ class AppliedDrops:
         users, channels, posts = {}, {}, {}
         for key, drop in rows.items():
             if key.startswith(USER):
-                users[bytes.fromhex(key[len(USER) :].decode())] = drop
+                users[unhex(key[len(USER) :])] = drop
             elif key.startswith(CHANNEL):
                 channels[unescape(key[len(CHANNEL) :])] = drop
             else:
-                posts[bytes.fromhex(key[len(POST) :].decode())] = drop
+                posts[unhex(key[len(POST) :])] = drop
         return cls(users, channels, posts)
 
     @classmethod
@@ -158,11 +153,15 @@ def post_key(digest: bytes) -> bytes:
 def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
     """Yield the drops in local rows, with their keys after the name."""
     for key, value in reader.local_rows(DROP):
-        match unpack(value):
-            case [bytes() as act, bytes() | None as spared, int() | None as until_ms, bytes() | None as place]:
-                yield key, Drop(act, spared, until_ms, place)
-            case _:
-                raise _damaged("drop", key)
+        yield key, decode_drop(key, value)
+
+
+def decode_drop(key: bytes, value: bytes) -> Drop:
+    """Return the drop in a local row. Raises CorruptStoreError."""
+    match unpack(value):
+        case [bytes() as act, bytes() | None as spared, int() | None as until_ms, bytes() | None as place]:
+            return Drop(act, spared, until_ms, place)
+    raise _damaged("drop", key)
 
 
 def is_dropped_in_order(reader: Reader) -> Callable[[str], bool]:
@@ -250,7 +249,7 @@ def decode_dropped(key: bytes, value: bytes) -> DroppedPost:
             was,
         ]:
             skeleton = Skeleton(kind, time_ms, channel, tuple(links))
-            return DroppedPost(bytes.fromhex(key.decode()), author, act, skeleton, bool(was))
+            return DroppedPost(unhex(key), author, act, skeleton, bool(was))
     raise _damaged("dropped post", key)
 
 

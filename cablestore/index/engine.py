@@ -127,7 +127,8 @@ class Engine(ProcessBound):
         """Guards which database is the present one."""
         self._arrived = threading.Condition()
         self._is_open = True
-        self._watchers: tuple[Callable[[], None], ...] = ()
+        self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
+        """Functions that are called after writes, and whether also after those of the user's own values alone."""
         self._reloads: tuple[Callable[[], None], ...] = ()
         self._is_stale = False
         """Whether the database may have changed without what is kept of it in memory."""
@@ -330,13 +331,14 @@ class Engine(ProcessBound):
             self.next_sequence = changes.next_sequence
         if changes.last_entry is not None:
             self._last_entry = self._generation, changes.last_entry
-        self._tell_waiting()
+        self._tell_waiting(is_local=changes.is_local)
 
-    def _tell_waiting(self) -> None:
+    def _tell_waiting(self, *, is_local: bool = False) -> None:
         with self._arrived:
             self._arrived.notify_all()
-        for call in self._watchers:
-            call()
+        for call, wants_local in self._watchers:
+            if wants_local or not is_local:
+                call()
 
     def wait(self, after: int, timeout_s: float | None) -> bool:
         """Wait until the arrival log is longer than `after`. Returns False when time is up or the store is closed."""
@@ -345,18 +347,19 @@ class Engine(ProcessBound):
                 self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
 
-    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, call: Callable[[], None], *, local: bool = True) -> Callable[[], None]:
         """Call a function after each write, also a failed one, in the thread that wrote, and at the end.
 
-        Returns the function that ends this.
+        Without `local` it is not called after writes of the user's own values alone. Returns the function that ends
+        this.
         """
 
         def unwatch() -> None:
             with self._arrived:
-                self._watchers = tuple(each for each in self._watchers if each is not call)
+                self._watchers = tuple(each for each in self._watchers if each[0] is not call)
 
         with self._arrived:
-            self._watchers += (call,)
+            self._watchers += ((call, local),)
         return unwatch
 
     @property

@@ -426,11 +426,23 @@ class LevelSnapshot(Closable, forks.ProcessBound):
 
     def chunks(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[list[Row]]:
         """Yield the same rows as `scan` in lists, the first ones short."""
-        chunk_rows = _FIRST_CHUNK_ROWS
-        cursor = self._cursor(start, stop, reverse=reverse)
-        while chunk := self._chunk(cursor, start, stop, chunk_rows, reverse=reverse):
-            yield chunk
-            if len(chunk) < chunk_rows:
+        cursor, chunk_rows = None, _FIRST_CHUNK_ROWS
+        while True:
+            with self._lock:
+                if not self._is_open:
+                    raise StoreClosedError("the store, or this snapshot of it, is closed")
+                try:
+                    if cursor is None:
+                        cursor = self._snapshot.raw_iterator(verify_checksums=True)
+                        cursor.seek(stop if reverse else start)
+                        if reverse:
+                            cursor.prev() if cursor.valid() else cursor.seek_to_last()
+                    rows = _next_rows(cursor, start, stop, chunk_rows, reverse=reverse)
+                except plyvel.Error as error:
+                    raise _unreadable(error) from None
+            if rows:
+                yield rows
+            if len(rows) < chunk_rows:
                 return
             chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
 
@@ -456,31 +468,18 @@ class LevelSnapshot(Closable, forks.ProcessBound):
         """Return LevelDB's own cursor over the state."""
         return self._snapshot.raw_iterator(verify_checksums=True)
 
-    def _cursor(self, start: bytes, stop: bytes, *, reverse: bool) -> plyvel._plyvel.RawIterator:
-        with self._lock, _reading():
-            if not self._is_open:
-                raise StoreClosedError("the store, or this snapshot of it, is closed")
-            cursor = self.raw_cursor()
-            cursor.seek(stop if reverse else start)
-            if reverse and cursor.valid():
-                cursor.prev()
-            elif reverse:
-                cursor.seek_to_last()
-            return cursor
 
-    def _chunk(
-        self, cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, size: int, *, reverse: bool
-    ) -> list[Row]:
-        rows: list[Row] = []
-        valid, key_of, value_of = cursor.valid, cursor.key, cursor.value
-        step = cursor.prev if reverse else cursor.next
-        with self._lock, _reading():
-            if not self._is_open:
-                raise StoreClosedError("the store, or this snapshot of it, was closed during a scan")
-            while valid() and len(rows) < size:
-                key = key_of()
-                if key < start if reverse else key >= stop:
-                    break
-                rows.append((key, value_of()))
-                step()
-        return rows
+def _next_rows(
+    cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, count: int, *, reverse: bool
+) -> list[Row]:
+    """Return the rows from the place of a cursor on, and move the cursor after them."""
+    rows: list[Row] = []
+    valid, key_of, value_of = cursor.valid, cursor.key, cursor.value
+    step = cursor.prev if reverse else cursor.next
+    while len(rows) < count and valid():
+        key = key_of()
+        if key < start if reverse else key >= stop:
+            break
+        rows.append((key, value_of()))
+        step()
+    return rows

@@ -25,8 +25,7 @@ DROP: Final = b"drop"
 """Drops that apply: what is dropped -> by which act, and how far its posts are removed (`cablestore.index.drops`)."""
 
 SWEPT: Final = b"swept"
-"""Present if the posts of all drops are removed, or nothing is dropped. Absent in a store that was not written since
-0.12.0: then the drops must be read."""
+"""Present if the posts of all drops are removed, or nothing is dropped. Absent: the drops must be read."""
 
 UNDROP: Final = b"undrop"
 """Where the comparison of the remembered posts with the drops continues, if one is under way."""
@@ -78,6 +77,9 @@ MENTIONING: Final = b"mentioning"
 
 MENTION_SEARCH: Final = b"mention-search"
 """Which stored texts must still be searched for mentions, if any, and where that continues."""
+
+MENTION_RULES: Final = b"mention-rules"
+"""Version of the rules by which mentions were found. Without this row, all texts are searched again."""
 
 UNSEEN: Final = b"unseen"
 """Number of the arrival log after which texts came by a reindexing: they are looked at when the store is opened."""

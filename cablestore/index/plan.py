@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 from cablestore.index import arrival_log, notes
 from cablestore.index.arrival_log import Arrival, EventKind
 from cablestore.index.census import census_key
-from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.local import VALUE, WITNESSED, local_key
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, encode_sizes
 from cablestore.index.overlay import Overlay
 from cablestore.index.reader import Reader, record_key, target_key, tombstone_key
@@ -59,6 +59,8 @@ from cablestore.index.view import (
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.post import Post
 
+_OWN_VALUES: Final = local_key(VALUE)
+
 
 class PlannedWrite(NamedTuple):
     """One atomic write: rows to put, with None for rows to delete, and the state after it."""
@@ -70,6 +72,8 @@ class PlannedWrite(NamedTuple):
     next_sequence: int | None
     last_entry: Arrival | None
     """The last entry of a post that it adds to the arrival log."""
+    is_local: bool = False
+    """True if it changes values of the user's own and nothing else."""
 
 
 class Plan:
@@ -90,7 +94,7 @@ class Plan:
         self._parts: dict[bytes, tuple[Fold, bytes]] = {}
         self._refolds: dict[bytes, Fold] = {}
         self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(decode_counts, None))
-        """Changes of the ten counts of tallies."""
+        """Changes of the counts of tallies."""
         self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
         """Each tree with the posts added to its sets and removed."""
         self._targets: set[bytes] = set()
@@ -137,10 +141,6 @@ class Plan:
             for stone in tombstones(post):
                 self.lay(stone)
         return Verdict.ACCEPTED
-
-    def add_all(self, posts: list[Post], signed: list[bool]) -> list[Verdict]:
-        """Add the posts with a valid signature. The others are BAD_SIGNATURE."""
-        return [self.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
 
     def lay(self, stone: Tombstone) -> bool:
         """Lay a tombstone, and remove its target if that is a live post of its author. Tell whether anything was new.
@@ -216,9 +216,9 @@ class Plan:
         self._change_all(combined)
         if self._changes:
             self._changes[SIZES_KEY] = encode_sizes(self._sizes)
-        last = self._last_entry()
+        last, is_local = self._last_entry(), self._is_local()
         values = {key: value for key, _, value in combined}
-        return PlannedWrite(self._changes, values, self._sizes, self._append_log(), last)
+        return PlannedWrite(self._changes, values, self._sizes, self._append_log(), last, is_local)
 
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a new post. None of them exists yet."""
@@ -339,6 +339,10 @@ class Plan:
         for fold, key in self._catalog.fold_keys(post):
             self._refolds[key] = fold
         self._count(post, -1)
+
+    def _is_local(self) -> bool:
+        """Return True if all that is logged are changes of the user's own values."""
+        return bool(self._notes) and not self._log and all(key.startswith(_OWN_VALUES) for key in self._notes)
 
     def _last_entry(self) -> Arrival | None:
         if self._next_sequence is None or not self._log:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from heapq import merge
 from typing import Final
 
-from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore import limits
+from cablestore.errors import CorruptStoreError, DecodeError, FormatError, UnknownPostTypeError
 from cablestore.index.database import Row, Source
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
-from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
+from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES, post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
@@ -24,6 +26,20 @@ AFTER_HEX: Final = b"~"
 """Sorts after all hex digits."""
 
 _DATA_PREFIX_SIZE: Final = len(DATA_PREFIX)
+
+
+@lru_cache(maxsize=limits.MAX_POSTS_REMEMBERED)
+def _decoded(raw: bytes, dialect: Dialect) -> Post:
+    """Decode a post that is read by its hash. A new one is read several times: for peers, for clients and for its page."""
+    return decode_post(raw, dialect)
+
+
+def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
+    """Raise FormatError if a stored post is whole, but of an unknown type: a newer version stored it. It is not lost."""
+    if isinstance(error, UnknownPostTypeError) and post_hash(raw).hex().encode() == hash_hex:
+        raise FormatError(
+            f"the store has posts that this version of cablestore cannot read: {error.reason}. Install a newer version"
+        ) from None
 
 
 def hash_part(row: Row) -> bytes:
@@ -140,14 +156,15 @@ class Reader:
         hash_hex = digest.hex().encode()
         raw = self.get(DATA_PREFIX + hash_hex)
         if raw is not None:
-            return self._decode(raw, hash_hex)
+            return self._decode(raw, hash_hex, is_remembered=len(raw) <= limits.MAX_POST_REMEMBERED_SIZE_BYTES)
         sealed = self.get(PRIVATE_PREFIX + hash_hex) if self._unseal else None
         return None if sealed is None else self.unseal(sealed)
 
-    def _decode(self, raw: bytes, hash_hex: bytes) -> Post:
+    def _decode(self, raw: bytes, hash_hex: bytes, *, is_remembered: bool = False) -> Post:
         try:
-            return decode_post(raw, self.dialect)
+            return (_decoded if is_remembered else decode_post)(raw, self.dialect)
         except DecodeError as error:
+            refuse_newer(error, raw, hash_hex)
             raise CorruptStoreError(
                 f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove "
                 "it; peers may send it again"

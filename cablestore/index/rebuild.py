@@ -22,11 +22,20 @@ from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Database, Row, RowWriter
 from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.evidence import Counts, Evidence
-from cablestore.index.local import JUDGED, WITNESSED, local_key
+from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, JUDGED, WITNESSED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.local_forms import is_damaged
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.index.plan import Plan
-from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
+from cablestore.index.reader import (
+    AFTER_HEX,
+    DATA_PREFIX,
+    PRIVATE_PREFIX,
+    TOMBSTONE_PREFIX,
+    Reader,
+    decode_tombstone,
+    refuse_newer,
+)
 from cablestore.index.runs import Sorter, sampled
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.index.view import Catalog
@@ -104,7 +113,7 @@ class RebuildReport:
         elif is_complete and closed is not None and closed.next == self._following:
             self._settle(closed, is_exact=True)
             return
-        known = [counts for counts in (before, closed) if counts is not None]
+        known = [counts for counts in (closed, before) if counts is not None]  # `before` may lack what a lost table had
         is_empty = not known and not self.posts and not self.damaged
         self._settle(max(known, key=lambda counts: counts.next, default=None), is_exact=is_empty)
 
@@ -180,7 +189,7 @@ def add_rest(
         made = counts_of(decode_sizes(state.get(SIZES_KEY)), catalog, 1)
     report.posts = made.posts  # not those that were read, but are deleted
     report.compare(*counts_in(source, catalog), made.deletion_rows)
-    _copy_local(source, target)
+    _copy_local(source, target, report)
     target.flush()
     _copy_arrivals(source, target, report)
 
@@ -331,6 +340,7 @@ def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | No
     try:
         post = decode_post(value, source.dialect)
     except DecodeError as error:
+        refuse_newer(error, value, key[len(DATA_PREFIX) :])
         report.lose(f"post that does not decode: {error.reason}")
         return None
     if post.hash_hex != key[len(DATA_PREFIX) :]:
@@ -375,21 +385,33 @@ def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Call
     target.write(changes.rows, sync=False)
 
 
-def _copy_local(source: Reader, target: Database) -> None:
-    """Copy the local rows. A dead post whose skeleton was lost must be seen again, so it does not count as seen.
+def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None:
+    """Copy the local rows that are not damaged.
 
-    Which drops apply is found again when the store opens: acts may be lost.
+    A dead post whose skeleton was lost must be seen again, so it does not count as seen. Which drops apply is found
+    again when the store opens: acts may be lost.
     """
     witnessed, judged = local_key(WITNESSED), local_key(JUDGED)
+    of_dropped = (local_key(DROPPED_LINK), local_key(DROPPED_HEAD))
     with target.snapshot() as state:
         reader = source.over(state)
         for rows in batches(source.prefix(LOCAL_PREFIX), lambda row: len(row[1])):
-            kept = {
-                key: value
-                for key, value in rows
-                if (not key.startswith(witnessed) or reader.is_buried(key[len(witnessed) :], value)) and key != judged
-            }
+            kept: dict[bytes, bytes | None] = {}
+            for key, value in rows:
+                if is_damaged(key, value) or (key.startswith(of_dropped) and not _is_remembered(source, key)):
+                    report.lose(f"local rows: {key[len(LOCAL_PREFIX) :].partition(b'!')[0].decode(errors='replace')}")
+                elif (
+                    not key.startswith(witnessed) or reader.is_buried(key[len(witnessed) :], value)
+                ) and key != judged:
+                    kept[key] = value
             target.write(kept, sync=False)
+
+
+def _is_remembered(source: Reader, key: bytes) -> bool:
+    """Return True if the dropped post of a row of links or heads has a row that is not damaged."""
+    dropped = local_key(DROPPED, key.rsplit(b"!", 1)[1])
+    value = source.get(dropped)
+    return value is not None and not is_damaged(dropped, value)
 
 
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:
@@ -398,15 +420,20 @@ def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> N
     except CorruptStoreError:  # the log itself says it
         following = 1
         report.lose("next number of the arrival log")
+    after = 1
     for rows in batches(source.prefix(arrival_log.LOG_PREFIX), lambda row: len(row[1])):
         copied: dict[bytes, bytes | None] = {}
         for row in rows:
             try:
-                following = max(following, arrival_log.span_of(row)[1])
+                first, end = arrival_log.span_of(row)
             except CorruptStoreError:
+                first = end = 0
+            if first < after:
                 report.lose("entries of the arrival log")
                 continue
+            after = end
             copied[row[0]] = row[1]
         target.write(copied, sync=False)
+    following = max(following, after)
     target.write({arrival_log.NEXT_KEY: b"%d" % following}, sync=False)
     report.arrivals = following - 1

@@ -24,7 +24,7 @@ from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFI
 from cablestore.index.rebuild import lay, write_planned
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
-from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.keys import after_prefix, unhex
 from cablestore.protocol.post import Post
 
 
@@ -123,14 +123,14 @@ def _lacking(live: Reader, target: Database, prefix: bytes) -> Iterator[list[Row
 def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
     for key, author in rows:
         hash_hex = key[len(local_key(WITNESSED)) :]
-        stone = live.tombstone(bytes.fromhex(hash_hex.decode()), author)
+        stone = live.tombstone(unhex(hash_hex), author)
         if stone is not None and stone.is_effective:
             plan.witness(stone)
 
 
 def _discard(rows: Iterable[Row], plan: Plan) -> None:
     for key, _ in rows:
-        plan.discard(bytes.fromhex(key[len(local_key(DROPPED)) :].decode()))
+        plan.discard(unhex(key[len(local_key(DROPPED)) :]))
 
 
 def _copy_local(live: Reader, target: Database) -> None:
@@ -186,7 +186,7 @@ def _differences(live: Reader | None, target: Reader) -> Iterator[tuple[EventKin
     for key, before, now in side_by_side(held, present):
         if before is not None and now is not None:
             continue
-        digest = bytes.fromhex(key[len(DATA_PREFIX) :].decode())
+        digest = unhex(key[len(DATA_PREFIX) :])
         if before is None:
             yield EventKind.ACCEPTED, digest
         else:

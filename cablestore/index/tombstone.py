@@ -22,6 +22,7 @@ from cablestore.protocol.body import DELETE, LEAST_CHANNEL_CODEPOINTS, LINKABLE_
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import escape, sort_time
 from cablestore.protocol.post import SIGNED_FROM, Post
+from cablestore.reprs import hex_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Skeleton:
     timestamp_ms: int
     channel: str | None
     links: tuple[bytes, ...]
+
+    __repr__ = hex_repr
 
     @classmethod
     def of(cls, post: Post) -> Self:
@@ -63,6 +66,8 @@ class Tombstone:
     deleted_by: bytes
     skeleton: Skeleton | None = None
     later: tuple[tuple[int, bytes], ...] = ()
+
+    __repr__ = hex_repr
 
     @property
     def deletions(self) -> tuple[tuple[int, bytes], ...]:

@@ -26,13 +26,13 @@ The rows follow from the set of posts alone, not from the order in which they ca
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import accumulate, islice
 from operator import add, xor
-from struct import Struct
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
@@ -50,7 +50,7 @@ SUM_MODULUS: Final = 2**256
 
 _NO_RUN: Final = b"\xff"
 _BLOCK_ITEMS: Final = 4_096
-_SUMS: Final = Struct(">Q32s32s")
+_SUMS: Final = struct.Struct(">Q32s32s")
 
 
 class NodePart(NamedTuple):
@@ -69,8 +69,11 @@ Change = tuple[bytes, bytes | None, bytes | None]
 
 
 def encode_part(part: NodePart) -> bytes:
-    """Return a part as it is stored in the row of a node."""
-    return part.label + _SUMS.pack(part.posts, part.xor.to_bytes(32, "big"), part.sum.to_bytes(32, "big"))
+    """Return a part as it is stored in the row of a node. Raises CorruptStoreError for a number that no node has."""
+    try:
+        return part.label + _SUMS.pack(part.posts, part.xor.to_bytes(32, "big"), part.sum.to_bytes(32, "big"))
+    except struct.error:
+        raise _damaged() from None
 
 
 def split_parts(value: bytes, level: int) -> dict[bytes, bytes]:
@@ -95,11 +98,8 @@ def split_root(value: bytes) -> tuple[NodePart, bytes]:
     return decode_part(value[1:end]), value[end:]
 
 
-def with_part(value: bytes, change: NodePart) -> tuple[bytes, int]:
-    """Return the parts of a node after one of them changed, and its number of posts.
-
-    A part without posts is removed.
-    """
+def with_part(value: bytes, change: NodePart) -> bytes:
+    """Return the parts of a node after one of them changed. A part without posts is removed."""
     size = len(change.label) + _SUMS.size
     if len(value) % size:
         raise _damaged()
@@ -111,18 +111,18 @@ def with_part(value: bytes, change: NodePart) -> tuple[bytes, int]:
     after = _with(decode_part(value[at : at + size]), change) if is_there else change
     if after.posts < 0:
         raise _damaged()
-    return value[:at] + (encode_part(after) if after.posts else b"") + value[at + size * is_there :], after.posts
+    return value[:at] + (encode_part(after) if after.posts else b"") + value[at + size * is_there :]
 
 
-def with_tail(value: bytes | None, node: bytes, posts: int, tail: NodePart) -> bytes:
-    """Return the parts of a node that has `posts` posts, including the tail if the tail is in the node.
+def with_tail(value: bytes | None, node: bytes, tail: NodePart) -> bytes:
+    """Return the parts of a node, including the tail if the tail is in the node.
 
     `value` is the encoded parts in the node's row, None without a row. Raises CorruptStoreError if the row is missing.
     """
-    has_tail = len(tail.label) > len(node) and tail.label.startswith(node)
-    if value is None and not (has_tail and posts == tail.posts):
+    if value is None:  # a node has more posts than its tail
         raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")
-    return with_part(value or b"", _within(tail, node, 1))[0] if has_tail else value or b""
+    has_tail = len(tail.label) > len(node) and tail.label.startswith(node)
+    return with_part(value, _within(tail, node, 1)) if has_tail else value
 
 
 def _within(tail: NodePart, node: bytes, sign: int) -> NodePart:
@@ -372,7 +372,7 @@ class _SetChange:
             tail = self._newest()
         else:
             self._tail, parts = split_root(root)
-            self._rows[b""] = with_tail(parts, b"", 0, self._tail)
+            self._rows[b""] = with_tail(parts, b"", self._tail)
             tail = self._altered_tail(self._tail)
         self._leave_out(tail)
         after = self._rows.pop(b"")
@@ -384,11 +384,9 @@ class _SetChange:
         """Change all nodes, and return the tail after the change, None if no post is left."""
         stays = all(sign > 0 and key < self._head + tail.label for key, _, sign in self._moves)
         if not stays:
-            posts = 0
             for name in _above(tail.label):
-                value = self._row(name, posts)
-                posts = with_part(value, _within(tail, name, 0))[1]
-        self._alter(self._head, 0, 0, len(self._moves), self._row(b"", 0), is_kept=True)
+                self._row(name)
+        self._alter(self._head, 0, 0, len(self._moves), self._row(b""), is_kept=True)
         return tail if stays else self._newest()
 
     def _newest(self) -> NodePart | None:
@@ -401,7 +399,7 @@ class _SetChange:
             name, level = name + last.label, level + 1
             if last.posts <= self._tree.leaf_rows or level == LAST_LEVEL:
                 return last._replace(label=name)
-            value = self._row(name, last.posts)
+            value = self._row(name)
         return None
 
     def _leave_out(self, tail: NodePart | None) -> None:
@@ -409,15 +407,15 @@ class _SetChange:
         for name in _above(tail.label) if tail is not None else ():
             value = self._rows.get(name)
             if tail is not None and value is not None:
-                self._rows[name] = with_part(value, _within(tail, name, -1))[0] or None
+                self._rows[name] = with_part(value, _within(tail, name, -1))
 
-    def _row(self, name: bytes, posts: int) -> bytes:
-        """Return the row of a node with `posts` posts, with the tail in it."""
+    def _row(self, name: bytes) -> bytes:
+        """Return the row of a node, with the tail in it."""
         value = self._rows.get(name)
         if value is None:
             assert self._tail is not None  # noqa: S101 - without one there are no rows to read
             self._found[name] = self._reader.get(self._key + name + b"~")
-            value = self._rows[name] = with_tail(self._found[name], name, posts, self._tail)
+            value = self._rows[name] = with_tail(self._found[name], name, self._tail)
         return value
 
     def _make(self, node: bytes, level: int, start: int, stop: int) -> None:
@@ -464,7 +462,7 @@ class _SetChange:
         if before <= leaf_rows < after:
             self._make(node, level, start, stop)
         elif before > leaf_rows:
-            value = self._row(node[len(self._head) :], before)
+            value = self._row(node[len(self._head) :])
             self._alter(node, level, start, stop, value, is_kept=after > leaf_rows)
 
 

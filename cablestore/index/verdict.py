@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
+from cablestore.reprs import hex_repr
+
 
 class Verdict(Enum):
     """Verdict on a post that was offered, or that was to be discarded."""
@@ -49,6 +51,9 @@ class Outcome(NamedTuple):
     hash: bytes
     verdict: Verdict
     reason: str = ""
+
+    def __repr__(self) -> str:
+        return hex_repr(self)
 
 
 def too_far_ahead(timestamp_ms: int, newest_ms: int) -> str:

@@ -27,23 +27,23 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from cablestore.errors import CorruptStoreError, ViewError
 from cablestore.index.database import Row
+from cablestore.index.guarded import GuardedItems, GuardedKey, GuardedRows, GuardedValue
 from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader, record_key
 from cablestore.index.tombstone import Tombstone
-from cablestore.protocol.body import TYPE_NAMES
+from cablestore.protocol.body import ALL_TYPES
 from cablestore.protocol.post import Post
+from cablestore.reprs import hex_repr
 
-ALL_TYPES: Final = frozenset(TYPE_NAMES)
-"""The numbers of all types of post."""
 REVERSE_NAME: Final = "reverse"
 REVERSE_PREFIX: Final = b"!reverse!"
 OWN_PREFIX: Final = b"!x!"
@@ -54,7 +54,10 @@ _PREFIX: Final = re.compile(rb"!([^!\x00-\x03]+!)+")
 _OWN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _NOTHING: list[Row] = []
 _NUMBER: Final = Struct(">Q")
-_COUNT_TYPES: Final = [int] * len(TYPE_NAMES)
+_NUMBERS: Final = range(max(ALL_TYPES) + 1)
+_LEAST_COUNTS: Final = 10
+"""Number of counts in each row of a tally at least, so that rows of versions with ten types stay as they are."""
+_COUNT_TYPES: Final = [int] * len(_NUMBERS)
 
 
 def _no_rows(_: object) -> list[Row]:
@@ -81,6 +84,8 @@ class Census:
     """One of the view's prefixes, for this census alone."""
     counts: Callable[[bytes], bool]
     """Tells whether a row of the fold with this stored value counts."""
+
+    __repr__ = hex_repr
 
 
 @dataclass(frozen=True)
@@ -126,14 +131,16 @@ class Fold:
     census: Census | None = None
     """Counts the stored rows of the fold by group."""
 
+    __repr__ = hex_repr
+
 
 @dataclass(frozen=True)
 class Tally:
     """Numbers of live posts by type, one row for each key.
 
     A post adds 1 to the count of its type when it is stored and takes 1 away when it is deleted or discarded. The value
-    is a msgpack list of ten counts, one for each type of post (`decode_counts`). A row whose counts are all 0 is
-    removed.
+    is a msgpack list of counts, by the number of the type (`decode_counts`): those of types 0 to 9, and further ones up
+    to the last that is not 0. A row whose counts are all 0 is removed.
     """
 
     prefix: bytes
@@ -142,6 +149,8 @@ class Tally:
     """The types of post that are counted."""
     key: Callable[[Post], bytes]
     """Returns the key at which a post counts. It begins with `prefix`."""
+
+    __repr__ = hex_repr
 
 
 @dataclass(frozen=True)
@@ -162,6 +171,8 @@ class Tree:
     """Prefixes of the rows that `items` reads. They may belong to other views."""
     leaf_rows: int = 128
     """The number of posts from which on a range has a row of its own."""
+
+    __repr__ = hex_repr
 
 
 def latest_fold(
@@ -199,18 +210,27 @@ def _refold_latest(
 
 
 def decode_counts(value: bytes | None) -> list[int]:
-    """Return the ten counts of a tally's row, zeros for None."""
+    """Return the counts of a tally's row, by the number of the type. Counts that the row does not have are zeros."""
     if value is None:
-        return [0] * len(TYPE_NAMES)
+        return [0] * len(_NUMBERS)
     counts = unpack(value)
+    if type(counts) is list and len(counts) >= _LEAST_COUNTS:
+        counts += [0] * (len(_NUMBERS) - len(counts))
     if type(counts) is not list or list(map(type, counts)) != _COUNT_TYPES:
-        raise CorruptStoreError("a tally's row is not ten counts. Run `cablestore rebuild`")
+        raise CorruptStoreError(
+            "a tally's row is not a list of counts by type, or counts posts of a type that this version does not know. "
+            "Install a newer version, or run `cablestore rebuild`"
+        )
     return counts
 
 
 def encode_counts(counts: list[int]) -> bytes | None:
     """Return the value of a tally's row, None if all counts are 0."""
-    return pack(counts) if any(counts) else None
+    if not any(counts):
+        return None
+    while len(counts) > _LEAST_COUNTS and not counts[-1]:
+        counts = counts[:-1]
+    return pack(counts)
 
 
 def decode_number(value: bytes | None) -> int:
@@ -256,6 +276,8 @@ class View:
     tallies: tuple[Tally, ...] = ()
     tree: Tree | None = None
 
+    __repr__ = hex_repr
+
 
 class Catalog:
     """The views that a store keeps, sorted by the type of post that concerns them. Immutable.
@@ -270,11 +292,11 @@ class Catalog:
         _check_names(views)
         _check_prefixes(views)
         self.versions: Final = {view.name: view.version for view in views}
-        self.by_type: Final = tuple(tuple(v for v in views if t in v.types) for t in TYPE_NAMES)
+        self.by_type: Final = tuple(tuple(v for v in views if t in v.types) for t in _NUMBERS)
         """The views that have rows for each type of post."""
-        self.folds: Final = tuple(tuple(f for v in views for f in v.folds if t in f.types) for t in TYPE_NAMES)
+        self.folds: Final = tuple(tuple(f for v in views for f in v.folds if t in f.types) for t in _NUMBERS)
         """The folds that each type of post gives parts to."""
-        self.tallies: Final = tuple(tuple(y for v in views for y in v.tallies if t in y.types) for t in TYPE_NAMES)
+        self.tallies: Final = tuple(tuple(y for v in views for y in v.tallies if t in y.types) for t in _NUMBERS)
         """The tallies that count each type of post."""
         self.trees: Final = tuple(view.tree for view in views if view.tree is not None)
         self.censuses: Final = tuple((f, f.census) for view in views for f in view.folds if f.census is not None)
@@ -291,10 +313,13 @@ class Catalog:
         """Return a catalog that has views of one's own, too.
 
         Raises ViewError for a view whose keys do not begin with `!x!<name>!`, and for what a catalog refuses. A name
-        has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit.
+        has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit. A function of these
+        views that raises, or returns rows outside of the prefixes, ends a write or rebuild with a ViewError.
         """
         added = tuple(views)
         for view in added:
+            if not isinstance(view, View):
+                raise ViewError(f"{type(view).__name__} is not a view: a catalog is extended with instances of View")
             if not _OWN_NAME.fullmatch(view.name):
                 raise ViewError(
                     f"{view.name!r} is no name for a view: use up to 64 of the characters a-z, 0-9, '_', '-' and '.'"
@@ -306,7 +331,7 @@ class Catalog:
                         f"the view {view.name} has the prefix {_shown(prefix)}. Let its prefixes begin with "
                         f"{_shown(own)}"
                     )
-        return Catalog((*self.views, *added)) if added else self
+        return Catalog((*self.views, *map(_guarded, added))) if added else self
 
     def rows(self, post: Post) -> list[Row]:
         """Return every row that follows from the post alone, the one of the reverse hash map last."""
@@ -348,6 +373,58 @@ class Catalog:
         return b"", ""
 
 
+def _guarded(view: View) -> View:
+    """Return the view with its functions guarded. Functions that it does not have stay the defaults."""
+    inner = _inner_prefixes(view)
+    own = tuple(prefix for prefix in view.prefixes if prefix not in inner)
+    bare = View(view.name, view.version, view.prefixes, view.answers)
+    return replace(
+        view,
+        rows=GuardedRows(view.name, "rows", view.rows, own) if view.types else view.rows,
+        dead_rows=view.dead_rows
+        if view.dead_rows is bare.dead_rows
+        else GuardedRows(view.name, "dead_rows", view.dead_rows, own),
+        folds=tuple(_guarded_fold(view.name, fold) for fold in view.folds),
+        tallies=tuple(_guarded_tally(view.name, tally) for tally in view.tallies),
+        tree=None if view.tree is None else _guarded_tree(view.name, view.tree),
+    )
+
+
+def _inner_prefixes(view: View) -> list[bytes]:
+    """Return the prefixes that a fold, tally, census or tree has for itself."""
+    summaries = [fold.census for fold in view.folds if fold.census] + ([view.tree] if view.tree else [])
+    return [each.prefix for each in (*view.folds, *view.tallies, *summaries)]
+
+
+def _guarded_fold(name: str, fold: Fold) -> Fold:
+    bare = Fold(fold.prefix, fold.types, fold.parts, fold.refold)
+    own = (fold.prefix,)
+    optional: dict[str, Any] = {}
+    if fold.merge is not bare.merge:
+        optional["merge"] = GuardedValue(name, "merge", fold.merge, bytes)
+    if fold.dead_parts is not bare.dead_parts:
+        optional["dead_parts"] = GuardedRows(name, "dead_parts", fold.dead_parts, own)
+    if fold.stored_value is not bare.stored_value:
+        optional["stored_value"] = GuardedValue(name, "stored_value", fold.stored_value, (bytes, type(None)))
+    if fold.absent_part is not None:
+        optional["absent_part"] = GuardedValue(name, "absent_part", fold.absent_part, (bytes, type(None)))
+    if fold.census is not None:
+        counts = GuardedValue(name, "counts", fold.census.counts, object)
+        optional["census"] = Census(fold.census.prefix, counts)
+    parts = GuardedRows(name, "parts", fold.parts, own)
+    return replace(fold, parts=parts, refold=GuardedValue(name, "refold", fold.refold, (bytes, type(None))), **optional)
+
+
+def _guarded_tally(name: str, tally: Tally) -> Tally:
+    return replace(tally, key=GuardedKey(name, "key", tally.key, tally.prefix))
+
+
+def _guarded_tree(name: str, tree: Tree) -> Tree:
+    return replace(
+        tree, sets=GuardedValue(name, "sets", tree.sets, list), items=GuardedItems(name, "items", tree.items)
+    )
+
+
 def _check_names(views: tuple[View, ...]) -> None:
     names = [view.name for view in views]
     for name in names:
@@ -364,8 +441,7 @@ def _check_prefixes(views: tuple[View, ...]) -> None:
                 raise ViewError(
                     f"the view {view.name} has the prefix {_shown(prefix)}, which is reserved. Choose another"
                 )
-        summaries = [fold.census for fold in view.folds if fold.census] + ([view.tree] if view.tree else [])
-        inner = [each.prefix for each in (*view.folds, *view.tallies, *summaries)]
+        inner = _inner_prefixes(view)
         for prefix in inner:
             if prefix not in view.prefixes or inner.count(prefix) > 1:
                 raise ViewError(
@@ -399,7 +475,9 @@ def reverse_keys(reader: Reader, post: Post) -> list[bytes] | None:
     value = reader.get(REVERSE_PREFIX + post.hash_hex)
     if value is None:
         return None
-    short: list[bytes] = unpack(value)
+    short = unpack(value)
+    if not isinstance(short, list) or not all(isinstance(key, bytes) for key in short):
+        raise CorruptStoreError("a row of the reverse hash map is damaged. Run `cablestore rebuild`")
     return [
         key.replace(b"\x03", post.hash_hex).replace(b"\x02", post.author_hex).replace(b"\x01", post.sort_time)
         for key in short

@@ -5,4 +5,5 @@ from cablestore.limits.causal_logs import *
 from cablestore.limits.peers import *
 from cablestore.limits.protocol import *
 from cablestore.limits.reconciliation import *
+from cablestore.limits.remote import *
 from cablestore.limits.store import *

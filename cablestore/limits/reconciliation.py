@@ -79,6 +79,14 @@ all is compared."""
 MAX_TALK_UNASKED: Final = 100
 """Unexpected posts after which a side ends the conversation. Honest peers send none."""
 
+MAX_TALK_REPEATED: Final = 32
+"""Posts in a row that another peer has given since the comparison began. Then it ends, and waits for that peer: else
+each of two peers with the same posts would give all of them. Fewer may come twice by chance."""
+
+TALK_REPEATED_WAIT_S: Final = 20.0
+"""Seconds that such a comparison waits for the end of that of the other peer, which may be the slower one. The peer
+that waits for an answer counts this node as lost after 60."""
+
 MAX_TALK_REASON_CODEPOINTS: Final = 500
 """The reason that a peer gives for ending a conversation. It is written to logs and terminals."""
 

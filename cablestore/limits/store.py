@@ -27,6 +27,12 @@ MAX_BATCH_POSTS: Final = 1_000
 MAX_BATCH_SIZE_BYTES: Final = 4_194_304
 """Bytes of posts in one atomic write. The rows of a batch take about five times as much memory."""
 
+MAX_POSTS_REMEMBERED: Final = 512
+"""Decoded posts that a process keeps in memory: those that were read last."""
+
+MAX_POST_REMEMBERED_SIZE_BYTES: Final = 4_096
+"""Size of the largest post that is kept decoded. All of them take at most 4 MB."""
+
 MAX_ROWS_REMEMBERED: Final = 4_096
 """Counts, sums and folds that a writer keeps in memory from batch to batch: what a few hundred single posts change."""
 
@@ -44,12 +50,56 @@ MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 """How far an own post may be dated ahead of the clock to keep own posts in order. A larger difference means that the
 clock was set back."""
 
+MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
+"""Own posts that an error lists because they are dated too far ahead to be replaced: they fit one command that deletes
+them."""
+
+MENTION_TOLERANCE_MS: Final = 5_400_000
+"""How far a message's time may be from the time at which the user has a name, so that the name counts: an hour and a
+half. A clock that missed the change to summer time differs by an hour, and others drift."""
+
+CLOCK_TOLERANCE_MS: Final = 600_000
+"""How far the local clock may differ from those of others without a warning: ten minutes. Clocks that are set by the
+network differ by less than a second, and by hand by a few minutes."""
+
+MIN_CLOCK_WITNESSES: Final = 2
+"""Users whose texts must show that the local clock is wrong: one may be wrong, or lie."""
+
+CLOCK_MEMORY_MS: Final = 14_400_000
+"""How old own texts may be whose answers show that the local clock is ahead: four hours. It may be corrected since."""
+
+MAX_CLOCK_TEXTS_READ: Final = 200
+"""Latest texts that are read to compare clocks: some milliseconds. One user who writes more of them hides others."""
+
 CAUSAL_SKEW_MS: Final = 604_800_000
 """How far before a window causal order looks for ancestors that claim a later time. See
 `cablestore.store.causal_order`."""
 
+MAX_LINKS_FOLLOWED: Final = 32
+"""Links that a page in the middle of a channel follows to find out that a message answers one with a later time. Each
+costs reading a post. Pages from an end of the channel need none."""
+
+MAX_ENDS_READ: Final = 512
+"""Rows of heads, missing and deleted posts of a channel that a page reads to find the heads. If there are more, the page
+looks up for each of its messages what links to it, which costs about as much."""
+
+MAX_ROWS_AHEAD: Final = 32
+"""Rows that a page reads ahead to find where two lines of messages meet that were written at the same time. If they meet
+later, it looks up for each message what links to it."""
+
+MAX_ARRIVALS_FOLLOWED: Final = 64
+"""Posts that may arrive between two pages so that what is known of the order is kept. Each is read. After more, or after
+one that is not the latest of its channel, a page finds out again where its messages are."""
+
+MAX_KNOWN_PLACES: Final = 200_000
+"""Messages of which a store remembers the place in the order, about 100 bytes each. After more, it begins again."""
+
 MAX_CAUSAL_POSTS: Final = 100_000
 """Posts that one causal ordering holds in memory (about 500 bytes each)."""
+
+MAX_TOPICS_READ: Final = 1_000
+"""Latest topics of a channel among which one is found that counts: some 15 ms. A channel in which blocked users set more
+of them has no topic until the next one is set."""
 
 STATE_POSTS_KEPT: Final = 3
 """wire.md 5.1.5.1: of each kind of channel state, `prune` keeps the latest, second-latest and third-latest."""
@@ -83,6 +133,10 @@ MAX_PAGE_ROWS_READ: Final = 2_000
 MAX_UNREAD_COUNTED: Final = 1_000
 """Unread texts and mentions that are counted in one channel. This number means that there are as many or more, so a
 client shows "999+"."""
+
+MAX_LATE_TEXTS: Final = 4_000
+"""Unread texts of one channel that are dated before its read mark, about 170 bytes each. When there are more, the older
+half counts as read, so that an import of old messages cannot fill the disk twice."""
 
 MAX_SEARCH_CHARACTERS: Final = 1_000
 """Characters of one search. People enter a few words; a pasted page is refused."""

@@ -3,6 +3,9 @@
 `known` are the acts of those who may have authority, `roles` is who had which role when, `blocks` is who is blocked and
 dropped, `decisions` is what applies.
 `seed` gives roles to begin with. `stored` reads acts from the rows of a store.
+
+`applied` is what that means for the posts of a store. A plan goes through `admission` (which posts are stored),
+`changing` (what applies after it), and `sweeping` and `consents` (what is removed, and what is remembered of it).
 """
 
 from cablestore.moderation.blocks import BlockState, UserDrop

@@ -22,6 +22,7 @@ from cablestore.moderation.roles import RoleContexts
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole, turning_points
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
+from cablestore.reprs import hex_repr
 
 
 class ActOutcome(StrEnum):
@@ -49,13 +50,16 @@ class JudgedAct(NamedTuple):
     target: bytes
     outcome: ActOutcome
 
+    def __repr__(self) -> str:
+        return hex_repr(self)
+
 
 _AboutUsers = dict[tuple[bytes, str], tuple[UserDrop | None, ModerationAct | None]]
 """What drops and what hides a user in a channel."""
 _Blocks = dict[tuple[bytes, bool], BlockState]
 """The blocks of a user, by all acts or by public ones alone."""
-_Hidden = tuple[dict[bytes, frozenset[str] | None], dict[str, frozenset[bytes]]]
-"""The hidden users, and by channel the posts on which there are acts."""
+_Hidden = tuple[dict[bytes, frozenset[str] | None], frozenset[bytes]]
+"""The hidden users, with the channels, and the posts on which there are acts."""
 
 
 class Decisions:
@@ -230,28 +234,25 @@ class Decisions:
         """Return the users some of whose texts are hidden or dropped, with the channels; None means all channels."""
         return self._all_hidden()[0]
 
-    def hidden_posts(self) -> dict[str, frozenset[bytes]]:
-        """Return the posts on which there are acts, by channel, "" for acts that name none.
-
-        Whether one is hidden, `text_hidden_by` tells.
-        """
+    def hidden_posts(self) -> frozenset[bytes]:
+        """Return the posts on which there are acts. `text_hidden_by` tells which of them are hidden."""
         return self._all_hidden()[1]
 
     def _all_hidden(self) -> _Hidden:
         """Find what is hidden. It is kept, because each list of channels asks for it."""
         if self._hidden is None:
             contexts: dict[bytes, set[str | None]] = {}
-            posts: dict[str, set[bytes]] = {}
+            posts: set[bytes] = set()
             for act in self._known.actions():
                 if act.type == MODERATION and act.what >= Action.HIDE_POST:
-                    posts.setdefault(act.channel or "", set()).update(act.targets)
+                    posts.update(act.targets)
                 elif is_doing(act):
                     for user in act.targets:
                         contexts.setdefault(user, set()).add(act.channel)
             users = {user: self._hiding_contexts(user, named) for user, named in contexts.items()}
             self._hidden = (
                 {user: channels for user, channels in users.items() if channels is None or channels},
-                {channel: frozenset(hashes) for channel, hashes in posts.items()},
+                frozenset(posts),
             )
         return self._hidden
 
@@ -297,6 +298,23 @@ class Decisions:
             elif act.notifies:
                 found = act
         return found
+
+    # --- acts on a target ----------------------------------------------------------------------------
+
+    def acts_on(self, target: bytes | str, pair: int, channel: str | None) -> Iterator[ModerationAct]:
+        """Yield the actions of a pair on a target in a context and in all that overlap with it, in any order.
+
+        The whole cabal (None) overlaps with every channel. `pair` is the number of the doing action, or BLOCKING.
+        """
+        for act in self._known.all_actions_on(target, pair):
+            if channel is None or act.channel in (None, channel):
+                yield act
+
+    def own_roles(self, user: bytes, channel: str | None) -> Iterator[ModerationAct]:
+        """Yield the roles that the own user gave a user in one context, in any order."""
+        for act in self._known.roles.get(self._own, ()):
+            if act.targets[0] == user and act.channel == channel:
+                yield act
 
     # --- which action takes effect -------------------------------------------------------------------
 

@@ -113,13 +113,15 @@ class KnownActs:
 
     def actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
         """Return the actions of a pair on a target in one context."""
-        acts = [act_in(record) for record in self.records.get(target, ())]
-        return [act for act in acts if act.channel == channel and pair_of(act) == pair]
+        return [act for act in self.all_actions_on(target, pair) if act.channel == channel]
+
+    def all_actions_on(self, target: bytes | str, pair: int) -> list[ModerationAct]:
+        """Return the actions of a pair on a target in all contexts."""
+        return [act for record in self.records.get(target, ()) if pair_of(act := act_in(record)) == pair]
 
     def contexts_on(self, target: bytes | str, pair: int) -> list[str]:
         """Return the channels of the actions of a pair on a target, sorted; "" for the whole cabal."""
-        acts = [act_in(record) for record in self.records.get(target, ())]
-        return sorted({act.channel or "" for act in acts if pair_of(act) == pair})
+        return sorted({act.channel or "" for act in self.all_actions_on(target, pair)})
 
     def actions(self) -> Iterable[ModerationAct]:
         """Return all actions."""

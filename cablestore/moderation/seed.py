@@ -10,6 +10,7 @@ from cablestore import limits
 from cablestore.errors import ModerationError
 from cablestore.protocol.acts import UserRole
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.reprs import hex_repr
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Seed:
     given_at_ms: int
     revoked_at_ms: int | None = None
     kept: frozenset[bytes] = frozenset()
+
+    __repr__ = hex_repr
 
     @classmethod
     def read(cls, data: bytes, given_at_ms: int) -> Self:

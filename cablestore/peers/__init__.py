@@ -2,11 +2,12 @@
 
 `Node` answers peers, follows channels, forwards requests of legacy peers, and stores what peers send.
 
-    core        the parts of a node, and what goes on between them
+    node        life, listening, connecting, fetching once         parts       what a node is made of
     peer_events who is connected, and what changes
     context     services of a node, given to all its parts         threads     the threads that use the store
     link        what the connections of both ports share           connection  one Cable connection
-    listener    one port: listen, connect, stay connected          answering   the answers to one peer
+    listener    one port: listen, connect, stay connected          cable_port  where the events of a peer go
+    serving     requests of peers: answered, forwarded, kept live  answering   the answers to one peer
     sync        what a node asks of its peers                      fetch       how it gets the posts that they offer
     dialling    the pauses between attempts to connect             silence     when a peer is asked for a sign of life
     reachability  what a change of the network causes              delivery    what the system knows of a connection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from cablestore.arguments import check_instance, check_text, check_whole
 from cablestore.errors import NodeError
 
 DEFAULT_PORT: Final = 13333
@@ -33,3 +34,10 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         """Return the form that `parse` reads."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def check_address(address: object) -> None:
+    """Raise ArgumentError for a value that is not an address."""
+    check_instance("address", address, Address, "an Address, such as Address.parse('127.0.0.1:13333')")
+    check_text("address.host", address.host)  # type: ignore[attr-defined] # it is an Address
+    check_whole("address.port", address.port, 0, 65_535)  # type: ignore[attr-defined] # it is an Address

@@ -18,7 +18,7 @@ from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
-from cablestore.peers.coverage import Coverage
+from cablestore.peers.link import PeerLink
 from cablestore.peers.news import hashes_since
 from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
@@ -96,12 +96,12 @@ class Answer:
 
     exchange: Final[Exchange]
     began_s: Final[float]
-    take: Final[Callable[[Answer, list[Any]], None]]
+    queue: Final[AnswerQueue]
     """Gets the parts, on the loop."""
+    link: Final[PeerLink]
+    """The connection with the peer. Its audience may change between two parts."""
     is_spared: Final[bool]
-    """Whether the peer gets nothing that ends cable.js."""
-    audience: Final[Callable[[], Audience]]
-    """Returns what the peer may get now."""
+    """True if the peer gets nothing that ends cable.js."""
     since: Final[LogPlace | None] = None
     """From where in the arrival log a live request is answered, None for the whole history."""
     names: list[str] = field(default_factory=list)
@@ -149,7 +149,7 @@ class Answer:
             self.is_whole = len(self._part) < rows
             if self.is_spared:
                 self._part = bearable(state.reader, request, self._part)
-            self._part = audible(state.reader, request, self._part, self.audience())
+            self._part = audible(state.reader, request, self._part, self.link.audience)
             if isinstance(request, ListRequest):
                 self._collect(self._part, request)
 
@@ -165,7 +165,7 @@ class Answer:
         self._part = []
         size_bytes = 0
         is_forwarded = request.ttl > 0
-        audience, dialect = self.audience(), reader.dialect
+        audience, dialect = self.link.audience, reader.dialect
         for post in posts:
             if is_forwarded:
                 self.found.add(post_hash(post))
@@ -187,7 +187,7 @@ class Answer:
     def done(self) -> None:
         """Hand over the part."""
         part, self._part = self._part, []
-        self.take(self, part)
+        self.queue.take(self, part)
 
 
 class AnswerQueue:
@@ -196,19 +196,17 @@ class AnswerQueue:
     def __init__(
         self,
         context: PeerContext,
+        link: PeerLink,
         session: Session,
-        coverage: Coverage,
-        reads: Callable[[], bool],
-        audience: Callable[[], Audience],
         send: Callable[[Answer, list[Any]], None],
     ) -> None:
-        """`reads` tells whether the peer reads what it gets, `audience` what it may get. `send` gets the parts of answers."""
+        """`send` gets the parts of answers."""
         self._context = context
+        self._link = link
         self._session = session
-        self._coverage = coverage
-        self._reads = reads
-        self._audience = audience
         self._send = send
+        self.is_slow = False
+        """True if the peer reads slower than we write. Then no further part is read for it."""
         settings = context.settings
         self.share: Final = ReadShare(context.loop.time, settings.rows_per_s, settings.rows_in_advance)
         self._pending: tuple[dict[Exchange, None], dict[Exchange, None]] = ({}, {})
@@ -238,15 +236,21 @@ class AnswerQueue:
         self.go_on()  # an answer that is under way sees that it is over, and closes its state
 
     def slow_down(self) -> None:
-        """Read shorter parts: the peer reads slower than we write."""
+        """Read no more for the peer, and then shorter parts: it reads slower than we write."""
+        self.is_slow = True
         self._shrink = limits.PARTS_SHRINK
+
+    def speed_up(self) -> None:
+        """Read for the peer again."""
+        self.is_slow = False
+        self.go_on()
 
     def go_on(self) -> None:
         """Read a part of the next answer, unless one is being read."""
         if self._is_reading:
             return
         answer = next((begun for begun in self._begun if begun is not None and begun.exchange.is_over), None)
-        if answer is None and self._has_work and self._reads() and self._may_read():
+        if answer is None and self._has_work and not self.is_slow and self._may_read():
             answer = self._next()
         if answer is not None:
             answer.shrink = self._shrink
@@ -274,8 +278,8 @@ class AnswerQueue:
             exchange = next(iter(pending))
             del pending[exchange]
             if not exchange.is_over:
-                now_s, since = self._context.loop.time(), self._coverage.since(exchange.request)
-                return Answer(exchange, now_s, self.take, self._session.is_spared, self._audience, since)
+                now_s, since = self._context.loop.time(), self._link.coverage.since(exchange.request)
+                return Answer(exchange, now_s, self, self._link, self._session.is_spared, since)
         return None
 
     def _may_read(self) -> bool:

@@ -3,11 +3,14 @@
 A machine without a battery clock starts in 1970 or when it was shut down. Then posts of the present are refused as too
 far ahead. They are requested again when the clock allows it, from peers that have them. If nobody is known to have
 them, and whenever the clock was set or the machine slept, all peers are asked for their channels again.
+
+A smaller difference is found by the texts of other users, and logged (`cablestore.store.clock_check`).
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from cablestore import limits
@@ -17,12 +20,15 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.sync import Sync
+from cablestore.store.clock_check import clock_difference
 from cablestore.views import activity
 
 _JUMP_S: Final = 60.0
 """Change of the clock against the loop's time that counts as one. Smaller ones are ignored: posts may be dated a week ahead."""
 _ASK_EVERY_S: Final = 60.0
 """All peers are asked for their channels again once in this time at most, whatever posts they send."""
+_COMPARE_EVERY_S: Final = 60.0
+"""The clock is compared with texts once in this time at most, and only after the store changed."""
 _WARN_EVERY_S: Final = 86_400.0
 _MS_PER_S: Final = 1000
 _LAST_DATE_MS: Final = 253_402_300_799_000
@@ -39,6 +45,9 @@ class ClockWatch:
         self._reconciler = reconciler
         self._offset_s: float | None = None
         """How much the clock is ahead of the loop's time."""
+        self._compared = -1
+        """The last event of the store when clocks were compared."""
+        self._compares_at_s = self._warns_of_difference_at_s = 0.0
         self._asks_again = False
         self._asks_at_s = self._warns_at_s = 0.0
         self._stored = 0
@@ -62,19 +71,38 @@ class ClockWatch:
                 "posts from the future: is the clock right?",
                 extra={"clock": _utc(now_ms), "refused": len(self._early), "stored": self._stored},
             )
+        if now_s >= self._compares_at_s and self._context.store.last_sequence != self._compared:
+            self._compares_at_s, self._compared = now_s + _COMPARE_EVERY_S, self._context.store.last_sequence
+            self._context.life.run(self._compare(now_ms, now_s))
 
     def _notice_jump(self, now_ms: int, now_s: float) -> None:
         before_s, self._offset_s = self._offset_s, now_ms / _MS_PER_S - now_s
         by_s = None if before_s is None else self._offset_s - before_s
         if by_s is not None and abs(by_s) < _JUMP_S:
             return
-        self._context.run(self._look_at_store(now_ms))
+        self._context.life.run(self._look_at_store(now_ms))
         if by_s is not None:
             self._context.log.warning(
                 "the clock was set, or the machine slept", extra={"clock": _utc(now_ms), "by_s": round(by_s)}
             )
             self._asks_again = True
-            self._asks_at_s = self._warns_at_s = 0.0
+            self._asks_at_s = self._warns_at_s = self._warns_of_difference_at_s = 0.0
+            self._compares_at_s, self._compared = 0.0, -1
+
+    async def _compare(self, now_ms: int, now_s: float) -> None:
+        """Warn if the texts of others show that the clock is wrong."""
+        identity = self._context.store.known_identity
+        ask = partial(clock_difference, own_key=identity.public_key if identity else None, now_ms=now_ms)
+        try:
+            found = await self._context.reads.call(ask)
+        except CableStoreError:  # what needs it reports that
+            return
+        if found is not None and now_s >= self._warns_of_difference_at_s:
+            self._warns_of_difference_at_s = now_s + _WARN_EVERY_S
+            self._context.log.warning(
+                "the clock differs from those of other users: is it right?",
+                extra={"clock": _utc(now_ms), "ahead_s": found.ahead_ms // _MS_PER_S, "users": found.users},
+            )
 
     async def _look_at_store(self, now_ms: int) -> None:
         """Count the posts that the store accepted when the clock was later than it is now."""

@@ -1,18 +1,17 @@
-"""One Cable connection: bytes from and to a peer, its session, and its limits.
+"""One Cable connection, as the parts of a node use it: ask, send, pause reading, count faults, keep its limits.
 
 `PeerLink` has the transport, `AnswerQueue` answers the peer's requests, `shares` counts the time that the peer takes.
-
-Data flows one way: bytes come in, the session returns events, and `Connection._take` is the one place where each event
-goes to what it is for. Events of our own requests go to the owner, which knows why they were sent.
+What the peer sends goes to the parts of the node in `cable_port`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cablestore import limits
 from cablestore.errors import NodeError
@@ -22,11 +21,8 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.link import BLOCKED, PeerLink
 from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
-from cablestore.protocol.body import INFO
-from cablestore.protocol.dialect import DRAFT8
-from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, Names, ResponseEvent, Violation
-from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequest, Request, TimeRangeRequest
-from cablestore.protocol.post import peek_type
+from cablestore.protocol.exchange import Asker, Event, Exchange
+from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequest, Request
 from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import LIFE_REQUEST
 
@@ -48,51 +44,11 @@ class PauseReason(Enum):
     SHARE = "what it sends took more than its share of the time"
 
 
-class ConnectionOwner(Protocol):
-    """The node, as its connections see it."""
-
-    def admit(self, connection: Connection) -> str:
-        """Add a connection. Returns why it is refused, or ""."""
-
-    def established(self, connection: Connection) -> None:
-        """Start to exchange messages with a peer."""
-
-    def met(self, connection: Connection) -> None:
-        """Start to reconcile with a peer: both sides know that the other one does."""
-
-    def is_reconciling(self, connection: Connection) -> bool:
-        """Tell whether a reconciliation over the connection is under way."""
-
-    def request(self, connection: Connection, exchange: Exchange) -> bool:
-        """Start to follow a request of the peer. False if it was refused and must not be answered."""
-
-    def to_give(self, exchange: Exchange, hashes: list[bytes]) -> Sequence[bytes]:
-        """Return those of the store's hashes that the peer did not get from others."""
-
-    def answered(self, connection: Connection, answer: Answer) -> None:
-        """Conclude a request for which the store has no more, unless others or the future may have."""
-
-    def dropped(self, exchange: Exchange) -> None:
-        """Forget a request of the peer that is over."""
-
-    def responded(self, connection: Connection, event: ResponseEvent) -> None:
-        """Take a part of the answer to a request of ours, or its end."""
-
-    def received_extra(self, connection: Connection, frame: bytes) -> None:
-        """Take a frame of a reconciliation."""
-
-    def lost(self, connection: Connection) -> None:
-        """Forget a connection that is over."""
-
-
 class Connection(PeerLink):
     """A peer that is connected to or from the Cable port."""
 
-    def __init__(
-        self, context: PeerContext, owner: ConnectionOwner, dialed: Address | None = None, *, is_once: bool = False
-    ) -> None:
+    def __init__(self, context: PeerContext, dialed: Address | None = None, *, is_once: bool = False) -> None:
         super().__init__(context, dialed)
-        self._owner = owner
         self.is_once: Final = is_once
         """Whether the peer was called for one purpose: nothing else is asked of it."""
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
@@ -104,12 +60,8 @@ class Connection(PeerLink):
         """True if the peer's first request shows that it is not this node itself."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
-        self.answers: Final = AnswerQueue(
-            context, self.session, self.coverage, lambda: not self.is_slow, lambda: self.audience, self._answer
-        )
+        self.answers: Final = AnswerQueue(context, self, self.session, self._answer)
         self.share: Final = self.answers.share
-        self.is_slow = False
-        """Whether the peer reads slower than we write."""
         self.pauses: set[PauseReason] = set()
         """Why nothing is read from the peer, if nothing is."""
         self.news_waiting = 0
@@ -125,15 +77,13 @@ class Connection(PeerLink):
 
     # --- the transport calls these -------------------------------------------------------------
 
-    def _admit(self) -> str:
-        return self._owner.admit(self)
+    @abstractmethod
+    def _take(self, events: list[Event]) -> None:
+        """Give each event of the peer to what it is for."""
 
-    def _begin(self) -> None:
-        if self._channel is None and self.session.dialect is DRAFT8:
-            self._context.loop.call_later(limits.DIALECT_WAIT_S, self._speak)
-        else:
-            self._speak()
-        self._owner.established(self)
+    @abstractmethod
+    def _answer(self, answer: Answer, part: list[Any]) -> None:
+        """Send a part of an answer, and conclude the answer after the last part."""
 
     def _speak(self) -> None:
         self.session.speak(self._context.loop.time())
@@ -147,7 +97,9 @@ class Connection(PeerLink):
         self._took(watch.spent_s(began_s))
 
     def _receive(self, messages: list[bytes]) -> None:
-        events = [event for message in messages or [b""] for event in self.session.receive(message, self.heard_s)]
+        events: list[Event] = []
+        for message in messages or [b""]:
+            events += self.session.receive(message, self.heard_s)
         if events:
             self._take(events)
         self.flush()
@@ -158,28 +110,23 @@ class Connection(PeerLink):
 
     def pause_writing(self) -> None:
         """Read no more for the peer: it reads slower than we write."""
-        self.is_slow = True
         self.answers.slow_down()
         self._slow_at_s = self._context.loop.time()
 
     def resume_writing(self) -> None:
-        """Go on."""
-        self.is_slow = False
-        self.answers.go_on()
+        """Read for the peer again."""
+        self.answers.speed_up()
 
-    def _lost(self) -> None:
-        self._take(self.session.lose())
-        self.answers.close()
-        if not self.met.done():
-            self.met.set_result(False)
-        self._note_answer()
-        self._owner.lost(self)
+    @property
+    def is_slow(self) -> bool:
+        """True if the peer reads slower than we write."""
+        return self.answers.is_slow
 
     # --- sending -------------------------------------------------------------------------------
 
-    def ask(self, request: Request, timeout_s: float | None = None) -> Exchange:
-        """Send a request to the peer. The owner gets the events of its answer."""
-        exchange = self.session.ask(request, self._context.loop.time(), timeout_s)
+    def ask(self, request: Request, asker: Asker | None = None, timeout_s: float | None = None) -> Exchange:
+        """Send a request to the peer. The `asker` gets the answer."""
+        exchange = self.session.ask(request, self._context.loop.time(), timeout_s, asker=asker)
         self.flush()
         return exchange
 
@@ -187,12 +134,16 @@ class Connection(PeerLink):
         """Send what the session has to say."""
         if not self.is_established or self._transport is None:
             return
-        self._send(self.session.output())
+        messages = self.session.output()
+        if messages:
+            self._send(messages)
         if self._transport.is_closing() or self._ends_s is not None:
             return
-        if self.queued_size_bytes > self._context.settings.max_queued_size_bytes:
+        is_more = messages or self.news_waiting
+        if is_more and self.queued_size_bytes > self._context.settings.max_queued_size_bytes:
             self.close("it reads too slowly")
-        self._meet()
+        if not self.met.done():
+            self._meet()
 
     def send_frames(self, frames: list[bytes]) -> None:
         """Send frames of a reconciliation to a peer that was met."""
@@ -225,7 +176,6 @@ class Connection(PeerLink):
 
     async def require_met(self) -> None:
         """Wait until both sides know that the other one reconciles. Raises NodeError if they do not in time."""
-        self.greet()
         await asyncio.wait({self.met}, timeout=limits.GREETING_TIMEOUT_S)
         if not self.is_met:
             self.end("it does not reconcile")
@@ -248,7 +198,6 @@ class Connection(PeerLink):
         knows_both = self.session.is_cablestore and self.session.has_greeted
         if knows_both and self._context.settings.reconciles and not self.met.done():
             self.met.set_result(True)
-            self._owner.met(self)
 
     # --- what is read from the peer ------------------------------------------------------------
 
@@ -284,48 +233,11 @@ class Connection(PeerLink):
             self.pause(PauseReason.SHARE)
             self._context.loop.call_later(wait_s, self.resume, PauseReason.SHARE)
 
-    # --- what the peer says --------------------------------------------------------------------
-
-    def _take(self, events: list[Event]) -> None:
-        for event in events:
-            match event:
-                case Asked(exchange):
-                    self._asked(exchange)
-                case Dropped(exchange):
-                    self._dropped(exchange)
-                case Violation(fault, detail):
-                    # cable-core.js sends the answers that it passes on to everyone.
-                    if fault is not Fault.UNASKED or not self.session.dialect.requests_have_ttl:
-                        self.faulted(fault.value, detail)
-                case Extra(content):
-                    self._meet()  # it may come together with the last of the greeting
-                    if self.met.done() and not self._takes_life_frame(content):
-                        self._owner.received_extra(self, content)
-                case _:
-                    if isinstance(event, Names):
-                        self.silence.is_answerable = True
-                    self._note_answer()
-                    self._owner.responded(self, event)
-
-    def _note_answer(self) -> None:
-        if not self.first_answer.done():
-            self.first_answer.set_result(None)
-
-    def _asked(self, exchange: Exchange) -> None:
-        if self._owner.request(self, exchange):
-            self._alive_size_bytes += _size_of(exchange.request)
-            if self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2:
-                self._weigh()
-            self.answers.add(exchange)
-
-    def _dropped(self, exchange: Exchange) -> None:
-        self.answers.discard(exchange)
-        self._alive_size_bytes -= _size_of(exchange.request)
-        self._owner.dropped(exchange)
+    # --- what the peer costs -------------------------------------------------------------------
 
     def _weigh(self) -> None:
         """Add up the memory that the peer's requests take. While it is too much, further ones wait unread."""
-        self._alive_size_bytes = sum(_size_of(exchange.request) for exchange in self.session.to_answer.values())
+        self._alive_size_bytes = sum(size_of(exchange.request) for exchange in self.session.to_answer.values())
         is_much = self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2
         (self.pause if is_much else self.resume)(PauseReason.REQUESTS)
 
@@ -392,52 +304,6 @@ class Connection(PeerLink):
         super().check_life()
         self.session.postpone_all(self._context.loop.time())
 
-    def _look_at_silence(self, now_s: float) -> None:
-        self.expire(now_s)
-        self._weigh()
-        if self.session.is_recognised and not self.session.has_greeted and 0 < self._greetings <= _GREETINGS:
-            self.greet()  # the peer changed the dialect in the middle of our greeting
-        is_alive = self.session.is_recognised and self.session.asked  # a peer that never said a word answers nothing
-        is_idle = not is_alive and not self.session.to_answer and not self._owner.is_reconciling(self)
-        if is_idle and now_s - self.heard_s > self._context.settings.idle_timeout_s:
-            self.end("idle")
-
-    # --- answering -----------------------------------------------------------------------------
-
-    def _answer(self, answer: Answer, part: list[Any]) -> None:
-        """Send a part of an answer, and conclude the answer after the last part."""
-        exchange = answer.exchange
-        is_told = self.is_banished and isinstance(exchange.request, PostRequest) and bool(part)
-        if answer.error is not None:
-            self._context.log.error("cannot answer", extra={"peer": self.name, "reason": str(answer.error)})
-            self.session.refuse(exchange)
-        elif exchange.is_over:
-            pass
-        elif isinstance(exchange.request, PostRequest):
-            if self.session.dialect is not self._context.dialect:  # post/info has another form there
-                part = [post for post in part if peek_type(post) != INFO]
-            self.session.answer_posts(exchange, part)
-        elif not isinstance(exchange.request, ListRequest):  # its names go out in one response only
-            self.session.answer_hashes(exchange, self._owner.to_give(exchange, part))
-        if answer.is_whole:
-            self._owner.answered(self, answer)
-            if exchange.is_over and PauseReason.REQUESTS in self.pauses:
-                self._weigh()
-        self.flush()
-        if is_told:
-            self.end(BLOCKED)
-
-    def answer_news(self, exchange: Exchange, hashes: list[bytes]) -> None:
-        """Send hashes to a live request of the peer. Texts that the peer gave, or got from others, are not sent.
-
-        State is sent again: after a deletion, what counts instead may have been sent before.
-        """
-        if isinstance(exchange.request, TimeRangeRequest):
-            news = [digest for digest in hashes if digest not in self.given]
-            self.session.answer_hashes(exchange, self._owner.to_give(exchange, news))
-        else:
-            self.session.answer_hashes(exchange, hashes)
-
 
 def _new_session(context: PeerContext, *, greets: bool) -> Session:
     """Make the session of a connection.
@@ -455,7 +321,7 @@ def _new_session(context: PeerContext, *, greets: bool) -> Session:
     )
 
 
-def _size_of(request: Request) -> int:
+def size_of(request: Request) -> int:
     """Return about how much memory a request takes."""
     match request:
         case PostRequest(_, hashes):
@@ -471,6 +337,18 @@ def _new_request_id(size_bytes: int) -> bytes:
         found = os.urandom(size_bytes)
         if found[:4] != bytes(4):
             return found
+
+
+class Links:
+    """The connections of a node, at both ports. Iterating goes over those of the moment at which it begins."""
+
+    def __init__(self) -> None:
+        self.cable: Final[set[Connection]] = set()
+        self.reconcile: Final[set[PeerLink]] = set()
+
+    def __iter__(self) -> Iterator[PeerLink]:
+        """Yield all connections."""
+        return iter((*self.cable, *self.reconcile))
 
 
 def disconnect_slowest(connections: Iterable[Connection], max_size_bytes: int) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from logging import Logger
-from typing import Any
 
 from cablestore import limits
 from cablestore.peers.dialling import Dials
@@ -43,8 +41,6 @@ class PeerContext:
     watchers: PeerWatchers
     dials: Dials
     key_warnings: KeyWarnings
-    run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    """Runs a coroutine until it ends or the node stops."""
 
     async def current_marks(self) -> SyncState:
         """Return the marks, void if the store lost posts. Raises CableStoreError if it cannot be read."""

@@ -145,8 +145,10 @@ class Fetches:
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_come=has_come)
 
-    def halt(self) -> None:
-        """Fetch nothing more until `resume`: the store accepts nothing, and peers would offer the same."""
+    def not_stored(self, posts: Iterable[bytes]) -> None:
+        """Fetch nothing more until `resume`: the store did not accept these posts, and peers would offer the same."""
+        for post in posts:
+            self.settled(post_hash(post))
         self.is_halted = True
         for connection, fetch in self._of_peers.items():
             _, missing = self.wanted.lose(connection)
@@ -206,6 +208,8 @@ class Fetch:
         self._changed = asyncio.Event()
         self._failed = 0
         self._has_overflowed = False
+        self._has_ended = False
+        """True if nothing more is fetched from the peer. It may be connected still, if the local user blocks it."""
         self._error: CableStoreError | None = None
         """Why hashes that were offered live could not be looked up."""
 
@@ -245,12 +249,14 @@ class Fetch:
 
     def offer_soon(self, hashes: Sequence[bytes]) -> None:
         """Look up hashes in the order of the offers. While many wait, nothing more is read from the peer."""
+        if self._has_ended:
+            return
         self._offers.append(hashes)
         self._offered += len(hashes)
         if self._offered > limits.MAX_WANTED_PER_PEER:
             self._connection.pause(PauseReason.OFFERS)
         if len(self._offers) == 1:
-            self._context.run(self._offer_all())
+            self._context.life.run(self._offer_all())
 
     async def _offer_all(self) -> None:
         try:
@@ -309,7 +315,8 @@ class Fetch:
                 return
             size_bytes = len(hashes) * self._all.post_size_bytes
             start = self._flow.began(size_bytes, self._context.loop.time())
-            self._requests[self._connection.ask(PostRequest(b"", tuple(hashes)))] = FetchRequest(start, size_bytes)
+            exchange = self._connection.ask(PostRequest(b"", tuple(hashes)), self)
+            self._requests[exchange] = FetchRequest(start, size_bytes)
 
     @property
     def _share_of_window(self) -> int:
@@ -337,7 +344,8 @@ class Fetch:
             self._all.came(self._connection, post)
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
-        self._all.intake.store_posts_of(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
+        stored = self._all.intake.store(self._connection.name, posts, self._connection)
+        stored.add_done_callback(partial(self._stored, posts))  # also after the tasks of a node that stops
 
     def _conclude(self, exchange: Exchange, step: Step) -> None:
         request = self._requests.pop(exchange)
@@ -351,17 +359,17 @@ class Fetch:
         self.go_on()
         self._changed.set()
 
-    def _stored(self, posts: list[bytes], outcomes: list[Outcome] | None) -> None:
+    def _stored(self, posts: list[bytes], stored: asyncio.Future[list[Outcome]]) -> None:
         self._storing -= 1
-        if outcomes is None:
+        if stored.exception() is not None:
             self._failed += len(posts)
             self.report.unstored += len(posts)
-        is_ours = self._connection.session.dialect is self._context.dialect
-        for index, post in enumerate(posts):
-            digest = post_hash(post) if outcomes is None else outcomes[index].hash
-            if outcomes is not None:
-                self._count(post, outcomes[index], is_ours=is_ours)
-            self._all.settled(digest, has_come=outcomes is not None)
+            self._all.not_stored(posts)
+        else:
+            is_ours = self._connection.session.dialect is self._context.dialect
+            for post, outcome in zip(posts, stored.result(), strict=True):
+                self._count(post, outcome, is_ours=is_ours)
+                self._all.settled(outcome.hash, has_come=True)
         if self._progress is not None:
             self._progress(len(posts))
         self._changed.set()
@@ -385,7 +393,7 @@ class Fetch:
 
     @property
     def _is_lost(self) -> bool:
-        return self._connection.closed.done()
+        return self._has_ended or self._connection.closed.done()
 
     @property
     def _is_at_end(self) -> bool:
@@ -447,7 +455,9 @@ class Fetch:
             future.set_result(None)
 
     def lose(self) -> None:
-        """End all waiting: the peer is lost."""
+        """End all waiting, and take no more: the peer is lost."""
+        self._has_ended = True
+        self._requests.clear()
         for future in self._waiting.values():
             if not future.done():
                 future.set_result(None)

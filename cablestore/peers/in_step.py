@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
 from cablestore.index.place import LogPlace
@@ -14,8 +14,8 @@ from cablestore.reconcile.messages import EQUAL
 class Agreements:
     """Agreements of a node with its peers. On the loop, but for `_wrote`."""
 
-    def __init__(self, context: PeerContext, links: Callable[[], Iterable[PeerLink]]) -> None:
-        """`links` returns the connections of both ports."""
+    def __init__(self, context: PeerContext, links: Iterable[PeerLink]) -> None:
+        """`links` are the connections of both ports."""
         self._context = context
         self._links = links
         self._watched: LogPlace | None = None
@@ -39,9 +39,9 @@ class Agreements:
         place = None
         while place != self._context.store.place:
             place = self._watched = self._context.store.place
-            for link in self._links():
+            for link in self._links:
                 self._say(link, link.agreement.changed(place))
-        if not any(link.agreement.has_place for link in self._links()):
+        if not any(link.agreement.has_place for link in self._links):
             self._watched = None
 
     def compared(self, link: PeerLink, compared: LogPlace | None, *, is_complete: bool, gave: bool) -> None:

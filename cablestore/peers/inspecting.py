@@ -47,12 +47,12 @@ class InspectionThread:
         self,
         context: PeerContext,
         connection_of: Callable[[Session], Connection | None],
-        passed_on: Callable[[Route], None],
+        send_on: Callable[[Route], None],
     ) -> None:
-        """`connection_of` returns the connection of a session, `passed_on` sends what a route has passed on."""
+        """`connection_of` returns the connection of a session, `send_on` sends what a route has passed on."""
         self._context = context
         self._connection_of = connection_of
-        self._passed_on = passed_on
+        self.send_on: Final = send_on
         self._thread = ThreadPoolExecutor(1, "cablestore-relay")
         self._waiting_size_bytes = 0
         self._paused: Final[set[Connection]] = set()
@@ -61,6 +61,11 @@ class InspectionThread:
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown()
+
+    def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those that are not dropped here. Others may know a channel that is (moderation.md 5.1.3.7)."""
+        dropped, channel_id = self._context.restrictions.now.channels, self._context.dialect.channel_id
+        return tuple(name for name in names if channel_id(name) not in dropped)
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         """Give those that are not known to be deleted to `route.pass_hashes`."""
@@ -121,7 +126,7 @@ class InspectionThread:
 
     def _pass_hashes(self, route: Route, hashes: list[bytes] | None) -> None:
         route.pass_hashes(hashes or ())
-        self._passed_on(route)
+        self.send_on(route)
 
     def _pass_posts(self, route: Route, giver: Session, found: Appraised | None) -> None:
         taken, lies = found or Appraised([], [])
@@ -129,4 +134,4 @@ class InspectionThread:
         if lies and connection is not None:
             connection.gave_invalid_posts(len(lies), lies[-1])
         route.pass_posts(taken)
-        self._passed_on(route)
+        self.send_on(route)

@@ -25,6 +25,7 @@ from cablestore.files import text_of
 from cablestore.moderation import Seed
 from cablestore.peers.address import Address
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.reprs import hex_repr
 
 _LOG: Final = logging.getLogger("cablestore.node")
 _SCHEME: Final = "cable"
@@ -43,6 +44,8 @@ class Invitation:
     cabal_key: bytes | None = field(repr=False)
     peers: tuple[Address, ...] = ()
     seed: bytes = b""
+
+    __repr__ = hex_repr
 
     def __post_init__(self) -> None:
         """Refuse what others could not use."""

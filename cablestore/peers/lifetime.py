@@ -21,9 +21,10 @@ class Lifetime:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: Logger) -> None:
         self.loop: Final = loop
-        self._log: Final = log
+        self.log: Final = log
         self._thread_id: Final = threading.get_ident()
-        self._tasks: Final[set[asyncio.Task[Any]]] = set()
+        self.tasks: Final[set[asyncio.Task[Any]]] = set()
+        """Tasks that are not done: of the node itself, and calls of the program."""
         self._is_ending = False
         self._cancellation: asyncio.CancelledError | None = None
         """What cancelled the caller that waits for the end."""
@@ -76,14 +77,14 @@ class Lifetime:
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         return task
 
     def _report(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._is_ending and not _is_of_closed_store(error):
-            self._log.error("a task failed", exc_info=error)
+            self.log.error("a task failed", exc_info=error)
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -93,12 +94,12 @@ class Lifetime:
 
     def cancel_tasks(self) -> None:
         """Cancel all tasks, and the calls of the program."""
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
 
     async def tasks_ended(self) -> None:
         """Wait until all tasks have ended."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def finish(self, work: Awaitable[object], *, may_hurry: bool = False) -> None:
         """Await a step of the end, however often the caller is cancelled, and keep its error for `conclude`.

@@ -32,7 +32,15 @@ ITSELF: Final = "it is this node itself"
 
 
 class PeerLink(asyncio.Protocol, ABC):
-    """A TCP connection to or from a peer. All of it runs on the loop."""
+    """A TCP connection to or from a peer.
+
+    It runs on the loop of its node, and changes there alone. Other threads only read:
+
+    * the threads that read the store and that compare stores: `audience`, when they choose what the peer may get;
+    * any thread, through `Node.load`: sizes, counts, and if the peer is silent. The numbers may be of different moments.
+
+    What another thread has for a connection goes through the loop: as the result of a job, or as a future.
+    """
 
     port_name: bytes = b""
     """What the prologue of the handshake says of the port."""
@@ -62,6 +70,8 @@ class PeerLink(asyncio.Protocol, ABC):
         """Done with the reason when the connection is over."""
         self.established: Final[asyncio.Future[bool]] = context.loop.create_future()
         """Done with True when messages can be exchanged, with False if the connection ends before."""
+        self.is_established = False
+        """True if messages can be exchanged, or could until the connection was over."""
         self.began_s = self.heard_s = context.loop.time()
         self.silence: Final = Silence(self.began_s, is_ours=self.is_ours)
         self._delivery: Delivery | None = None
@@ -173,7 +183,8 @@ class PeerLink(asyncio.Protocol, ABC):
         except (DecodeError, ReconcileError) as error:
             self.close(self.with_cause(str(error)))
         else:
-            self._take_end()
+            if self._channel is not None and self._channel.has_ended:
+                self._take_end()
 
     def _decrypt(self, channel: SecureChannel, data: bytes) -> list[bytes]:
         messages, reply = channel.receive(data)
@@ -183,15 +194,14 @@ class PeerLink(asyncio.Protocol, ABC):
         return messages
 
     def _take_end(self) -> None:
-        """End the connection if the peer has ended its stream."""
-        if self._channel is None or not self._channel.has_ended:
-            return
+        """End the connection: the peer has ended its stream."""
         if self._ends_s is None:
             self.end("the peer ended the stream")
         elif self._transport is not None:
             self._transport.close()
 
     def _establish(self) -> None:
+        self.is_established = True
         self.established.set_result(True)
         self._pace = MessagePace(self.received_size_bytes, self._context.loop.time())
         self._since_ms = system_clock_ms()
@@ -224,11 +234,6 @@ class PeerLink(asyncio.Protocol, ABC):
         self._context.log.info("disconnected", extra={"peer": self.name, "reason": reason})
 
     # --- state ---------------------------------------------------------------------------------
-
-    @property
-    def is_established(self) -> bool:
-        """Whether messages can be exchanged."""
-        return self.established.done() and self.established.result()
 
     @property
     def peer(self) -> Peer:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
@@ -27,31 +28,31 @@ _WARN_EVERY_S: Final = 600.0
 L = TypeVar("L", bound=PeerLink)
 
 
-class PeerListener(Generic[L]):
+class PeerListener(ABC, Generic[L]):
     """The connections of one port. Each connection adds itself by `admit` and removes itself by `remove`."""
 
     def __init__(
         self,
         context: PeerContext,
         new_link: Callable[[Address | None], L],
-        keep: Callable[[L], Awaitable[None]],
+        links: set[L],
         purpose: str = "",
     ) -> None:
-        """`keep` uses a connection that is kept, until the connection is over.
-
-        The log tells the `purpose` of the port.
-        """
+        """`links` gets the connections. The log names the `purpose` of the port."""
         self._context = context
         self._new_link = new_link
-        self._keep = keep
         self._purpose = {"for": purpose} if purpose else {}
         self._servers: Final[list[accepting.AcceptingSockets]] = []
-        self.links: Final[set[L]] = set()
-        self._by_host: Final[Counter[str]] = Counter()
+        self.links: Final = links
+        self.by_host: Final[Counter[str]] = Counter()
         self._kept: Final[dict[Address, asyncio.Task[None]]] = {}
         self._is_stopping = False
         self._warns_at_s = 0.0
         """When the log may say again that there are too few file descriptors."""
+
+    @abstractmethod
+    async def keep(self, link: L) -> None:
+        """Use a connection that is kept, until it is over."""
 
     async def listen(self, address: Address) -> Address:
         """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
@@ -92,7 +93,7 @@ class PeerListener(Generic[L]):
             if task.cancelled():  # maybe before it began
                 connection.close()
 
-        self._context.run(use()).add_done_callback(used)
+        self._context.life.run(use()).add_done_callback(used)
 
     def _refuse(self, connection: socket.socket, reason: str) -> None:
         if self._may_warn():
@@ -149,7 +150,7 @@ class PeerListener(Generic[L]):
         """
         self._context.life.check()
         if address not in self._kept:
-            self._kept[address] = self._context.run(self._keep_reconnecting(address))
+            self._kept[address] = self._context.life.run(self._keep_reconnecting(address))
 
     def disconnect(self, address: Address) -> None:
         """End the connection with a peer, and do not connect to it again by itself."""
@@ -183,7 +184,7 @@ class PeerListener(Generic[L]):
         except NodeError as error:
             return str(error)
         self._context.dials.connected(dial)
-        await self._keep(link)
+        await self.keep(link)
         if link.twin is not None:
             await asyncio.wait({link.twin.closed})  # then this address is the one to use
         return await asyncio.shield(link.closed)
@@ -198,14 +199,14 @@ class PeerListener(Generic[L]):
     def admit(self, link: L) -> str:
         """Add a connection. Returns the limit that it exceeds, or ""."""
         self.links.add(link)
-        self._by_host[link.host] += 1
+        self.by_host[link.host] += 1
         if self._is_stopping:
             return "the node stops"
         settings = self._context.settings
         shaking = [known.host for known in self.links if not known.is_established] if settings.cabal_key else []
         for kind, count, most, what in (
             ("peers", len(self.links), settings.max_peers, "peers"),
-            ("address", self._by_host[link.host], settings.max_peers_per_address, "peers from one address"),
+            ("address", self.by_host[link.host], settings.max_peers_per_address, "peers from one address"),
             ("handshakes", len(shaking), settings.max_handshakes, "handshakes in progress"),
             (
                 "handshakes",
@@ -223,9 +224,9 @@ class PeerListener(Generic[L]):
     def remove(self, link: L) -> None:
         """Remove a connection that is over."""
         self.links.discard(link)
-        self._by_host[link.host] -= 1
-        if not self._by_host[link.host]:
-            del self._by_host[link.host]
+        self.by_host[link.host] -= 1
+        if not self.by_host[link.host]:
+            del self.by_host[link.host]
 
     # --- the end -------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Final
 from cablestore.peers.audience import Audience
 from cablestore.peers.connection import Connection
 from cablestore.peers.news import News, Subject, concerns
+from cablestore.peers.relay import Route
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.exchange import Exchange, State
 from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
@@ -21,13 +22,17 @@ class LiveRequest:
 
     connection: Final[Connection]
     exchange: Final[Exchange]
+    route: Final[Route | None] = None
+    """Where the request is forwarded, if it is."""
     _waiting: dict[bytes, int] = field(default_factory=dict)
     """Hashes that wait, with the numbers of their entries in the arrival log."""
     _known: int = 0
     """Last entry of the state that the peer got. News of it may come later than the state."""
 
     def tell(self, news: Iterable[News]) -> None:
-        """Send the peer what is news to it, now or when the history is sent."""
+        """Send the peer what is news to it, now or when the history is sent. New posts that it gave are not."""
+        given = self.connection.given
+        news = [item for item in news if not (item.is_new and item.hash in given)]
         if self.connection.session.is_spared:
             news = [item for item in news if item.is_bearable]
         audience = self.connection.audience
@@ -46,7 +51,14 @@ class LiveRequest:
         self._answer([digest for digest, known_at in self.forget().items() if known_at > sequence])
 
     def _answer(self, hashes: list[bytes]) -> None:
-        self.connection.answer_news(self.exchange, hashes)
+        """Send hashes. Texts that the peer gave, or got from others, are not sent.
+
+        State is sent again: after a deletion, what counts instead may have been sent before.
+        """
+        if isinstance(self.exchange.request, TimeRangeRequest):
+            hashes = [digest for digest in hashes if digest not in self.connection.given]
+            hashes = hashes if self.route is None else self.route.fresh(hashes)
+        self.connection.session.answer_hashes(self.exchange, hashes)
 
     def forget(self) -> dict[bytes, int]:
         """Remove and return what waits."""
@@ -70,11 +82,11 @@ class LiveRequests:
         """Channels with live state requests. Read by the thread that follows the log."""
         self.count = 0
 
-    def add(self, connection: Connection, exchange: Exchange) -> None:
-        """Add a live request of a peer."""
+    def add(self, connection: Connection, exchange: Exchange, route: Route | None = None) -> None:
+        """Add a live request of a peer, with its route if it is forwarded."""
         key = self._key(exchange.request)
         is_first = key not in self._tables
-        self._tables[key][exchange] = LiveRequest(connection, exchange)
+        self._tables[key][exchange] = LiveRequest(connection, exchange, route)
         self._alike[connection, *key] += 1
         self.count += 1
         if is_first:

@@ -21,7 +21,7 @@ class MarkSaver:
         """Save the marks if the pause is over."""
         if now_s >= self._next_s:
             self._next_s = float("inf")
-            self._context.run(self._save(now_s))
+            self._context.life.run(self._save(now_s))
 
     async def _save(self, began_s: float) -> None:
         await self._context.save_marks()

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from cablestore.index.verdict import Verdict
 from cablestore.peers.report import ReconcileReport
 from cablestore.protocol.message import MESSAGE_NAMES, Request
 from cablestore.store.store import CableStore
-
-if TYPE_CHECKING or find_spec("prometheus_client"):
-    from prometheus_client import CollectorRegistry, Counter, Histogram
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    from prometheus_client.metrics_core import Metric
-    from prometheus_client.registry import Collector
-else:
-    from cablestore.peers.uncounted import (
-        Collector,
-        CollectorRegistry,
-        Counter,
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        Histogram,
-        Metric,
-    )
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 

@@ -28,8 +28,8 @@ from cablestore import limits
 from cablestore.errors import CableStoreError, NodeError
 from cablestore.forks import released_in_child
 from cablestore.peers.address import Address
-from cablestore.peers.core import NodeCore
 from cablestore.peers.node import Node
+from cablestore.peers.parts import NodeParts
 
 _LOG: Final = logging.getLogger("cablestore.node")
 STUCK_S: Final = 10.0
@@ -49,14 +49,14 @@ def exporter(node: Node, address: Address, *, client_timeout_s: float = limits.M
     ...     with exporter(node, Address("127.0.0.1", 9464)) as address:
     ...         ...
     """
-    core = node._core  # noqa: SLF001 - this module is a part of the node
-    heartbeat = Heartbeat(core.context.loop)
+    parts = node.parts
+    heartbeat = Heartbeat(parts.context.loop)
     try:
         server = (_Server6 if ":" in address.host else _Server)(address, client_timeout_s)
     except (OSError, ValueError, TypeError) as error:  # no host can have this name
         heartbeat.end()
         raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
-    server.set_app(_App(core, heartbeat))
+    server.set_app(_App(parts, heartbeat))
     thread = threading.Thread(
         target=server.serve_forever, args=(_LOOKS_EVERY_S,), name="cablestore-exporter", daemon=True
     )
@@ -101,11 +101,11 @@ class Heartbeat:
 class _App:
     """The WSGI application that answers requests."""
 
-    def __init__(self, core: NodeCore, heartbeat: Heartbeat) -> None:
-        self._core = core
+    def __init__(self, parts: NodeParts, heartbeat: Heartbeat) -> None:
+        self._parts = parts
         self._heartbeat = heartbeat
         registry = CollectorRegistry()  # one of the exporter's own, so that the node's does not change
-        registry.register(cast(Collector, core.metrics.registry))  # it collects as a collector does
+        registry.register(cast(Collector, parts.context.metrics.registry))  # it collects as a collector does
         lag = Gauge("cablestore_loop_lag_seconds", "How late the event loop is", registry=registry)
         lag.set_function(lambda: heartbeat.lag_s)
         ProcessCollector(registry=registry)
@@ -139,7 +139,7 @@ class _App:
         health: dict[str, Any] = {"status": "failing" if reason else "ok"}
         if reason:
             health["reason"] = reason
-        load = self._core.load()
+        load = self._parts.load()
         health |= {
             "peers": load.peers,
             "live_requests": load.live_requests,
@@ -156,17 +156,17 @@ class _App:
         lag_s = self._heartbeat.lag_s
         if lag_s > STUCK_S:
             return f"the event loop has been stuck for {lag_s:.0f} s"
-        failure = self._core.store.write_failure or self._core.context.writes.failure
+        failure = self._parts.context.store.write_failure or self._parts.context.writes.failure
         if failure:
             return f"posts cannot be stored until this is mended, which is tried again every second: {failure}"
         try:
-            self._core.store.stats()
+            self._parts.context.store.stats()
         except CableStoreError as error:
             return f"the store cannot be read: {error}"
-        if self._core.context.restrictions.failure:
-            return f"what moderation forbids cannot be read: {self._core.context.restrictions.failure}"
-        if self._core.feed_failure:
-            return f"peers were not told of everything, until they connect again: {self._core.feed_failure}"
+        if self._parts.context.restrictions.failure:
+            return f"what moderation forbids cannot be read: {self._parts.context.restrictions.failure}"
+        if self._parts.serving.feed_failure:
+            return f"peers were not told of everything, until they connect again: {self._parts.serving.feed_failure}"
         return ""
 
 

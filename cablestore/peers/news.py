@@ -20,7 +20,7 @@ from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.protocol import cable_js
-from cablestore.protocol.body import INFO, JOIN, LEAVE, MODERATION_TYPES, TEXT, TOPIC, Delete
+from cablestore.protocol.body import INFO, JOIN, LEAVE, MEMBERSHIP_TYPES, MODERATION_TYPES, TEXT, TOPIC, Delete
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.protocol.post import Post
@@ -60,8 +60,10 @@ class News(NamedTuple):
     sequence: int = 0
     is_bearable: bool = True
     """Whether cable.js bears the post."""
+    is_new: bool = False
+    """True for a post that was stored now. A post that counts again after a deletion is older."""
     is_own: bool = False
-    """Whether it is a new post of the store's user. What is told again is not."""
+    """True for a new post of the store's user."""
 
 
 def news_of(
@@ -77,7 +79,7 @@ def news_of(
     `own_key` is the public key of the store's user. At `most` this many entries are read. Raises CorruptStoreError.
     """
     found: dict[tuple[Subject, str, bytes], News] = {}
-    own: set[bytes] = set()
+    new: dict[bytes, bool] = {}
     for entry in islice(arrival_log.entries(reader, after), most):
         after = entry.sequence
         if entry.kind is EventKind.ACCEPTED:
@@ -85,8 +87,7 @@ def news_of(
             if post is not None and post.is_local_only:
                 _note(found, entry.sequence, [News(Subject.PRIVATE, "", post.hash, post.timestamp_ms, post)])
             elif post is not None:
-                if post.author == own_key:
-                    own.add(post.hash)
+                new[post.hash] = post.author == own_key
                 _note(found, entry.sequence, _of_post(reader, post, state_channels))
         elif entry.kind is EventKind.DELETED:
             stone = reader.burial(entry.hash)
@@ -96,8 +97,11 @@ def news_of(
             user = user_of_row(noted_key(reader, entry.hash) or b"")
             if user is not None:
                 _note(found, entry.sequence, _of_consent(reader, user))
-    news = [item if _is_bearable(reader, item) else item._replace(is_bearable=False) for item in found.values()]
-    return [item._replace(is_own=True) if item.hash in own else item for item in news] if own else news, after
+    news = [
+        item._replace(is_bearable=_is_bearable(reader, item), is_new=item.hash in new, is_own=new.get(item.hash, False))
+        for item in found.values()
+    ]
+    return news, after
 
 
 def hashes_since(reader: Reader, request: Request, place: LogPlace) -> list[bytes] | None:
@@ -106,9 +110,11 @@ def hashes_since(reader: Reader, request: Request, place: LogPlace) -> list[byte
     None if they cannot be found there: the place does not hold, there are too many entries since, or the whole state
     must be sent again.
     """
-    is_short = arrival_log.next_sequence(reader) - 1 - place.sequence <= MAX_ENTRIES
-    if not is_short or not place.holds_in(reader):
+    later = arrival_log.next_sequence(reader) - 1 - place.sequence
+    if later > MAX_ENTRIES or not place.holds_in(reader):
         return None
+    if not later:
+        return []
     channel = request.channel if isinstance(request, TimeRangeRequest | StateRequest) else ""
     channel_id = reader.dialect.channel_id(channel)
     news, _ = news_of(reader, place.sequence, frozenset([channel_id] if isinstance(request, StateRequest) else []))
@@ -133,8 +139,6 @@ def concerns(request: Request, item: News, dialect: Dialect) -> bool:
 
 def _is_bearable(reader: Reader, item: News) -> bool:
     """Tell whether cable.js bears the post. In texts and deletions only the channel can end it."""
-    if item.subject in (Subject.MODERATION_AGAIN, Subject.CONSENT, Subject.PRIVATE):
-        return True
     is_plain = item.subject is Subject.CHAT
     return cable_js.bears_channel(item.channel) and (is_plain or answers.is_bearable(reader, item.hash))
 
@@ -153,7 +157,7 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
         if acts.may_change_roles(reader, post):
             yield from _of_consent(reader, post.author)
         yield from _of_info(reader, post.author, post.hash, post.timestamp_ms, state_channels)
-    elif channel is not None:
+    elif channel is not None and post.type in MEMBERSHIP_TYPES:
         is_chat = post.type == TEXT
         yield News(Subject.CHAT if is_chat else Subject.STATE, channel, post.hash, post.timestamp_ms)
         if channel in state_channels and post.type != LEAVE:

@@ -1,26 +1,35 @@
-"""A node, as programs see it: listen, connect, fetch once, and who is connected. `core` has what it is made of."""
+"""A node: its life, listening, connecting, fetching once, and who is connected. `parts` has what it is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from types import NoneType
 from typing import Final, Self
 
 from cablestore import limits
+from cablestore.arguments import check, check_given, check_instance
 from cablestore.errors import NodeError
 from cablestore.forks import ProcessBound, bind
-from cablestore.peers.address import Address
+from cablestore.interruptible import in_thread
+from cablestore.peers.address import Address, check_address
 from cablestore.peers.connection import Connection
-from cablestore.peers.core import NodeCore
 from cablestore.peers.dialling import DialState
-from cablestore.peers.lifetime import NOT_RUNNING, check_task, running_loop
-from cablestore.peers.metrics import NodeLoad
+from cablestore.peers.lifetime import NOT_RUNNING, Lifetime, check_task, running_loop
+from cablestore.peers.metrics import Metrics, NodeLoad
+from cablestore.peers.parts import NodeParts
 from cablestore.peers.peer_events import Peer, PeerEvents, PeerWatchers
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.settings import NodeSettings
 from cablestore.peers.sync_once import SingleSync
+from cablestore.peers.threads import beside_loop
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
+
+_TICK_S: Final = 1.0
 
 
 class Node(ProcessBound):
@@ -35,25 +44,44 @@ class Node(ProcessBound):
     """
 
     def __init__(self, store: CableStore, settings: NodeSettings | None = None) -> None:
+        check_instance("store", store, CableStore, "an open CableStore, such as CableStore.open(path)")
+        check_instance("settings", settings, (NodeSettings, NoneType))
         self.store: Final = store
         self._settings = settings or NodeSettings()
         self._watchers = PeerWatchers()
-        self._running: NodeCore | None = None
+        self._life: Lifetime | None = None
+        """The run of the node, None while it does not run."""
+        self._parts: NodeParts | None = None
+        """The parts of the run, as soon as all of them are there."""
+        self._threads = ExitStack()
+        """Ends the threads that were started, the last one first. It waits for them, in any thread."""
         bind(self)
+
+    def _sockets(self) -> Iterable[int]:
+        """Return the descriptors of all ports and connections: a peer must notice when this process ends."""
+        ports = () if self._parts is None else self._parts.ports
+        return [descriptor for port in ports for descriptor in port.sockets()]
+
+    # --- life ----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Start the node. Raises NodeError if it is running, and errors of a store that cannot be read."""
         check_task()
-        if self._running is not None:
+        if self._life is not None:
             raise NodeError("this node is running. Leave its `async with` first, or make another node")
         if self._watchers.is_over:
             self._watchers = PeerWatchers()
-        self._running = core = NodeCore(self.store, self._settings, self._watchers)
+        self._life = life = Lifetime(asyncio.get_running_loop(), logging.getLogger("cablestore.node"))
         try:
-            await core.start()
+            metrics = Metrics(self.store, self.load)
+            self._parts = parts = NodeParts(self.store, self._settings, life, metrics, self._watchers, self._threads)
+            await parts.context.restrictions.read()
         except BaseException:
-            self._running = None
+            await self._stop(life)
             raise
+        life.run(self._tick(parts))
+        life.run(parts.serving.expire_forwards())
+        life.run(parts.sync.look_at_channels())
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -62,28 +90,80 @@ class Node(ProcessBound):
         Own posts that were announced to peers less than `NodeSettings.grace_s` ago are sent to those that still ask for
         them. A cancellation ends this grace. CancelledError is raised after the node has stopped.
         """
-        core = self._running
-        if core is None:
+        life = self._life
+        if life is None:
             return
-        here, loop = running_loop(), core.life.loop
-        if here is not loop and (loop.is_closed() or here is None):
-            self._running = None
-            core.abandon()
+        here = running_loop()
+        if here is not life.loop and (life.loop.is_closed() or here is None):
+            self._abandon(life)
             return
-        core.life.check_loop()
+        life.check_loop()
+        await self._stop(life)
+
+    async def _stop(self, life: Lifetime) -> None:
+        """Stop, also if not all parts were made.
+
+        If the caller is cancelled meanwhile, peers get no more time. All the same, nothing of the node is left when
+        CancelledError is raised.
+        """
+        parts = self._parts
         try:
-            await core.stop()
+            life.end()
+            if parts is not None:
+                await self._end_connections(life, parts)
+            await life.finish(beside_loop(self._threads.close))
+            if parts is not None:
+                await life.finish(self._save_last(parts))
+            self._watchers.close()
+            life.conclude()
         finally:
-            self._running = None
+            self._life = self._parts = None
+
+    async def _end_connections(self, life: Lifetime, parts: NodeParts) -> None:
+        for port in parts.ports:
+            port.stop()
+        if not self.store.is_closed:
+            await life.finish(parts.serving.let_peers_ask(), may_hurry=True)
+        life.cancel_tasks()
+        parts.end_work()
+        await life.finish(asyncio.gather(*(port.close() for port in parts.ports)), may_hurry=True)
+        await life.finish(life.tasks_ended())
+        await life.finish(asyncio.gather(*(port.abort() for port in parts.ports)))
+        parts.context.reads.flush()
+
+    @staticmethod
+    async def _save_last(parts: NodeParts) -> None:
+        """Take what the threads handed over last, and save the marks."""
+        await asyncio.sleep(0)
+        await parts.context.save_marks()
+
+    def _abandon(self, life: Lifetime) -> None:
+        """End the threads and close the sockets where nothing can be awaited: the loop does not run any more."""
+        parts, self._life, self._parts = self._parts, None, None
+        life.end()
+        in_thread(self._threads.pop_all().close)  # the node may be used again before they have ended
+        if parts is not None:
+            parts.reachability.close()
+            for port in parts.ports:
+                port.abandon()
+        self._watchers.close()
+
+    @staticmethod
+    async def _tick(parts: NodeParts) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            parts.tick(parts.context.loop.time())
 
     @property
-    def _core(self) -> NodeCore:
-        """The parts of the running node. Raises NodeError if it does not run, or runs on another loop."""
-        core = self._running
-        if core is None:
+    def parts(self) -> NodeParts:
+        """The parts of the running node, for its exporter and for tests: they may change with each version.
+
+        Raises NodeError if the node does not run, or runs on another loop.
+        """
+        if self._life is None or self._parts is None:
             raise NodeError(NOT_RUNNING)
-        core.life.check()
-        return core
+        self._life.check()
+        return self._parts
 
     @property
     def settings(self) -> NodeSettings:
@@ -95,10 +175,11 @@ class Node(ProcessBound):
 
         Raises NodeError if another setting differs.
         """
+        check_instance("settings", settings, NodeSettings)
         if self._settings.with_numbers_of(settings) != settings:
             raise NodeError("a node can change limits and intervals only. Make a new node for other settings")
-        if self._running is not None:
-            self._core.change_settings(settings)
+        if self._life is not None:
+            self.parts.context.settings = settings
         self._settings = settings
 
     # --- connections ---------------------------------------------------------------------------
@@ -106,46 +187,53 @@ class Node(ProcessBound):
     @property
     def connections(self) -> set[Connection]:
         """The connections of the Cable port, in both directions."""
-        core = self._on_loop()
-        return set() if core is None else core.connections
+        parts = self._on_loop()
+        return set() if parts is None else parts.links.cable
 
     async def listen(self, address: Address) -> Address:
         """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
-        return await self._core.listener.listen(address)
+        check_address(address)
+        return await self.parts.cable_port.listen(address)
 
     def addresses(self) -> list[Address]:
         """Return where peers can connect: each address of the machine instead of 0.0.0.0 or ::."""
-        return self._core.listener.addresses()
+        return self.parts.cable_port.addresses()
 
     async def connect(self, address: Address, timeout_s: float = limits.HANDSHAKE_TIMEOUT_S) -> Connection:
         """Connect to a peer, the handshake included. Raises NodeError."""
-        return await self._core.listener.connect(address, timeout_s)
+        check_address(address)
+        check(timeout_s=timeout_s)
+        return await self.parts.cable_port.connect(address, timeout_s)
 
     def keep_connected(self, address: Address) -> None:
         """Stay connected to a peer. After failures, try again after pauses of a second to a minute.
 
         A pause ends early if the machine's network changes, if it wakes up, or if another peer is reachable again.
         """
-        self._core.listener.keep_connected(address)
+        check_address(address)
+        self.parts.cable_port.keep_connected(address)
 
     def dial_now(self) -> None:
         """Connect now to all peers that the node stays connected to and is not connected to. On its loop."""
-        self._core.context.dials.retry_now()
+        self.parts.context.dials.retry_now()
 
     def dials(self) -> list[DialState]:
         """Return the state of each address that the node stays connected to. In any thread."""
-        core = self._running
-        return core.context.dials.states() if core is not None and core.has_started else []
+        parts = self._parts
+        return [] if parts is None else parts.context.dials.states()
 
     def disconnect(self, address: Address) -> None:
         """End the connection with a peer, and do not connect to it again by itself."""
-        self._core.listener.disconnect(address)
+        check_address(address)
+        self.parts.cable_port.disconnect(address)
 
     async def sync_once(self, address: Address, progress: Callable[[int], None] | None = None) -> SyncReport:
         """Fetch what a peer has and the store lacks, then end the connection. Raises NodeError."""
-        core = self._core
-        single = SingleSync(core.context, core.sync, core.reconciler, address)
-        return await core.life.call(single.run, core.connect_once, progress)
+        check_address(address)
+        check_given(progress=progress)
+        parts = self.parts
+        single = SingleSync(parts.context, parts.sync, parts.reconciler, address)
+        return await parts.context.life.call(single.run, parts.cable_port.connect_once, progress)
 
     async def reconcile_once(
         self,
@@ -162,11 +250,15 @@ class Node(ProcessBound):
         Posts of the channels and the window of the settings move both ways, unless they are older than `since_ms`. An
         audit moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
         """
-        core = self._core
-        return await core.life.call(
-            core.reconciler.once,
+        check_address(address)
+        check(since_ms=since_ms, over_cable=over_cable, is_audit=is_audit)
+        check_given(progress=progress)
+        check_instance("report", report, (ReconcileReport, NoneType))
+        parts = self.parts
+        return await parts.context.life.call(
+            parts.reconciler.once,
             address,
-            core.connect_met if over_cable else core.reconcile_port.connect,
+            parts.cable_port.connect_met if over_cable else parts.reconcile_port.connect,
             Terms(from_ms=since_ms),
             report or ReconcileReport(),
             expected="a store that reconciles" if over_cable else "the reconciliation port of a store",
@@ -178,8 +270,9 @@ class Node(ProcessBound):
 
     def peers(self) -> list[Peer]:
         """Return who is connected, in order of time. Of handshakes that are not done there is nothing."""
-        core = self._on_loop()
-        return [] if core is None else core.peers()
+        parts = self._on_loop()
+        links = () if parts is None else parts.links
+        return sorted((link.peer for link in links if link.is_established), key=lambda peer: peer.number)
 
     def peer_events(self) -> PeerEvents:
         """Return an async iterator of what changes from now on: `PeerConnected`, `PeerInStep`, `PeerLost`.
@@ -193,16 +286,15 @@ class Node(ProcessBound):
     @property
     def reconcile_port(self) -> ReconcilePort:
         """The port for reconciliation alone, with a `listen`, `connect` and `keep_connected` of its own."""
-        return self._core.reconcile_port
+        return self.parts.reconcile_port
 
     def load(self) -> NodeLoad:
         """Return the load of the node at this moment. In any thread."""
-        core = self._running
-        return NodeLoad() if core is None else core.load()
+        parts = self._parts
+        return NodeLoad() if parts is None else parts.load()
 
-    def _on_loop(self) -> NodeCore | None:
+    def _on_loop(self) -> NodeParts | None:
         """Return the parts of the node, None if it does not run. Raises NodeError on another loop than the node's."""
-        core = self._running
-        if core is not None:
-            core.life.check_loop()
-        return core
+        if self._life is not None:
+            self._life.check_loop()
+        return self._parts

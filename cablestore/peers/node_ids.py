@@ -8,7 +8,7 @@ node has several, and a forwarded port or a proxy hides them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from cablestore.peers.connection import Connection
@@ -23,15 +23,15 @@ TWICE: Final = "the peer is connected already, under another address or in the o
 class NodeIds:
     """The id of a node, and those that its connections lead to. On the loop."""
 
-    def __init__(self, links: Callable[[], Iterable[PeerLink]]) -> None:
-        """`links` returns the connections of both ports."""
+    def __init__(self, links: Iterable[PeerLink]) -> None:
+        """`links` are the connections of both ports."""
         self._links = links
         self._own: Final = os.urandom(_SIZE_BYTES)
 
     def keep(self, link: PeerLink) -> None:
         """Note that a connection is kept, and end it if another one leads to the same address and port."""
         link.is_kept = True
-        others = (known for known in self._links() if known.is_kept and known is not link and _is_open(known))
+        others = (known for known in self._links if known.is_kept and known is not link and _is_open(known))
         for known in others:
             if (known.port_name, known.ends[1]) == (link.port_name, link.ends[1]):
                 self._end(link, known)
@@ -61,7 +61,7 @@ class NodeIds:
         Both sides keep the same one without a message: of two directions, the one that the smaller id began; of several
         in that direction, the oldest.
         """
-        same = [known for known in self._links() if _is_open(known) and _are_alike(known, link)]
+        same = [known for known in self._links if _is_open(known) and _are_alike(known, link)]
         ours = sorted((known for known in same if known.is_ours and known.is_kept), key=lambda known: known.number)
         theirs = [known for known in same if not known.is_ours and any(_may_replace(known, own) for own in ours)]
         if theirs and self._own > link.node_id:
@@ -82,7 +82,7 @@ class NodeIds:
             return False
         _, heard = connection.session.first_ids
         connection.is_of_another_node = bool(heard)
-        for known in self._links():
+        for known in self._links:
             if heard and isinstance(known, Connection) and known.is_ours and known.session.first_ids[0] == heard:
                 for end in (known, connection):
                     end.close(ITSELF)

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from cablestore import limits
 from cablestore.peers.address import Address
+from cablestore.reprs import hex_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Peer:
     sent_size_bytes: int
     is_in_step: bool | None
     no_answer_s: int = 0
+
+    __repr__ = hex_repr
 
 
 class PeerConnected(NamedTuple):

@@ -24,7 +24,7 @@ from cablestore.peers.history import Histories
 from cablestore.peers.requests import CollectedAnswer, Requests
 from cablestore.peers.settings import FULL_PASS_EVERY_MS
 from cablestore.protocol import cable_js
-from cablestore.protocol.exchange import Concluded, ResponseEvent, Step
+from cablestore.protocol.exchange import Step
 from cablestore.protocol.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.store import answers
 from cablestore.store.store import system_clock_ms
@@ -77,11 +77,9 @@ class PeerSync:
         """Whether the peer announced new channels."""
         self._again = False
         """Whether to ask again for all that was asked."""
-        self.has_answered = False
-        """Whether the peer answered any request."""
         self.error: CableStoreError | None = None
         """Why the store could not be read, the last time that it happened."""
-        self.task: Final[asyncio.Task[None]] = context.run(self._run())
+        self.task: Final[asyncio.Task[None]] = context.life.run(self._run())
 
     # --- what is asked -------------------------------------------------------------------------
 
@@ -301,15 +299,27 @@ class PeerSync:
             (self._live if is_live else self._quiet).add(channel)
         if coverage.has(channel) or (not self._is_live and coverage.reaches(channel, start_ms)):
             if is_live:
-                self._requests.ask(StateRequest(b"", channel, 1))
-                self._requests.ask(TimeRangeRequest(b"", channel, max(start_ms, coverage.from_ms), 0, 0))
+                self._ask_live(StateRequest(b"", channel, 1))
+                self._ask_live(TimeRangeRequest(b"", channel, max(start_ms, coverage.from_ms), 0, 0))
             return
-        state = self._requests.ask(StateRequest(b"", channel, int(is_live)))
+        ask = self._ask_live if is_live else self._requests.ask
+        state = ask(StateRequest(b"", channel, int(is_live)))
         live_from_ms = await self._histories.fetch(channel, whole=not self._is_live)
         if channel in self._live:
-            self._requests.ask(TimeRangeRequest(b"", channel, live_from_ms, 0, 0))
+            self._ask_live(TimeRangeRequest(b"", channel, live_from_ms, 0, 0))
         else:
             await state.done
+
+    def _ask_live(self, request: StateRequest | TimeRangeRequest) -> CollectedAnswer:
+        """Send a live request. If the peer ends it, its channel is polled."""
+        answer = self._requests.ask(request)
+
+        def over(done: asyncio.Future[Step]) -> None:
+            if not done.cancelled() and done.result() is Step.FINISHED:
+                self._poll_from_now_on(request.channel)
+
+        answer.done.add_done_callback(over)
+        return answer
 
     async def _poll(self, channel: str) -> None:
         """Ask for the state and history of a channel once more."""
@@ -327,14 +337,10 @@ class PeerSync:
         if not self._is_live:
             await self._moderating.done
 
-    def take(self, event: ResponseEvent) -> None:
-        """Take a part of the answer to a request, or its end."""
-        self.has_answered |= not (isinstance(event, Concluded) and event.step is Step.TIMED_OUT)
-        self._requests.take(event)
-        request = event.exchange.request
-        is_ended = isinstance(event, Concluded) and event.step is Step.FINISHED
-        if is_ended and request.is_live and isinstance(request, TimeRangeRequest | StateRequest):
-            self._poll_from_now_on(request.channel)
+    @property
+    def has_answered(self) -> bool:
+        """True if the peer answered any request."""
+        return self._requests.are_answered
 
 
 def _channel_of(request: Request) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
@@ -12,8 +12,8 @@ from cablestore.peers.network_watch import NetworkWatch, SleepDetector
 class Reachability:
     """The checks of one node. On its loop."""
 
-    def __init__(self, context: PeerContext, links: Callable[[], Iterable[PeerLink]]) -> None:
-        """`links` returns the connections of both ports."""
+    def __init__(self, context: PeerContext, links: Iterable[PeerLink]) -> None:
+        """`links` are the connections of both ports."""
         self._context = context
         self._links = links
         self._sleep = SleepDetector(context.loop.time())
@@ -24,12 +24,12 @@ class Reachability:
         slept_s = self._sleep.slept_s(now_s)
         if slept_s:
             self._context.log.info("awake again", extra={"slept_s": round(slept_s)})
-            for link in self._links():
+            for link in self._links:
                 link.check_life()
             self._context.dials.retry_now()
 
     def _changed(self) -> None:
-        for link in self._links():
+        for link in self._links:
             link.check_path()
         self._context.dials.retry_now()
 

@@ -78,14 +78,15 @@ class ReconcileConnection(PeerLink):
         self.close(f"{what}: {detail}")
 
 
-class ReconcilePort(PeerListener[ReconcileConnection]):
+class ReconcilePort(PeerListener[PeerLink]):
     """The reconciliation ports that a node listens on, and its connections to those of others."""
 
-    def __init__(self, context: PeerContext, reconciler: Reconciler) -> None:
-        super().__init__(context, partial(ReconcileConnection, context, self), self._keep_in_step, "reconciling")
+    def __init__(self, context: PeerContext, reconciler: Reconciler, links: set[PeerLink]) -> None:
+        super().__init__(context, partial(ReconcileConnection, context, self), links, "reconciling")
         self.reconciler: Final = reconciler
 
-    async def _keep_in_step(self, link: ReconcileConnection) -> None:
+    async def keep(self, link: PeerLink) -> None:
+        """Keep in step with a peer, until the connection is over."""
         self.reconciler.node_ids.keep(link)
         self.reconciler.node_ids.announce(link)
         await self.reconciler.keep_in_step(link)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from cablestore import limits
 from cablestore.errors import (
@@ -86,11 +87,16 @@ class ReconcileJob(NamedTuple):
     """Gets the number of posts as they are stored."""
 
 
+def jittered(pause_s: float, spread: Callable[[float, float], float] = random.uniform) -> float:
+    """Return a pause that differs a little each time, so that nodes do not reconcile at the same moments."""
+    return pause_s * spread(1 - _JITTER, 1 + _JITTER)
+
+
 class Reconciler:
     """All reconciliations of a node. On the loop, except for what the thread runs."""
 
-    def __init__(self, context: PeerContext, sync: Sync, links: Callable[[], Iterable[PeerLink]]) -> None:
-        """`links` returns the connections of both ports."""
+    def __init__(self, context: PeerContext, sync: Sync, links: Iterable[PeerLink]) -> None:
+        """`links` are the connections of both ports."""
         self._context = context
         self._agreements = Agreements(context, links)
         self._links = links
@@ -101,6 +107,8 @@ class Reconciler:
         self._by_link: Final[dict[PeerLink, Reconciliation]] = {}
         self._by_peer: Final[dict[str, Reconciliation]] = {}
         """By static key or address of the peer."""
+        self._givers: Final[WeakKeyDictionary[PeerLink, set[asyncio.Future[None]]]] = WeakKeyDictionary()
+        """Ends of the conversations that give the posts of a peer whose own conversation ended for that reason."""
 
     def __len__(self) -> int:
         """Return the number of reconciliations that are under way."""
@@ -117,7 +125,7 @@ class Reconciler:
 
     def compare_again(self) -> None:
         """Compare everything with all peers once more: posts that were refused may be accepted now."""
-        for link in self._links():
+        for link in self._links:
             self._agreements.failed(link)
 
     # --- when -----------------------------------------------------------------------------------
@@ -140,7 +148,7 @@ class Reconciler:
         all_at_s = float("-inf")
         while True:
             settings = self._context.settings
-            pause_s = settings.reconcile_every_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
+            pause_s = jittered(settings.reconcile_every_s)
             report = ReconcileReport()
             is_due = loop.time() - all_at_s >= settings.reconcile_all_every_s
             is_all = is_due or not agreement.is_in_step(self._context.store.place)
@@ -152,7 +160,7 @@ class Reconciler:
                 else:
                     await self._talk(ReconcileJob(link, self._recent(), report))
             except CableStoreError as error:  # it is logged; the next reconciliation finds what is missing
-                if is_limit(error) and report.posts_sent + report.posts_received:
+                if is_limit(error) and (report.moved or self._givers.get(link)):
                     continue
                 if isinstance(error, PeerRefusedError) and error.reason == "busy":
                     pause_s = min(pause_s, random.uniform(*_BUSY_S))  # noqa: S311 - no secret
@@ -162,7 +170,7 @@ class Reconciler:
         """Reconcile all that both want. If posts moved, compare once more: then both know that the stores are equal."""
         job = ReconcileJob(link, self.own_terms(), report, is_complete=True)
         await self._all_of(job)
-        if report.posts_sent or report.posts_received:
+        if report.moved:
             await self._all_of(job)
 
     async def _rest(self, agreement: Agreement, pause_s: float) -> None:
@@ -235,7 +243,7 @@ class Reconciler:
             try:
                 await (self._talk(job) if job.purpose is Purpose.AUDIT else self._all_of(job))
             except ReconcileError as error:
-                before, moved = moved, job.report.posts_sent + job.report.posts_received
+                before, moved = moved, job.report.moved
                 if not is_limit(error) or moved == before:
                     raise
             else:
@@ -259,12 +267,13 @@ class Reconciler:
         marks = await self._context.current_marks()
         stretches = Stretches(marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
         while (stretch := stretches.next) is not None:
+            moved = job.report.moved
             try:
                 await self._talk(job._replace(terms=stretch, is_complete=job.is_complete and stretch == job.terms))
                 await self._context.current_marks()
                 stretches.done()
             except (LostError, SilentError):
-                stretches.broke()
+                stretches.broke(has_moved=job.report.moved > moved)
                 raise
             except PeerRefusedError as error:
                 if error.reason != EndReason.NOTHING.name.lower() or stretch.until_ms == job.terms.until_ms:
@@ -330,7 +339,7 @@ class Reconciler:
         current = Reconciliation(self._context, self._sync.fetches, self._thread, link, self.own_terms())
         self._take_up(current)
         current.received(frame)
-        self._context.run(self._respond(current, before, frame))
+        self._context.life.run(self._respond(current, before, frame))
 
     def _take_up(self, current: Reconciliation) -> None:
         self._by_link[current.link] = self._by_peer[_peer_of(current.link)] = current
@@ -387,6 +396,7 @@ class Reconciler:
     ) -> None:
         link, outcome, reason, failed = current.link, "stopped", "", False
         try:
+            await self._wait_for_givers(link)
             await current.run(begins=is_ours)
             outcome = "done"
         except CableStoreError as error:
@@ -403,6 +413,9 @@ class Reconciler:
                 self._agreements.failed(link)
             if outcome in _BROKEN_OFF:
                 self._sync.fetches.remember(current.talk.missing)
+            if current.is_outdated:
+                others = [each for each in self._by_link.values() if each is not current and each.accepted]
+                self._givers[link] = {each.over for each in others}
             compared = current.talk.compared
             self._let_go(current, failed=failed and (compared is None or compared.until_ms is None))
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)
@@ -414,7 +427,16 @@ class Reconciler:
                 "posts_received": own.posts_received,
                 "seconds": round(own.seconds, 3),
             }
-            self._context.log.info("reconciled", extra=fields | ({"reason": reason} if reason else {}))
+            fields |= {"posts_unasked": own.unasked} if own.unasked else {}
+            fields |= {"reason": reason} if reason else {}
+            self._context.log.info("reconciled", extra=fields)
+
+    async def _wait_for_givers(self, link: PeerLink) -> None:
+        """Wait for one of the peers that give what this one has, if its last conversation ended for that reason."""
+        givers = self._givers.pop(link, None)
+        if givers:
+            ends: set[asyncio.Future[Any]] = {link.closed, *givers}
+            await asyncio.wait(ends, timeout=limits.TALK_REPEATED_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
 
 
 def _range_of(terms: Terms | None) -> str:

@@ -23,7 +23,6 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetches
 from cablestore.peers.link import PeerLink
 from cablestore.peers.report import ReconcileReport
-from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
@@ -65,8 +64,11 @@ class Reconciliation:
         self._thread = thread
         self.link: Final = link
         hooks = Hooks(self._items, self._post, os.urandom)
-        self.talk: Final = ReconcileConversation(terms, hooks, context.dialect.name, purpose=purpose)
+        self.talk: Final = ReconcileConversation(terms, hooks, context.dialect, purpose=purpose)
         self.accepted = self.refused = self.unstored = 0
+        self._repeated = 0
+        self.is_outdated = False
+        """True if the conversation ended because another peer gives the same posts."""
         self.over: Final[asyncio.Future[None]] = context.loop.create_future()
         """Done when nothing of the conversation is left."""
         self.began_s: Final = context.loop.time()
@@ -174,7 +176,8 @@ class Reconciliation:
             self._storing += 1
             for post in posts:
                 self._fetches.came(self.link, post)
-            self._fetches.intake.store(self.link.name, posts, partial(self._stored, batch, posts))
+            stored = self._fetches.intake.store(self.link.name, posts)
+            stored.add_done_callback(partial(self._stored, batch, posts))
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self._context.loop.run_in_executor(self._thread, work)
@@ -204,14 +207,17 @@ class Reconciliation:
         is_given = post is not None and self.link.audience.may_get(post.raw, self._context.dialect)
         return post if is_given else None
 
-    def _stored(self, batch: int, posts: list[bytes], outcomes: list[Outcome] | None) -> None:
+    def _stored(self, batch: int, posts: list[bytes], stored: asyncio.Future[list[Outcome]]) -> None:
         self._storing -= 1
-        for post in posts:
-            self._fetches.settled(post_hash(post), has_come=outcomes is not None)
-        if outcomes is None:
+        error = stored.exception()
+        if error is not None:
+            self._fetches.not_stored(posts)
             self.unstored += len(posts)
-            self._jobs.put_nowait(StorageError(f"posts that came could not be stored: {self._context.writes.failure}"))
+            self._jobs.put_nowait(StorageError(f"posts that came could not be stored: {error}"))
             return
+        outcomes = stored.result()
+        for outcome in outcomes:
+            self._fetches.settled(outcome.hash, has_come=True)
         verdicts = [outcome.verdict for outcome in outcomes]
         self.accepted += verdicts.count(Verdict.ACCEPTED)
         self.refused += sum(verdict not in _GENUINE for verdict in verdicts)
@@ -220,7 +226,21 @@ class Reconciliation:
             self.link.gave_invalid_posts(len(lies), lies[-1])
         if self._progress is not None:
             self._progress(len(posts))
+        self.is_outdated = self._is_repeated(verdicts)
+        if self.is_outdated:
+            why = "another peer has given the same posts since the comparison began"
+            self._jobs.put_nowait(ReconcileLimitError(f"{why}. What differs now is compared later"))
+            return
         self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._context.loop.time()))
+
+    def _is_repeated(self, verdicts: list[Verdict]) -> bool:
+        """Count posts that are here already. True if there are enough to end the comparison.
+
+        A comparison that a caller waits for continues, because nobody repeats it later.
+        """
+        is_new = any(verdict is not Verdict.DUPLICATE for verdict in verdicts)
+        self._repeated = 0 if is_new else self._repeated + len(verdicts)
+        return self._repeated >= limits.MAX_TALK_REPEATED and (self.link.is_kept or not self.link.is_ours)
 
     def _lost(self, closed: asyncio.Future[str]) -> None:
         self.lose("the connection is over" if closed.cancelled() else closed.result())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from weakref import ref
 
 from cablestore import limits
@@ -24,10 +24,16 @@ from cablestore.protocol.varint import MAX_VARINT
 
 
 class Inspector(Protocol):
-    """A check of what peers give for others.
+    """A check of what peers give for others, which sends on what passes it.
 
     Now or later, the route gets what may be passed on, even if that is nothing.
     """
+
+    def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those that may be passed on."""
+
+    def send_on(self, route: Route) -> None:
+        """Send what the route has passed on, and forget the route if that was the end."""
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         """Give those that may be passed on to `route.pass_hashes`."""
@@ -39,18 +45,11 @@ class Inspector(Protocol):
 class Route:
     """One forwarded request, with the peer that asked us and those that we asked."""
 
-    def __init__(
-        self, origin: Session, exchange: Exchange, inspector: Inspector, routes: dict[Exchange, Route]
-    ) -> None:
-        """`routes` tells by the requests that were forwarded which route each belongs to.
-
-        The route keeps its own there.
-        """
+    def __init__(self, origin: Session, exchange: Exchange, inspector: Inspector) -> None:
         self.origin: Final = origin
         self.exchange: Final = exchange
         self.names: Final[set[str]] = set()
         self._inspector: Final = inspector
-        self._routes: Final = routes
         self._forwards: Final[dict[Exchange, Session]] = {}
         self._passed: set[bytes] = set()
         self._is_live: Final[bool] = exchange.request.is_live
@@ -76,9 +75,13 @@ class Route:
             said = cable_js.bearable(request) if session.is_spared else request
             if session is not self.origin and said is not None and self._may_ask(session, said):
                 self.hold()
-                forwarded = session.ask(said, now_s, timeout_s)
+                forwarded = session.ask(said, now_s, timeout_s, asker=ForwardedRequest(self, session))
                 self._forwards[forwarded] = session
-                self._routes[forwarded] = self
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if an answer of another peer may come."""
+        return bool(self._forwards)
 
     @staticmethod
     def _may_ask(session: Session, request: Request) -> bool:
@@ -100,11 +103,12 @@ class Route:
         """Cancel what is still asked: the peer that asked us no longer wants it, or has what it wanted."""
         for forwarded, session in self._forwards.items():
             session.cancel(forwarded)
-            del self._routes[forwarded]
         self._forwards.clear()
 
     def take(self, giver: Session, event: ResponseEvent) -> None:
-        """Take a part of what a peer answers, or its end."""
+        """Take a part of what a peer answers, or its end, unless it is not wanted any more."""
+        if event.exchange not in self._forwards:
+            return
         match event:
             case Hashes(_, hashes):
                 self.hold()
@@ -113,10 +117,11 @@ class Route:
                 self.hold()
                 self._inspector.look_at_posts(self, giver, posts)
             case Names(_, names):  # kept until all peers have given theirs: there may be only one response
-                self.names.update(names[: limits.ROUTE_HASHES_REMEMBERED])
+                self.names.update(self._inspector.allowed_names(names)[: limits.ROUTE_HASHES_REMEMBERED])
             case Concluded(forwarded, _):
-                del self._forwards[forwarded], self._routes[forwarded]
+                del self._forwards[forwarded]
                 self.let_go()
+        self._inspector.send_on(self)
 
     def hold(self) -> None:
         """Wait for one more source: a peer, or what it gave and is being inspected.
@@ -158,6 +163,17 @@ class Route:
         known = filter(cable_js.bears_channel, self.names) if self.origin.is_spared else self.names
         names = sorted(known, key=str.encode)
         return names[request.offset : request.offset + request.limit] if request.limit else names[request.offset :]
+
+
+class ForwardedRequest(NamedTuple):
+    """Asker of a request that was forwarded to `giver`."""
+
+    route: Route
+    giver: Session
+
+    def take(self, event: ResponseEvent) -> None:
+        """Take a part of the answer, or its end."""
+        self.route.take(self.giver, event)
 
 
 class Loops:

@@ -65,3 +65,8 @@ class ReconcileReport:
     is_by_design: bool = False
     """Somebody made the posts of these times so that their XOR is the same."""
     seconds: float = 0.0
+
+    @property
+    def moved(self) -> int:
+        """How many posts moved, both ways."""
+        return self.posts_sent + self.posts_received

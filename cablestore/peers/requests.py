@@ -15,25 +15,48 @@ from cablestore.protocol.message import Request
 
 @dataclass(slots=True, eq=False)
 class CollectedAnswer:
-    """Answer to a request: hashes or names, and its end."""
+    """Answer to a request: hashes or names, and its end. The asker of the request."""
 
-    exchange: Exchange
-    done: asyncio.Future[Step]
+    requests: Final[Requests]
+    done: Final[asyncio.Future[Step]]
     """Done when nothing more comes."""
-    is_page: bool
-    """Whether hashes are collected too, because the next page depends on them."""
+    is_page: Final[bool]
+    """True if hashes are collected too, because the next page depends on them."""
+    exchange: Exchange = field(init=False)
     hashes: list[bytes] = field(default_factory=list)
     names: tuple[str, ...] = ()
 
+    def take(self, event: ResponseEvent) -> None:
+        """Take a part of the answer, or its end."""
+        self.requests.are_answered |= not (isinstance(event, Concluded) and event.step is Step.TIMED_OUT)
+        match event:
+            case Hashes(_, hashes):
+                self.requests.fetch.offer_soon(hashes)
+                if self.is_page:
+                    self.hashes += hashes
+            case Names(_, names):
+                self.names = names
+            case Concluded(_, step):
+                self.end(step)
+
+    def end(self, step: Step) -> None:
+        """Note that nothing more comes."""
+        self.requests.open.pop(self.exchange, None)
+        if not self.done.done():
+            self.done.set_result(step)
+
 
 class Requests:
-    """Requests of one sync that are not concluded."""
+    """Requests of one sync for hashes and names. Hashes go to `fetch`."""
 
     def __init__(self, connection: Connection, fetch: Fetch, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
-        self._fetch = fetch
         self._loop = loop
-        self._answers: Final[dict[Exchange, CollectedAnswer]] = {}
+        self.fetch: Final = fetch
+        self.open: Final[dict[Exchange, CollectedAnswer]] = {}
+        """Answers that are not concluded."""
+        self.are_answered = False
+        """True if the peer answered any of them."""
 
     def ask(
         self,
@@ -46,34 +69,16 @@ class Requests:
         """Send a request to the peer, and cancel the one that it replaces."""
         if instead_of is not None:
             self._connection.session.cancel(instead_of.exchange)
-            self._answers.pop(instead_of.exchange, None)
-        exchange = self._connection.ask(request, timeout_s)
-        answer = self._answers[exchange] = CollectedAnswer(exchange, self._loop.create_future(), is_page)
+            self.open.pop(instead_of.exchange, None)
+        answer = CollectedAnswer(self, self._loop.create_future(), is_page)
+        answer.exchange = self._connection.ask(request, answer, timeout_s)
+        self.open[answer.exchange] = answer
         return answer
-
-    def take(self, event: ResponseEvent) -> None:
-        """Take a part of an answer, or its end. Posts go to the fetch."""
-        answer = self._answers.get(event.exchange)
-        if answer is None:
-            self._fetch.take(event)
-            return
-        match event:
-            case Hashes(_, hashes):
-                self._fetch.offer_soon(hashes)
-                if answer.is_page:
-                    answer.hashes += hashes
-            case Names(_, names):
-                answer.names = names
-            case Concluded(exchange, step):
-                del self._answers[exchange]
-                if not answer.done.done():
-                    answer.done.set_result(step)
 
     def cancel(self, is_unwanted: Callable[[Request], bool]) -> None:
         """Cancel requests."""
-        for exchange, answer in list(self._answers.items()):
+        for exchange, answer in list(self.open.items()):
             if is_unwanted(exchange.request):
                 self._connection.session.cancel(exchange)
-                if self._answers.pop(exchange, None) is not None and not answer.done.done():
-                    answer.done.set_result(Step.CANCELLED)
+                answer.end(Step.CANCELLED)
         self._connection.flush()

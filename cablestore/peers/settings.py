@@ -9,6 +9,7 @@ from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.secure_channel import PROLOGUE
+from cablestore.reprs import hex_repr
 
 SYNC_OVERLAP_MS: Final = 3_600_000
 FULL_PASS_EVERY_MS: Final = 86_400_000
@@ -101,6 +102,8 @@ class NodeSettings:
     rows_in_advance: int = _option(
         limits.ROWS_IN_ADVANCE, "Database rows that one peer may read at once after a pause."
     )
+
+    __repr__ = hex_repr
 
     def __post_init__(self) -> None:
         """Refuse a cabal key of the wrong size."""

@@ -1,7 +1,7 @@
 """Stretches: parts of a reconciliation of all posts, newest first, resumed where a link broke. Pure but for its mark.
 
-The first conversation is about all times. If the link breaks in the middle, the next one is about a fourth of them, and
-so on, until one comes to its end; then stretches grow again. How far a reconciliation got is a mark of the peer
+The first conversation is about all times. If the link breaks before any post moved, the next one is about a fourth of
+them, and so on, until one comes to its end; then stretches grow again. How far a reconciliation got is a mark of the peer
 (`SyncState`), so that neither a new connection nor a new process starts from the beginning.
 """
 
@@ -34,6 +34,7 @@ class Stretches:
         """All from here on is done; None if nothing is."""
         self._length_ms = 0
         """Length of a stretch, 0 for all that is left."""
+        self._has_done_one = False
         mark = marks.get(peer, self._name)
         self._began_ms = now_ms
         if mark is not None and 0 <= now_ms - mark.full_at_ms < keep_ms:
@@ -55,6 +56,7 @@ class Stretches:
     def done(self) -> None:
         """Note that the conversation about `next` came to its end."""
         stretch = self.next
+        self._has_done_one = True
         self._reached_ms = self._terms.from_ms if stretch is None else stretch.from_ms
         self._length_ms *= _GROW
         if self._reached_ms > self._terms.from_ms:
@@ -67,10 +69,13 @@ class Stretches:
         self._reached_ms = self._terms.from_ms
         self._marks.drop(self._peer, self._name)
 
-    def broke(self) -> None:
-        """Note that the link broke in the conversation about `next`: the next one is about less."""
+    def broke(self, *, has_moved: bool) -> None:
+        """Note that the link broke in the conversation about `next`.
+
+        If it moved no posts although it had the whole time of the link, the next one is about less.
+        """
         stretch = self.next
-        if stretch is not None:
+        if stretch is not None and not has_moved and not self._has_done_one:
             self._length_ms = max(_SHORTEST_MS, (self._top_ms - stretch.from_ms) // _SHRINK)
             self._note()
 

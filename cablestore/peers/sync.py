@@ -18,7 +18,6 @@ from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.news import News, Subject
 from cablestore.peers.peer_sync import PeerSync, own_channels
-from cablestore.protocol.exchange import ResponseEvent
 from cablestore.reconcile.messages import NEW_CHANNEL
 
 
@@ -92,12 +91,6 @@ class Sync:
         """Ask all peers for all channels once more, from where the last pass ended."""
         for peer in self._peers.values():
             peer.look(asks=True, again=True)
-
-    def take(self, connection: Connection, event: ResponseEvent) -> None:
-        """Take a part of the answer to a request, or its end."""
-        peer = self._peers.get(connection)
-        if peer is not None:
-            peer.take(event)
 
     def lost(self, connection: Connection) -> None:
         """Ask others for what a lost peer has not delivered."""

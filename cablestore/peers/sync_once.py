@@ -33,7 +33,6 @@ class SingleSync:
         """Fetch what the peer has. Raises NodeError, and errors of the store that cannot be read."""
         began_s = self._context.loop.time()
         connection = await connect(self._address)
-        connection.greet()  # the peer gives everything to a store that it recognises
         try:
             await connection.until_known()
             report = await self._reconciled(connection, progress) if connection.is_met else SyncReport()

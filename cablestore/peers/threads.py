@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cablestore import limits
+from cablestore.aio.threads import on_loop
 from cablestore.errors import CableStoreError, CorruptStoreError, StoreClosedError
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Outcome
@@ -227,26 +228,14 @@ class ReadThread:
 
     def _take(self, jobs: list[ReadJob]) -> None:
         for job in jobs:
-            _guarded(self._loop, job.done)
+            try:
+                job.done()
+            except Exception as error:  # noqa: BLE001 - it is reported, and those after it are done all the same
+                context = {"message": "a result could not be taken", "exception": error}
+                self._loop.call_exception_handler(context)
         self._is_reading = False
         if self._jobs:
             self._collect()
-
-
-def _guarded(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function. If it raises, those after it are called all the same."""
-    try:
-        function(*arguments)
-    except Exception as error:  # noqa: BLE001 - it is reported
-        loop.call_exception_handler({"message": "a result could not be taken", "exception": error})
-
-
-def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function on the loop, if that still runs."""
-    try:
-        loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:  # the loop was closed: nobody waits for this
-        return
 
 
 async def beside_loop(work: Callable[[], T]) -> T:
@@ -262,8 +251,11 @@ async def beside_loop(work: Callable[[], T]) -> T:
             answer.thread.join()  # it does nothing more
 
 
-Stored = Callable[[list[Outcome] | None], None]
-"""Gets the outcomes of posts on the loop, or None if they could not be stored."""
+class PostsToStore(NamedTuple):
+    """Posts that wait to be stored, and the future of their outcomes."""
+
+    posts: list[bytes]
+    outcomes: asyncio.Future[list[Outcome]]
 
 
 class WriteThread:
@@ -272,7 +264,7 @@ class WriteThread:
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
-        self._posts: queue.SimpleQueue[tuple[list[bytes], Stored] | None] = queue.SimpleQueue()
+        self._posts: queue.SimpleQueue[PostsToStore | None] = queue.SimpleQueue()
         self.queued_size_bytes = 0
         """Size of the posts that wait. Used on the loop alone."""
         self.failure = ""
@@ -280,10 +272,15 @@ class WriteThread:
         self._thread = threading.Thread(target=self._work, name="cablestore-write", daemon=True)
         self._thread.start()
 
-    def submit(self, posts: list[bytes], stored: Stored) -> None:
-        """Add posts to verify and store. On the loop."""
+    def submit(self, posts: list[bytes]) -> asyncio.Future[list[Outcome]]:
+        """Return the coming outcomes of posts to verify and store. On the loop.
+
+        The future raises CableStoreError if the posts cannot be stored.
+        """
+        future: asyncio.Future[list[Outcome]] = self._loop.create_future()
         self.queued_size_bytes += sum(map(len, posts))
-        self._posts.put((posts, stored))
+        self._posts.put(PostsToStore(posts, future))
+        return future
 
     def close(self) -> None:
         """End the thread when all posts are stored."""
@@ -296,28 +293,31 @@ class WriteThread:
             taken = [self._posts.get()]
             count = 0
             while count < limits.MAX_BATCH_POSTS and taken[-1] is not None and not self._posts.empty():
-                count += len(taken[-1][0])
+                count += len(taken[-1].posts)
                 taken.append(self._posts.get())
             self._store_all([given for given in taken if given is not None])
             is_last = None in taken
 
-    def _store_all(self, taken: list[tuple[list[bytes], Stored]]) -> None:
+    def _store_all(self, taken: list[PostsToStore]) -> None:
         raws = [raw for posts, _ in taken for raw in posts]
-        outcomes: list[Outcome] | None
+        found: list[Outcome] | CableStoreError
         try:
-            outcomes = self._store.ingest(raws, batch_posts=limits.MAX_BATCH_POSTS // 4)
+            found = self._store.ingest(raws, batch_posts=limits.MAX_BATCH_POSTS // 4)
             self.failure = ""
         except CableStoreError as error:
             self.failure = str(error)
-            outcomes = None  # a full disk, or a closed store: the next pass offers again what was not stored
-        on_loop(self._loop, self._hand_over, taken, outcomes, sum(map(len, raws)))
+            found = error  # a full disk, or a closed store: the next pass offers again what was not stored
+        on_loop(self._loop, self._hand_over, taken, found, sum(map(len, raws)))
 
-    def _hand_over(self, taken: list[tuple[list[bytes], Stored]], outcomes: list[Outcome] | None, size: int) -> None:
-        self.queued_size_bytes -= size
+    def _hand_over(self, taken: list[PostsToStore], found: list[Outcome] | CableStoreError, size_bytes: int) -> None:
+        self.queued_size_bytes -= size_bytes
         at = 0
-        for posts, stored in taken:
-            _guarded(self._loop, stored, None if outcomes is None else outcomes[at : at + len(posts)])
-            at += len(posts)
+        for posts, future in taken:
+            if isinstance(found, CableStoreError):
+                future.set_exception(found)
+            else:
+                future.set_result(found[at : at + len(posts)])
+                at += len(posts)
 
 
 class FeedThread:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from logging import Logger
 from typing import Final
 
+from cablestore.aio.threads import on_loop
 from cablestore.interruptible import ThreadResult, in_thread
-from cablestore.peers.threads import on_loop
 from cablestore.store.store import CableStore
 
 
@@ -25,7 +25,7 @@ class WriteWatch:
         self._recovered = recovered
         self._is_failing = False
         self._retry: ThreadResult[None] | None = None
-        self._unwatch = store.watch(self._written)
+        self._unwatch = store.watch(self._written, local=True)
         self._look()
 
     def _written(self) -> None:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 
 from cablestore.protocol.body import BLOCK, LOCAL_ONLY, ROLE, UNBLOCK, Block, Info, Moderation, Role, Unblock
 from cablestore.protocol.post import Post
+from cablestore.reprs import hex_repr
 
 DROPS: Final = 1
 NOTIFIES: Final = 2
@@ -69,6 +70,9 @@ class ModerationAct(NamedTuple):
     reason: str = ""
     is_private: bool = False
 
+    def __repr__(self) -> str:
+        return hex_repr(self)
+
     @property
     def moment(self) -> tuple[int, bytes]:
         """The order of acts: timestamp, then hash."""
@@ -101,6 +105,9 @@ class Consent(NamedTuple):
     accepts: bool
     is_claim: bool = False
     """True if another store claims that the post/info says so: nobody signed the claim."""
+
+    def __repr__(self) -> str:
+        return hex_repr(self)
 
     @property
     def moment(self) -> tuple[int, bytes]:

@@ -16,17 +16,11 @@ from cablestore.protocol.body import (
     JOIN,
     LEAVE,
     TEXT,
-    Block,
+    UNBLOCK,
     Body,
-    Delete,
     Info,
-    Join,
-    Leave,
     Moderation,
-    Role,
-    Text,
     Topic,
-    Unblock,
 )
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import LEGACY
@@ -38,6 +32,8 @@ from cablestore.protocol.varint import read_varint
 RESERVED_CHANNELS: Final = frozenset({"reqid-to-channels", "\0"})
 """Channel names that cable-core.js uses internally: a table of requests, and the whole cabal."""
 
+_TYPES: Final = range(TEXT, UNBLOCK + 1)
+"""Types that cable.js knows. It throws at a post of another type."""
 _ACCEPT_ROLE_VALUES: Final = (b"\x00", b"\x01")
 
 
@@ -66,24 +62,17 @@ def bears_info(info: Info) -> bool:
     )
 
 
-def bears_body(body: Body) -> bool:  # noqa: PLR0911 - one return a type
+def bears_body(body: Body) -> bool:
     """Tell whether cable.js bears a post with this body."""
     match body:
-        case Delete():
-            return True
         case Info():
             return bears_info(body)
-        case Topic(channel, topic):
-            return bears_channel(channel) and bears_topic(topic)
-        case Text(channel) | Join(channel) | Leave(channel):
-            return bears_channel(channel)
-        case Role(reason, _, channel):
-            return _bears_reason(reason) and bears_channel(channel)
-        case Moderation(reason, _, channel, recipients):
-            is_short = len(recipients) <= limits.MAX_RECIPIENTS
-            return is_short and _bears_reason(reason) and bears_channel(channel)
-        case Block(reason) | Unblock(reason):
-            return _bears_reason(reason)
+        case Topic(topic=topic) if not bears_topic(topic):
+            return False
+        case Moderation(recipients=recipients) if len(recipients) > limits.MAX_RECIPIENTS:
+            return False
+    channel, reason = getattr(body, "channel", None), getattr(body, "reason", "")
+    return body.type in _TYPES and (channel is None or bears_channel(channel)) and _bears_reason(reason)
 
 
 def _bears_reason(reason: str) -> bool:

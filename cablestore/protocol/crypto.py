@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Self
 import nacl.bindings as sodium
 import nacl.exceptions
 
+from cablestore.arguments import check_bytes
 from cablestore.errors import CorruptStoreError, DecodeError, IdentityError
 
 HASH_SIZE_BYTES: Final = 32
@@ -96,8 +97,12 @@ class Identity:
 
     def __post_init__(self) -> None:
         """Raise IdentityError for a seed of the wrong size."""
+        check_bytes("seed", self.seed)
         if len(self.seed) != SEED_SIZE_BYTES:
             raise IdentityError(f"the seed of an identity has {SEED_SIZE_BYTES} bytes, not {len(self.seed)}")
+
+    def __repr__(self) -> str:
+        return f"Identity(public_key={self.public_key.hex()})"
 
     @classmethod
     def generate(cls) -> Self:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.message import PostRequest, Request, TimeRangeRequest
@@ -89,6 +89,13 @@ class Fault(Enum):
     ENDLESS = "answer without an end"
 
 
+class Asker(Protocol):
+    """The part of a program that sent a request."""
+
+    def take(self, event: ResponseEvent, /) -> None:
+        """Take a part of the answer, or its end."""
+
+
 @dataclass(slots=True, eq=False)
 class Exchange:
     """A request and its state."""
@@ -109,6 +116,8 @@ class Exchange:
     posts: list[bytes] = field(default_factory=list)
     """Posts that wait to go out in one response."""
     posts_size_bytes: int = 0
+    asker: Asker | None = None
+    """Gets the answer to a request of ours, None if it is of no use."""
 
     @classmethod
     def of(cls, role: RequestRole, request: Request) -> Self:

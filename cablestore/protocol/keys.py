@@ -9,13 +9,15 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from cablestore.errors import DecodeError, InvalidPostError
+from cablestore.errors import CorruptStoreError, DecodeError, InvalidPostError
 
 SEPARATOR: Final = b"!"
 TIME_DIGITS: Final = 16
 """Digits of the milliseconds in a `sort_time`."""
 SORT_TIME_SIZE_BYTES: Final = TIME_DIGITS + 1 + 32
 """Size of a `sort_time`: digits of the time, a dot, digits of the hash."""
+AFTER_SORT_TIMES: Final = b"~"
+"""Sorts after every `sort_time`."""
 NS_PER_MS: Final = 1_000_000
 """Posts have times in milliseconds. Waku has nanoseconds, and so have archives and reconciliation."""
 _LOW = re.compile(rb'[\x00-"]')
@@ -50,14 +52,43 @@ def is_sort_time(part: str) -> bool:
     return _SORT_TIME.fullmatch(part) is not None
 
 
+def _type_part(number: int) -> bytes:
+    digits = b"%d" % number
+    return digits if number < 10 else b"%c%b" % (0x5F + len(digits), digits)
+
+
+TYPE_PARTS: Final = tuple(map(_type_part, range(128)))
+"""The key part of each number of a post type: 0 to 9, then a10 to a99, b100 to b127. They sort as the numbers do."""
+
+
 def time_floor(timestamp_ms: int) -> bytes:
     """Return a key part that sorts before every `sort_time` of this millisecond and after all of the one before."""
     return b"%016d" % timestamp_ms
 
 
 def time_of(part: bytes) -> int:
-    """Return the milliseconds in a `sort_time`."""
-    return int(part[:TIME_DIGITS])
+    """Return the milliseconds in a `sort_time`. Raises CorruptStoreError for a damaged one."""
+    return number_in(part[:TIME_DIGITS])
+
+
+def number_in(part: bytes) -> int:
+    """Return the number in decimal digits in a part of a stored key. Raises CorruptStoreError for anything else."""
+    try:
+        return int(part)
+    except ValueError:
+        raise _damaged_key(part) from None
+
+
+def unhex(part: bytes) -> bytes:
+    """Return the bytes of hex digits in a part of a stored key. Raises CorruptStoreError for anything else."""
+    try:
+        return bytes.fromhex(part.decode())
+    except ValueError:
+        raise _damaged_key(part) from None
+
+
+def _damaged_key(part: bytes) -> CorruptStoreError:
+    return CorruptStoreError(f"a key with the part {part[:80]!r} is damaged. Run `cablestore rebuild`")
 
 
 def after_prefix(prefix: bytes) -> bytes:

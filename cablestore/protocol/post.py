@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore import limits
+from cablestore.arguments import check_bytes, check_id, check_instance, check_whole, checked_each
 from cablestore.errors import DecodeError, InvalidPostError
 from cablestore.protocol.body import (
     LINKABLE_TYPES,
@@ -22,6 +23,7 @@ from cablestore.protocol.body import (
     PUBLIC,
     TYPE_NAMES,
     Body,
+    check_body,
     read_body,
     write_body,
 )
@@ -90,6 +92,10 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
     Raises UnknownPostTypeError for a type that no dialect has, and DecodeError, with offset and reason, for bytes that
     are not a well-formed post of at most `limits.MAX_POST_SIZE_BYTES`.
     """
+    if type(raw) is not bytes:
+        check_bytes("raw", raw)
+    if type(dialect) is not Dialect:
+        check_instance("dialect", dialect, Dialect)
     if len(raw) > limits.MAX_POST_SIZE_BYTES:
         raise DecodeError(0, f"the post has {len(raw)} bytes, allowed are {limits.MAX_POST_SIZE_BYTES}")
     if len(raw) < SIGNED_FROM:
@@ -108,6 +114,8 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
         raise DecodeError(end, f"{len(raw) - end} bytes follow the end of the post/{TYPE_NAMES[post_type]}")
     if digest is None:
         digest = post_hash(raw)
+    else:
+        check_id("digest", digest)
     hash_hex = hexlify(digest)
     name = getattr(body, "channel", None)
     channel = None if name is None else dialect.channel_id(name)
@@ -143,6 +151,11 @@ def encode_post(
     body: Body, *, links: tuple[bytes, ...], timestamp_ms: int, identity: Identity, dialect: Dialect
 ) -> Post:
     """Write and sign a post. Raises InvalidPostError if it exceeds a limit of the protocol."""
+    check_body(body)
+    checked_each("links", links, check_id)
+    check_whole("timestamp_ms", timestamp_ms)
+    check_instance("identity", identity, Identity)
+    check_instance("dialect", dialect, Dialect)
     try:
         content = b"".join(
             (counted(links), encode_varint(body.type), encode_varint(timestamp_ms), write_body(body, dialect))

@@ -22,6 +22,7 @@ from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.exchange import (
     TRANSITIONS,
     Asked,
+    Asker,
     Concluded,
     Dropped,
     Event,
@@ -220,12 +221,15 @@ class Session:
 
     # --- our requests --------------------------------------------------------------------------
 
-    def ask(self, request: Request, now_s: float, timeout_s: float | None = None) -> Exchange:
+    def ask(
+        self, request: Request, now_s: float, timeout_s: float | None = None, *, asker: Asker | None = None
+    ) -> Exchange:
         """Send a request. One with an empty id gets one; one that is forwarded keeps its own (wire.md 6.3.1).
 
-        The events of its answer name the exchange that this returns.
+        The events of its answer name the exchange that this returns, and so the `asker`.
         """
         exchange = Exchange.of(RequestRole.REQUESTER, request)
+        exchange.asker = asker
         exchange.timeout_s = timeout_s or self._answer_timeout_s
         if self._may_speak:
             self._ask(exchange, now_s)

@@ -17,8 +17,7 @@ from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS, MAX_CHANNEL_CODEPOINTS
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
-from cablestore.protocol.protobuf import fields, number_field, sized_field
-from cablestore.protocol.varint import MAX_VARINT
+from cablestore.protocol.protobuf import BOOL, BYTES, SINT64, STRING, Document, Field
 
 PUBSUB_TOPIC: Final = "/cable/1/archive"
 """The pubsub topic in message hashes. Posts never travel over Waku, but the hash needs a topic."""
@@ -31,11 +30,15 @@ _SUFFIX: Final = "/cable"
 TOPICS_REMEMBERED: Final = 4_096
 """Content topics that are remembered, and hashes of them: each is made once and not for each message."""
 
-_PAYLOAD_FIELD: Final = 1
-_CONTENT_TOPIC_FIELD: Final = 2
-_TIMESTAMP_FIELD: Final = 10
-_META_FIELD: Final = 11
-_EPHEMERAL_FIELD: Final = 31
+WAKU_MESSAGE: Final = Document(
+    "WakuMessage",
+    Field(1, "payload", BYTES),
+    Field(2, "content_topic", STRING),
+    Field(10, "timestamp", SINT64, has_presence=True),
+    Field(11, "meta", BYTES, has_presence=True),
+    Field(31, "ephemeral", BOOL, has_presence=True),
+)
+"""14/WAKU2-MESSAGE without version (3) and rate_limit_proof (21), which no post has."""
 
 
 class WakuMessage(NamedTuple):
@@ -128,37 +131,12 @@ class ReceivedWakuMessage(NamedTuple):
 
 
 def encode_waku(message: WakuMessage) -> bytes:
-    """Return the bytes of a message, as the library of protobuf writes them."""
-    time = (message.timestamp_ns << 1 ^ message.timestamp_ns >> 63) & MAX_VARINT  # sint64
-    parts = [number_field(_TIMESTAMP_FIELD, time)]
-    if message.content_topic:
-        parts.insert(0, sized_field(_CONTENT_TOPIC_FIELD, message.content_topic.encode()))
-    if message.payload:
-        parts.insert(0, sized_field(_PAYLOAD_FIELD, message.payload))
-    return b"".join(parts)
+    """Return the bytes of a message."""
+    payload, content_topic, timestamp_ns, _ = message
+    return WAKU_MESSAGE.encode(payload, content_topic, timestamp_ns)
 
 
 def decode_waku(data: bytes) -> ReceivedWakuMessage:
-    """Read the bytes of a message.
-
-    Unknown fields are skipped; of a repeated field the last counts. Raises ArchiveError.
-    """
-    numbers: dict[int, int] = {}
-    texts: dict[int, bytes] = {}
-    for field, value in fields(data, "Waku message", skips_fixed=True):
-        if isinstance(value, int):
-            numbers[field] = value
-        else:
-            texts[field] = value
-    try:
-        content_topic = texts.get(_CONTENT_TOPIC_FIELD, b"").decode()
-    except UnicodeDecodeError as error:
-        raise ArchiveError(f"the content topic of a Waku message is not UTF-8: {error.reason}") from None
-    time = numbers.get(_TIMESTAMP_FIELD, 0)
-    return ReceivedWakuMessage(
-        texts.get(_PAYLOAD_FIELD, b""),
-        content_topic,
-        time >> 1 ^ -(time & 1),
-        texts.get(_META_FIELD),
-        bool(numbers.get(_EPHEMERAL_FIELD, 0)),
-    )
+    """Read the bytes of a message. Raises ArchiveError."""
+    payload, content_topic, timestamp_ns, meta, is_ephemeral = WAKU_MESSAGE.decode(data)
+    return ReceivedWakuMessage(payload, content_topic, timestamp_ns or 0, meta, bool(is_ephemeral))

@@ -19,6 +19,11 @@ A payload, and what comes after it, is held while too many posts wait to be sent
 side holds one. Deletions come last, because a deletion removes a post that the other side might still have to send
 (`outgoing`).
 
+Each side that takes posts says so with a notice after its first message: that it takes posts whose ids it was not sent
+(UNLISTED). So the ids of a range need to travel in one direction only: the answer to them is the posts that are missing
+there, and those of the ids that are here too. To older versions all ids are sent before the posts. Listed or not, a
+post is taken only if it has the time of its id and belongs to what is compared.
+
 An audit moves no posts. When the comparison finds no more, the initiator requests sums over random ranges (`audit`),
 then over those that differ, three times at most. Each error ends the conversation. What was stored stays, and the next
 conversation finds the rest.
@@ -31,7 +36,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
+from cablestore.errors import DecodeError, PeerRefusedError, ReconcileError, ReconcileLimitError
 from cablestore.limits import (
     MAX_TALK_BATCHES,
     MAX_TALK_DIFFERENCES,
@@ -41,15 +46,17 @@ from cablestore.limits import (
     TALK_FIRST_PAYLOAD_SIZE_BYTES,
     TALK_PAYLOAD_SIZE_BYTES,
 )
+from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.flow_window import BatchStart, FlowWindow
 from cablestore.protocol.keys import NS_PER_MS
-from cablestore.protocol.post import Post
+from cablestore.protocol.post import Post, decode_post
 from cablestore.reconcile.audit import Audit, answer
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.ids import END_NS, EVERYTHING, Range, SyncID, of_times
+from cablestore.reconcile.ids import END_NS, EVERYTHING, Range, SyncID, of_times, range_around
 from cablestore.reconcile.messages import (
     END_MS,
     TRANSFERRING,
+    UNLISTED,
     VERSION,
     Accepted,
     ConversationMessage,
@@ -72,7 +79,7 @@ from cablestore.reconcile.outgoing import OutgoingPosts
 from cablestore.reconcile.session import ReconcileSession, SessionLimits
 from cablestore.reconcile.sets import CorrectedSet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
-from cablestore.reconcile.transfer import decode_message
+from cablestore.reconcile.transfer import decode_message, post_id
 
 _AUDIT_TURNS: Final = 3
 _AUDIT_RANGES: Final = 256
@@ -80,7 +87,7 @@ _AUDIT_RANGES: Final = 256
 _SEED_SIZE_BYTES: Final = 32
 _NO_NUMBER: Final = -1
 """Number before the conversation has begun."""
-DEFAULT_SPLITTING: Final = Splitting(frame_size_bytes=TALK_PAYLOAD_SIZE_BYTES, skip_equal_sets=True)
+DEFAULT_SPLITTING: Final = Splitting(frame_size_bytes=TALK_PAYLOAD_SIZE_BYTES, skip_equal_sets=True, has_open_end=True)
 DEFAULT_LIMITS: Final = SessionLimits(differences=MAX_TALK_DIFFERENCES)
 
 
@@ -140,13 +147,13 @@ class Hooks:
 
 
 class ReconcileConversation:
-    """One side of a conversation. `terms` are what it wants, `dialect` is the name of its store's dialect."""
+    """One side of a conversation. `terms` are what it wants, `dialect` is that of its store."""
 
     def __init__(
         self,
         terms: Terms,
         hooks: Hooks,
-        dialect: str,
+        dialect: Dialect,
         *,
         purpose: Purpose = Purpose.RECONCILE,
         splitting: Splitting = DEFAULT_SPLITTING,
@@ -166,12 +173,13 @@ class ReconcileConversation:
         self._session: ReconcileSession | None = None
         self._items: OrderedSet | None = None
         self._window = EVERYTHING
-        self._peer_takes = False
+        self._peer_takes = self._peer_takes_unlisted = False
         self._outgoing = OutgoingPosts(hooks.post)
         self._now_s = 0.0
         self._payload_flow = FlowWindow(splitting.frame_size_bytes, TALK_FIRST_PAYLOAD_SIZE_BYTES)
         self._payload_sent: tuple[BatchStart, int] | None = None
         self._expected: set[SyncID] = set()
+        self._arrived: set[SyncID] = set()
         self._held: deque[bytes] = deque()  # decoded, posts of two bytes would take 14 times the memory
         self._unstored: set[int] = set()
         self._batches = 0
@@ -205,7 +213,8 @@ class ReconcileConversation:
         """Send the hello."""
         self.is_initiator = True
         self._number = max(1, int.from_bytes(self._hooks.draw(4), "big"))
-        self._say(Hello(VERSION, self.purpose, self._dialect, self._terms))
+        self._say(Hello(VERSION, self.purpose, self._dialect.name, self._terms))
+        self._say_unlisted()
 
     def end(self, reason: EndReason, text: str) -> None:
         """Tell the peer that the conversation ends, and why."""
@@ -218,6 +227,10 @@ class ReconcileConversation:
         Raises ReconcileError if the conversation cannot go on: ReconcileLimitError if it found as many differences as
         it may, PeerRefusedError if the peer ended it.
         """
+        if frame == UNLISTED:
+            self.findings.received.comparing += len(frame)
+            self._peer_takes_unlisted = True
+            return []
         number, message = decode_frame(frame)
         if self._number == _NO_NUMBER and isinstance(message, Hello):
             self._number = number
@@ -300,16 +313,16 @@ class ReconcileConversation:
         self.purpose = hello.purpose
         self._is_audited = True  # only the initiator requests sums
         both = self._terms.narrowed(hello.terms)
+        self._say_unlisted()
         self._say(Accepted(both))
         self._compare(both, peer_takes=hello.terms.takes, at_s=None)
 
     def _objection(self, hello: Hello) -> Ended | None:
         if hello.version != VERSION:
             return Ended(EndReason.VERSION, f"version {hello.version} is requested, this is version {VERSION}")
-        if hello.dialect != self._dialect:
-            said = (
-                f"a store of the dialect {hello.dialect} asked one of the dialect {self._dialect}: their posts differ"
-            )
+        ours = self._dialect.name
+        if hello.dialect != ours:
+            said = f"a store of the dialect {hello.dialect} asked one of the dialect {ours}: their posts differ"
             return Ended(EndReason.DIALECT, said)
         both = self._terms.narrowed(hello.terms)
         if both.until_ms is not None and both.until_ms <= both.from_ms:
@@ -335,6 +348,16 @@ class ReconcileConversation:
             is_empty = not items.count(window)  # to say so takes a round trip less
             self._say_payload(session.initiate(window, at_s=at_s, whole=is_empty))
 
+    def _say_unlisted(self) -> None:
+        """Say that posts may come whose ids did not. An audit needs all ids."""
+        if self._takes_unlisted:
+            self.findings.sent.comparing += len(UNLISTED)
+            self._out.append(UNLISTED)
+
+    @property
+    def _takes_unlisted(self) -> bool:
+        return self._terms.takes and self.purpose is Purpose.RECONCILE
+
     def _say_payload(self, data: bytes) -> None:
         self._payload_sent = self._payload_flow.began(len(data), self._now_s), len(data)
         self._say(PayloadFrame(data))
@@ -349,13 +372,10 @@ class ReconcileConversation:
 
     def _payload(self, session: ReconcileSession, data: bytes, at_s: float) -> None:
         findings = self.findings
-        if findings.here_only + findings.there_only > self._limits.differences:
-            raise ReconcileLimitError(
-                f"{findings.here_only + findings.there_only} differences were found, allowed are "
-                f"{self._limits.differences}: reconcile again for the rest"
-            )
+        self._check_differences()
         size_bytes = self._outgoing.payload_size_bytes(self._payload_flow.window_size_bytes)
-        step = session.receive(data, at_s=at_s, frame_size_bytes=size_bytes)
+        lists_missing = not (self._peer_takes_unlisted and self._peer_takes)
+        step = session.receive(data, at_s=at_s, frame_size_bytes=size_bytes, lists_missing=lists_missing)
         findings.rounds += 1
         findings.here_only += len(step.have)
         findings.there_only += len(step.need)
@@ -368,6 +388,14 @@ class ReconcileConversation:
             self._expected.update(step.need)
         if self._peer_takes:
             self._outgoing.add(step.have)
+
+    def _check_differences(self) -> None:
+        """Raise ReconcileLimitError if the conversation found as many differences as it may."""
+        found = self.findings.here_only + self.findings.there_only
+        if found > self._limits.differences:
+            raise ReconcileLimitError(
+                f"{found} differences were found, allowed are {self._limits.differences}: reconcile again for the rest"
+            )
 
     # --- posts ----------------------------------------------------------------------------------
 
@@ -405,18 +433,42 @@ class ReconcileConversation:
         posts = []
         for content in message.contents:
             transferred = decode_message(content, SPEC)
-            post_id = transferred.post_id
-            if post_id in self._expected:
-                self._expected.remove(post_id)
-                posts.append(transferred.message.payload)
-            else:
+            claimed, raw = transferred.post_id, transferred.message.payload
+            is_listed = claimed in self._expected
+            self._expected.discard(claimed)
+            if not ((is_listed or self._may_come_unlisted(claimed)) and self._is_compared(claimed, raw)):
                 self.findings.unasked += 1
+                continue
+            self.findings.there_only += not is_listed
+            self._arrived.add(claimed)
+            posts.append(raw)
         if self.findings.unasked > MAX_TALK_UNASKED:
             raise ReconcileError(
                 f"the peer sent {self.findings.unasked} posts that were not needed, allowed are {MAX_TALK_UNASKED}"
             )
+        self._check_differences()
         self.findings.posts_received += len(posts)
         return ArrivedPosts(message.batch, posts)
+
+    def _may_come_unlisted(self, claimed: SyncID) -> bool:
+        """Tell whether a post is of the compared times, was not here when the state was read, and has not come since."""
+        is_compared = self._takes_unlisted and self._window.lower <= claimed < self._window.upper
+        if not is_compared or claimed in self._arrived or self._items is None:
+            return False
+        return claimed not in self._items.items(range_around(claimed))
+
+    def _is_compared(self, claimed: SyncID, raw: bytes) -> bool:
+        """Tell whether a post has the time of its id, and is in a compared channel or in none.
+
+        True for bytes that are not a post: the store rejects them as invalid.
+        """
+        try:
+            post = decode_post(raw, self._dialect, claimed.hash)
+        except DecodeError:
+            return True
+        channels = None if self.compared is None else self.compared.channels
+        is_in_channel = channels is None or not post.channel or post.channel in channels
+        return is_in_channel and post_id(post.hash, post.timestamp_ms) == claimed
 
     # --- auditing -------------------------------------------------------------------------------
 

@@ -11,9 +11,13 @@ from typing import Final, NamedTuple
 
 from cablestore.errors import ReconcileError
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.reprs import hex_repr
 
 END_NS: Final = 2**63 - 1
 """Last time that deployed peers read, in nanoseconds since 1970 (in the year 2262). All ids are earlier."""
+
+_PREFIX_SIZE_BYTES: Final = 8
+"""How many bytes of a hash no two ids of one time have in common, unless somebody makes them."""
 
 
 class SyncID(NamedTuple):
@@ -21,6 +25,9 @@ class SyncID(NamedTuple):
 
     timestamp_ns: int
     hash: bytes
+
+    def __repr__(self) -> str:
+        return hex_repr(self)
 
 
 class Bound(NamedTuple):
@@ -69,6 +76,16 @@ def checked(sync_id: SyncID) -> SyncID:
             f"{END_NS - 1}, hashes have {HASH_SIZE_BYTES} bytes"
         )
     return sync_id
+
+
+def range_around(sync_id: SyncID) -> Range:
+    """Return a range that has this id and hardly any other one."""
+    beginning = sync_id.hash[:_PREFIX_SIZE_BYTES]
+    number = int.from_bytes(beginning, "big") + 1
+    after = Bound(sync_id.timestamp_ns + 1)
+    if number < 256**_PREFIX_SIZE_BYTES:
+        after = Bound(sync_id.timestamp_ns, number.to_bytes(_PREFIX_SIZE_BYTES, "big").rstrip(b"\x00"))
+    return Range(Bound(sync_id.timestamp_ns, beginning.rstrip(b"\x00")), after)
 
 
 def key_of(place: SyncID | Bound) -> bytes:

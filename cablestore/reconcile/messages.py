@@ -16,8 +16,8 @@ conversation that broke off:
 
 No conversation has the number 0. A payload with the number 0 is a notice: that the sender's store has a new channel
 (empty), that it found both stores equal (1), that it has changed since (2), that the sender has read the state that is
-compared (3), that it asks for a sign of life (4), that sign (5), or the id of its node (6, 16 bytes). Stores that do
-not know a notice ignore it as left over.
+compared (3), that it asks for a sign of life (4), that sign (5), the id of its node (6, 16 bytes), or that it takes posts
+whose ids it was not sent (7). Stores that do not know a notice ignore it as left over.
 
     terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
 """
@@ -193,6 +193,8 @@ LIFE_SIGN: Final = NEW_CHANNEL + b"\x05"
 """Frames with which a silent connection is tried: the second one answers the first."""
 NODE: Final = NEW_CHANNEL + b"\x06"
 """Begin of a frame with the id of the sender's node: `cablestore.peers.node_ids`."""
+UNLISTED: Final = NEW_CHANNEL + b"\x07"
+"""Frame that says that the sender takes posts whose ids it was not sent: `cablestore.reconcile.conversation`."""
 
 
 def _body(message: ConversationMessage) -> bytes:  # noqa: PLR0911 - one case a kind

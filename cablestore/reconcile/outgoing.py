@@ -28,6 +28,8 @@ from cablestore.reconcile.transfer import encode_post
 
 _POST_SIZE_BYTES: Final = 256
 """About the size of a post."""
+_FIRST_BATCH_SIZE_BYTES: Final = 2_048
+"""Largest batch before anything was stored."""
 _IDS_SHARE: Final = 4
 """How many times larger a short post is than its id."""
 
@@ -46,7 +48,7 @@ class OutgoingPosts:
         """Whether the deletions are sent too."""
         self._on_the_way: dict[int, tuple[BatchStart, int]] = {}
         self._flow = FlowWindow(MAX_TALK_BATCHES * TALK_BATCH_SIZE_BYTES)
-        self._batches = 0
+        self._batches = self._stored_size_bytes = 0
 
     @property
     def is_behind(self) -> bool:
@@ -79,7 +81,8 @@ class OutgoingPosts:
         """Yield the batches that may be sent at this time."""
         while self._unsent and len(self._on_the_way) < MAX_TALK_BATCHES:
             most = max(TALK_LEAST_BATCH_SIZE_BYTES, self._flow.window_size_bytes / MAX_TALK_BATCHES)
-            most = min(most, TALK_BATCH_SIZE_BYTES)
+            # A link that breaks loses a batch: not more than an eighth of what it has carried.
+            most = min(most, TALK_BATCH_SIZE_BYTES, max(_FIRST_BATCH_SIZE_BYTES, self._stored_size_bytes / 8))
             if self._on_the_way and self._flow.room_size_bytes < most:
                 return
             contents = self._next_contents(most)
@@ -108,5 +111,6 @@ class OutgoingPosts:
         if batch not in self._on_the_way:
             raise ReconcileError(f"the peer has stored batch {batch}, which is not on its way to it")
         start, size_bytes = self._on_the_way.pop(batch)
+        self._stored_size_bytes += size_bytes
         self._flow.arrived(size_bytes)
         self._flow.ended(start, size_bytes, at_s)

@@ -129,10 +129,13 @@ class ReconcileSession:
         self._window = Range(ranges[0].lower, ranges[-1].upper)
         return self._written(self._answering(self._header).opening(ranges, whole=whole))
 
-    def receive(self, data: bytes, *, at_s: float, frame_size_bytes: int | None = None) -> SessionStep:
+    def receive(
+        self, data: bytes, *, at_s: float, frame_size_bytes: int | None = None, lists_missing: bool = True
+    ) -> SessionStep:
         """Take the peer's payload. `at_s` is the time of the clock that was used at the beginning.
 
-        The reply has about `frame_size_bytes`, at most as many as `splitting` says.
+        The reply has about `frame_size_bytes`, at most as many as `splitting` says. Unless it `lists_missing`, it leaves
+        out ids that the peer lacks where the peer sent its own.
 
         Raises ReconcileError if it is not a payload of the dialect, or a limit is reached. Then the session is over.
         """
@@ -140,12 +143,14 @@ class ReconcileSession:
         self.rounds += 1
         try:
             with gc_paused():
-                return self._received(decode(data, self._dialect), data, frame_size_bytes)
+                return self._received(decode(data, self._dialect), data, frame_size_bytes, lists_missing=lists_missing)
         except ReconcileError:
             self.is_done = True
             raise
 
-    def _received(self, payload: Payload, data: bytes, frame_size_bytes: int | None) -> SessionStep:
+    def _received(
+        self, payload: Payload, data: bytes, frame_size_bytes: int | None, *, lists_missing: bool
+    ) -> SessionStep:
         both = self._header if payload.header is None else agreed(self._header, payload.header)
         if payload.is_final:
             self.is_done = True
@@ -157,7 +162,7 @@ class ReconcileSession:
             refusal = encode(Payload(self._header, []), self._dialect) if self._dialect.cuts_hashes else b""
             self.sent_size_bytes += len(refusal)
             return SessionStep(refusal, [], [])
-        reply = self._answering(both).reply(payload.parts, frame_size_bytes)
+        reply = self._answering(both).reply(payload.parts, frame_size_bytes, lists_missing=lists_missing)
         have = self._first_seen(reply.have, self._have)
         need = self._first_seen(reply.need, self._need)
         written = self._written(reply)

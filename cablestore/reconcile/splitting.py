@@ -31,13 +31,15 @@ class Splitting:
 
     Up to `item_set_threshold` ids are sent as ids; more are cut into `fan_out` parts. A reply ends after about
     `frame_size_bytes`. With `skip_equal_sets` an equal item set is answered with Skip. Peers that follow the
-    specification may want it back; ours and nwaku's do not.
+    specification may want it back; ours and nwaku's do not. With `has_open_end` the time after our last id is not part
+    of a fingerprint, but an empty item set: what is only there is mostly later, and is found without cutting.
     """
 
     fan_out: int = 8
     item_set_threshold: int = 16
     frame_size_bytes: int = 4_194_304
     skip_equal_sets: bool = False
+    has_open_end: bool = False
 
     def __post_init__(self) -> None:
         if (
@@ -83,6 +85,13 @@ class Replier:
         self._splitting = splitting
         self._frame_size_bytes = splitting.frame_size_bytes
         self._skips_equal = splitting.skip_equal_sets or dialect.accepts_skip
+        self._lists_missing = True
+        self._end = self._end_of(window) if splitting.has_open_end else window.upper
+
+    def _end_of(self, window: Range) -> Bound:
+        """Return the bound after our last id in the window."""
+        count = self._items.count(window)
+        return Bound(self._items.select(window, count - 1).timestamp_ns + 1) if count else window.lower
 
     def opening(self, ranges: Sequence[Range], *, whole: bool) -> PayloadReply:
         """Return fingerprints of ranges, in order, or all their ids.
@@ -93,7 +102,7 @@ class Replier:
         for within in ranges:
             for part in writable_ranges(within):
                 if not whole:
-                    self._add_fingerprint(reply, part)
+                    self._add_up_to_end(reply, part)
                 elif (count := self._items.count(part)) <= self._room(reply):
                     reply.add(part, ItemSet(self._items.items(part), reconciled=False))
                 else:
@@ -102,14 +111,20 @@ class Replier:
                     )
         return reply
 
-    def reply(self, parts: Sequence[PayloadPart], frame_size_bytes: int | None = None) -> PayloadReply:
+    def reply(
+        self, parts: Sequence[PayloadPart], frame_size_bytes: int | None = None, *, lists_missing: bool = True
+    ) -> PayloadReply:
         """Answer ranges in a frame of about this size, at most of the one that the settings have.
+
+        Unless it `lists_missing`, an answer to ids has no ids that the peer lacks: it gets the posts. They count as if
+        they were listed, so that a reply finds no more of them.
 
         Raises ReconcileError if too many ids share a time and the dialect cannot cut between them.
         """
         splitting = self._splitting
         most, least = splitting.frame_size_bytes, 2 * splitting.fan_out * _RANGE_SIZE_BYTES
         self._frame_size_bytes = most if frame_size_bytes is None else min(most, max(least, frame_size_bytes))
+        self._lists_missing = lists_missing
         reply = PayloadReply()
         for at, part in enumerate(parts):
             if part.content is None:
@@ -147,7 +162,31 @@ class Replier:
                 self._answer_items(reply, part, content)
         elif within != asked or self._items.fingerprint(within).wire != content:
             for part in writable_ranges(within):
-                self._cut(reply, part)
+                self._cut_up_to_end(reply, part)
+
+    def _add_up_to_end(self, reply: PayloadReply, within: Range) -> None:
+        """Add a fingerprint of the range up to our last id, and no id after that."""
+        before, after = self._at_end(within)
+        if before is not None:
+            self._add_fingerprint(reply, before)
+        if after is not None:
+            self._add_items(reply, after)
+
+    def _cut_up_to_end(self, reply: PayloadReply, within: Range) -> None:
+        """Cut a range that differs up to our last id, and add no id after that."""
+        before, after = self._at_end(within)
+        if before is not None:
+            self._cut(reply, before)
+        if after is not None and self._is_full(reply):
+            self._postpone(reply, after)
+        elif after is not None:
+            self._add_items(reply, after)
+
+    def _at_end(self, within: Range) -> tuple[Range | None, Range | None]:
+        """Return the parts of a range before and after the end of our ids."""
+        if within.lower < self._end < within.upper:
+            return Range(within.lower, self._end), Range(self._end, within.upper)
+        return (within, None) if within.upper <= self._end else (None, within)
 
     def _cut(self, reply: PayloadReply, within: Range) -> None:
         """Answer a range that differs: with fingerprints of its parts, or with its ids."""
@@ -168,20 +207,27 @@ class Replier:
         """Compare item sets as far as the frame has room."""
         compared, left = ([within], None) if self._is_learned(reply, within, theirs) else self._fitting(reply, within)
         for part in compared:
-            here, is_equal = self._compare(reply, part, theirs)
-            if not (theirs.reconciled or (is_equal and self._skips_equal)):
+            here, here_only, there_only = self._compare(reply, part, theirs)
+            if theirs.reconciled:
+                continue
+            if not self._lists_missing:
+                reply.size_bytes += _ITEM_SIZE_BYTES * len(here_only)
+                here, here_only = [each for each in here if each not in here_only], set()
+            if here_only or there_only or not self._skips_equal:
                 reply.add(part, ItemSet(here, reconciled=True))
         if left is not None:
             self._add_fingerprint(reply, left)
 
-    def _compare(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> tuple[list[SyncID], bool]:
-        """Note what only one side has in a range. Return our ids, and whether theirs are the same."""
+    def _compare(
+        self, reply: PayloadReply, within: Range, theirs: ItemSet
+    ) -> tuple[list[SyncID], set[SyncID], set[SyncID]]:
+        """Note what only one side has in a range. Return our ids, those that are only here, and those only there."""
         here = self._items.items(within)
         there = {sync_id for sync_id in theirs.elements if within.lower <= sync_id < within.upper}
-        here_only, there_only = [each for each in here if each not in there], there.difference(here)
-        reply.have += here_only
+        here_only, there_only = set(here).difference(there), there.difference(here)
+        reply.have += sorted(here_only)
         reply.need += sorted(there_only)
-        return here, not here_only and not there_only
+        return here, here_only, there_only
 
     def _add_fingerprint(self, reply: PayloadReply, within: Range) -> None:
         if within.upper.timestamp_ns - within.lower.timestamp_ns < self._dialect.min_fingerprint_ns:

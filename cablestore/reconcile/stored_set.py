@@ -280,7 +280,7 @@ class StoredSet:
             value = self._reader.get(self._tree.prefix + name + b"!~")
             if value is not None:
                 self._tails[name], parts = split_root(value)
-                value = with_tail(parts, b"", 0, self._tails[name])
+                value = with_tail(parts, b"", self._tails[name])
             found.append(decode_parts(value or b"", 0))
         return self._branch(b"", found, [(name, 0) for name in self._names])
 
@@ -305,7 +305,7 @@ class StoredSet:
         level = LENGTHS.index(len(node))
         if posts > self._tree.leaf_rows:
             value = self._reader.get(self._tree.prefix + name + b"!" + node + b"~")
-            return decode_parts(with_tail(value, node, posts, self._tails[name]), level)
+            return decode_parts(with_tail(value, node, self._tails[name]), level)
         at, end = LENGTHS[level], LENGTHS[level + 1]
         records = posts_in(self._reader, name, node, posts)
         numbered = groupby(records, lambda record: record[at:end])

@@ -59,7 +59,7 @@ class Transferred(NamedTuple):
 
     @property
     def post_id(self) -> SyncID:
-        """Id of the payload as a post. Ingest checks whether the post has this time."""
+        """Id of the payload as a post, with the time that the sender claims."""
         return SyncID(self.message.timestamp_ns, post_hash(self.message.payload))
 
     @property

@@ -23,9 +23,6 @@ which it stores when they are delivered. `Settings` has what the members of a ch
 times.
 """
 
-import warnings
-from typing import Any
-
 from cablestore.sds.bloom import FilterParameters
 from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC, SdsDialect
@@ -83,14 +80,3 @@ __all__ = [
     "causal_log",
     "groups_for",
 ]
-
-_OLD_NAMES = {"Kind": MessageKind, "Message": SdsMessage, "Verdict": ReceiveResult}
-
-
-def __getattr__(name: str) -> Any:
-    """Return a class by the name that it had up to version 0.7, with a DeprecationWarning."""
-    if name not in _OLD_NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = _OLD_NAMES[name]
-    warnings.warn(f"cablestore.sds.{name} is now cablestore.sds.{found.__name__}", DeprecationWarning, stacklevel=2)
-    return found

@@ -19,16 +19,12 @@ from cablestore.limits import (
     MAX_SDS_MESSAGE_SIZE_BYTES,
     MAX_SDS_REPAIR_REQUESTS,
 )
-from cablestore.protocol.protobuf import number_field, sized_field
-from cablestore.protocol.varint import MAX_VARINT, read_varint
+from cablestore.protocol.protobuf import all_fields, number_field, sized_field
+from cablestore.protocol.varint import MAX_VARINT
 from cablestore.sds.dialects import SdsDialect
 from cablestore.sds.message import HistoryEntry, SdsMessage
 
 T = TypeVar("T", bytes, str)
-
-_VARINT: Final = 0
-_SIZED: Final = 2
-_FIXED_SIZES_BYTES: Final = {1: 8, 5: 4}
 
 _ENTRY_ID: Final = 1
 _ENTRY_HINT: Final = 2
@@ -212,27 +208,12 @@ class _MessageReader:
 
     def _fields(self, data: bytes) -> Iterator[tuple[int, int | bytes]]:
         """Yield the fields of a document. Those of a fixed size, which no message has, are counted and skipped."""
-        at = 0
-        while at < len(data):
+        for number, value in all_fields(data, "message", error=self._error):
             self._left -= 1
             if self._left < 0:
                 raise self._error(f"there are more than {MAX_SDS_FIELDS} fields")
-            start = at
-            tag, at = read_varint(data, at)
-            number, kind = tag >> 3, tag & 7
-            if kind == _SIZED:
-                size_bytes, at = read_varint(data, at)
-            elif kind == _VARINT and number:
-                value, at = read_varint(data, at)
+            if value is not None:
                 yield number, value
-                continue
-            else:
-                size_bytes = _FIXED_SIZES_BYTES.get(kind, 0)
-            if not number or (not size_bytes and kind != _SIZED) or size_bytes > len(data) - at:
-                raise self._error(f"there is no field at byte {start}: {data[start : start + 4].hex()}")
-            if kind == _SIZED:
-                yield number, data[at : at + size_bytes]
-            at += size_bytes
 
     def _error(self, reason: str) -> SdsError:
         return SdsError(f"{reason}, in {self._dialect.name}. Does the sender use another dialect?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum, auto
 
+from cablestore.reprs import hex_repr
 from cablestore.sds.message import HistoryEntry, SdsMessage
 
 
@@ -27,6 +28,8 @@ class Send:
     message_id: str
     reason: Reason
     data: bytes
+
+    __repr__ = hex_repr
 
 
 @dataclass(frozen=True, slots=True)

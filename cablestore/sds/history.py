@@ -23,7 +23,7 @@ from cablestore.sds.shares import STRANGERS, share_of
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, place_of, sized_prefix, sized_prefix_of
 
-_LOOSE_ENDS_READ: Final = 1_024
+LOOSE_ENDS_READ: Final = 1_024
 """How many loose ends are read to choose from for a sync message."""
 
 
@@ -138,7 +138,7 @@ def _unnamed(state: ChannelState, since_ms: int, random: Callable[[], float]) ->
     If there are too many for a sync message, senders take turns, each from a random one on.
     """
     by_sender: dict[str, list[bytes]] = {}
-    for place in _loose_ends(state, _LOOSE_ENDS_READ, state.counters.logged):
+    for place in _loose_ends(state, LOOSE_ENDS_READ, state.counters.logged):
         loose = loose_end_of(state.loose.take(place))
         is_resent = loose.sender_id == state.sender_id and state.outgoing.get(place) is not None
         if loose.named_ms <= since_ms and not is_resent:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from cablestore.errors import SdsError
+from cablestore.reprs import hex_repr
 
 _PERSON: Final = b"cablestore/sds"
 _DIGEST_SIZE_BYTES: Final = 20
@@ -39,6 +40,9 @@ class HistoryEntry(NamedTuple):
     retrieval_hint: bytes | None = None
     sender_id: str | None = None
 
+    def __repr__(self) -> str:
+        return hex_repr(self)
+
 
 @dataclass(frozen=True, slots=True)
 class SdsMessage:
@@ -57,6 +61,8 @@ class SdsMessage:
     bloom_filter: bytes | None = None
     repair_request: tuple[HistoryEntry, ...] = ()
     content: bytes | None = None
+
+    __repr__ = hex_repr
 
     @property
     def kind(self) -> MessageKind:

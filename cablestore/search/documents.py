@@ -25,12 +25,16 @@ MAX_ID: Final = (limits.MAX_TIMESTAMP_MS + 1 << TIE_BITS) - 1
 Document = NewType("Document", bytes)
 """Text that is indexed, in the form in which SQLite takes thousands of them in one call. Documents sort by ids.
 
-    id         19 digits: FTS5 has it by this number, in order of time and hash, unless another text has the number
+    id         19 digits: FTS5 has it by this number, in order of time and hash. If another text has the number, FTS5
+               has it by a free one above, and the table has both
     hash       8 bytes, the beginning of its post's hash
-    place      35 bytes, words for its channel and author
+    place      37 bytes, words for its channel and author
     text       the prepared text
 """
 ID, HASH = slice(0, 19), slice(19, 27)
+_CHANNEL, _AUTHOR = "ǀǁ"
+"""Letters with which no word of a text begins, except in Khoisan: a search for beginnings of words reads their lists."""
+_HASH_BITS: Final = 8 * PREFIX_SIZE_BYTES
 
 
 def document_of(hash_hex: bytes, raw: bytes, dialect: Dialect) -> Document | None:
@@ -60,9 +64,24 @@ def id_of(document: Document) -> int:
     return int(document[ID])
 
 
-def with_id(document: Document, place: int) -> Document:
+def with_id(document: Document, number: int) -> Document:
     """Return a document with another id."""
-    return Document(b"%019d" % place + document[HASH.start :])
+    return Document(b"%019d" % number + document[HASH.start :])
+
+
+def place_of(own_id: int, prefix: bytes) -> int:
+    """Return the place of a text among all: by time and hash, whatever number FTS5 has it by."""
+    return own_id << _HASH_BITS | int.from_bytes(prefix)
+
+
+def hash_at(place: int) -> bytes:
+    """Return the beginning of the hash of the text at a place."""
+    return (place & (1 << _HASH_BITS) - 1).to_bytes(PREFIX_SIZE_BYTES)
+
+
+def id_at(place: int) -> int:
+    """Return the id that the text at a place has if no other has it."""
+    return place >> _HASH_BITS
 
 
 @lru_cache(maxsize=4096)
@@ -74,12 +93,12 @@ def _place(channel: bytes, public_key: bytes, folds_case: bool) -> bytes:
 @lru_cache(maxsize=4096)
 def channel_word(channel: str) -> str:
     """Return the word by which texts of a channel are found. It does not tell the channel's name."""
-    return "c" + blake2b(channel.encode(), digest_size=PREFIX_SIZE_BYTES).hexdigest()
+    return _CHANNEL + blake2b(channel.encode(), digest_size=PREFIX_SIZE_BYTES).hexdigest()
 
 
 def author_word(public_key: bytes) -> str:
     """Return the word by which texts of an author are found."""
-    return "a" + public_key[:PREFIX_SIZE_BYTES].hex()
+    return _AUTHOR + public_key[:PREFIX_SIZE_BYTES].hex()
 
 
 def id_floor(timestamp_ms: int) -> int:

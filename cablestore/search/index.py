@@ -80,7 +80,7 @@ class Question:
 
     @property
     def ids(self) -> tuple[int, int]:
-        """The ids of the time: the first, and the one after the last."""
+        """The own ids of texts of the time: the first, and the one after the last."""
         return id_floor(self.start_ms), id_floor(limits.MAX_TIMESTAMP_MS + 1 if self.end_ms is None else self.end_ms)
 
     def chooses(self, post: Post) -> bool:
@@ -304,13 +304,12 @@ class SearchIndex(ProcessBound):
         with self._locked() as table:
             return Question(terms_of(text, table.tokenize), channel, author, start_ms, end_ms)
 
-    def newest(self, question: Question, place: int | None, number: int) -> list[tuple[int, bytes]]:
-        """Return (id, beginning of the hash) of texts that match, the newest first: those before the id `place`."""
-        start, stop = question.ids
+    def newest(self, question: Question, before: int | None, number: int) -> list[int]:
+        """Return the places of texts that match, the newest first: those before a place."""
         with self._locked() as table:
-            return table.newest(question.expression, start, stop if place is None else min(place, stop), number)
+            return table.newest(question.expression, *question.ids, before, number)
 
-    def ranked(self, question: Question, skipped: int, number: int) -> list[tuple[int, bytes]]:
+    def ranked(self, question: Question, skipped: int, number: int) -> list[int]:
         """Return the same, the best first, among the newest `limits.MAX_SEARCH_RANKED` that match."""
         with self._locked() as table:
             return table.ranked(question.expression, *question.ids, skipped, number, limits.MAX_SEARCH_RANKED)

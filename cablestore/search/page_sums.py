@@ -39,8 +39,8 @@ _FRAME_HEADER_SIZE_BYTES: Final = 24
 _SALT: Final = slice(16, 24)
 """Place of the salt in the header of the log: SQLite's "Write-Ahead Log" format."""
 _NO_SALT: Final = bytes(8)
-_LARGEST_LOG_SIZE_BYTES: Final = 4 * 2**20
-"""Size of the log from which a checkpoint is due: SQLite's own default."""
+_LARGEST_LOG_SIZE_BYTES: Final = 32 * 2**20
+"""Size of the log from which a checkpoint is due. With SQLite's own 4 MB the sums cost a fifth of making an index."""
 _READ_AT_ONCE_PAGES: Final = 256
 
 

@@ -18,6 +18,7 @@ from cablestore.errors import SearchError
 from cablestore.search.words import Tokenize, Word, words_of
 
 _TERM: Final = re.compile(r'"([^"]*)(?:"(\*?)|$)|([^\s"]+)')
+_MIN_PREFIX_CHARACTERS: Final = 3
 _UNENCODABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -51,6 +52,19 @@ def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
             f"the search has {len(found)} terms, allowed are {limits.MAX_SEARCH_TERMS}: enter fewer words"
         )
     return list(found)
+
+
+def with_prefixes(text: str) -> str:
+    """Return a query whose words are beginnings of words: `tomato` finds `tomatoes`. Quoted and short ones stay whole.
+
+    Beginnings of one or two characters would find most texts, and take long.
+    """
+
+    def widened(term: re.Match[str]) -> str:
+        plain = term[3] or ""
+        return f"{plain}*" if len(plain) >= _MIN_PREFIX_CHARACTERS and plain[-1].isalnum() else term[0]
+
+    return _TERM.sub(widened, text)
 
 
 def matches(terms: list[Term], words: list[Word]) -> Iterator[tuple[int, int]]:

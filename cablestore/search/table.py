@@ -1,12 +1,18 @@
 """IndexTable of the index: one SQLite database with FTS5, its schema and statements. It knows nothing of a store.
 
-    docs(id, hash)       a text: the beginning of its post's hash
+    docs(id, hash, own)  a text: the beginning of its post's hash, and the id of its time and hash if another text has
+                         that one
     words(text, place)   FTS5 over the same ids, without a copy of the text. `place` has two words, of the channel and of
                          the author, so that a filter costs what a further word costs
     state                what is read of the store, and whether words of removed texts must still be overwritten
 
-An id is a timestamp in milliseconds and four bits, so FTS5's own order is the order of time. FTS5 removes a text
-without a copy of it by a mark. Its words leave the file when the parts of the index with such marks are merged
+An id is a timestamp in milliseconds and four bits of the hash, so FTS5's own order is the order of time. A text whose id
+is taken gets a free one above it. How far above, at most, the index `moved` tells: an answer reads that much further
+and sorts by time and hash. So a millisecond has any number of texts.
+
+Beginnings of words with one and two letters have indexes of their own: FTS5 would merge the lists of thousands of words.
+
+FTS5 removes a text without a copy of it by a mark. Its words leave the file when the parts of the index with such marks are merged
 (`purge`). SQLite overwrites what it frees, and its log is emptied afterwards.
 
 A new index is made with few merges. When all posts are read, `purge` merges the parts into one: that costs less, and
@@ -21,7 +27,8 @@ import logging
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
@@ -34,27 +41,29 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX
 from cablestore.search.documents import (
     HASH,
-    MAX_ID,
     PREFIX_SIZE_BYTES,
     TIE_BITS,
     Document,
+    id_at,
     id_of,
+    place_of,
     with_id,
 )
 from cablestore.search.page_sums import PageSums, WrongSumsError
 from cablestore.search.words import TOKENIZER
 
 _LOG: Final = logging.getLogger("cablestore.search")
-_VERSION: Final = 3
+_VERSION: Final = 4
 _MERGED_PAGES: Final = 500
 """Pages of FTS5 that one step of `purge` writes: 2 MB, about 70 ms."""
 _MERGES: Final = {"automerge": (16, 4), "crisismerge": (64, 16)}
 """Options of FTS5 that say when it merges parts: while the index is made, and later."""
 _NOT_BEGUN, _BEGUN, _AGAIN = 1, 2, 3
 _SCHEMA: Final = f"""
-    CREATE TABLE docs(id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE);
+    CREATE TABLE docs(id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, own INTEGER);
+    CREATE INDEX moved ON docs(id - own) WHERE own IS NOT NULL;
     CREATE VIRTUAL TABLE words USING fts5(
-        text, place, content='', contentless_delete=1,
+        text, place, content='', contentless_delete=1, prefix='1 2',
         tokenize="{TOKENIZER[0]} {" ".join(f"'{word}'" for word in TOKENIZER[1:])}"
     );
     INSERT INTO words(words, rank) VALUES('rank', 'bm25(1.0, 0.0)');
@@ -67,12 +76,30 @@ _SCHEMA: Final = f"""
 
 
 # Each value of the array is a document: see `Document` for its parts. SQLite counts from 1.
-_ADD_DOCS: Final = "INSERT INTO docs SELECT CAST(substr(value, 1, 19) AS INTEGER), substr(value, 20, 8) FROM carray(?)"
+_ADD_DOCS: Final = (
+    "INSERT INTO docs(id, hash) SELECT CAST(substr(value, 1, 19) AS INTEGER), substr(value, 20, 8) FROM carray(?)"
+)
 _ADD_WORDS: Final = """
     INSERT INTO words(rowid, place, text)
-    SELECT CAST(substr(value, 1, 19) AS INTEGER), CAST(substr(value, 28, 35) AS TEXT), CAST(substr(value, 63) AS TEXT)
+    SELECT CAST(substr(value, 1, 19) AS INTEGER), CAST(substr(value, 28, 37) AS TEXT), CAST(substr(value, 65) AS TEXT)
     FROM carray(?)
 """
+
+
+_RANKED: Final = """
+    SELECT id FROM (
+        SELECT rowid AS id, rank AS score FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ?
+        ORDER BY rowid DESC LIMIT ?
+    ) ORDER BY score, id DESC LIMIT ? OFFSET ?
+"""
+_RANKED_MOVED: Final = """
+    SELECT id FROM (
+        SELECT id, ifnull(own, id) AS own, hash, rank AS score FROM words CROSS JOIN docs ON id = words.rowid
+        WHERE words MATCH ? AND words.rowid >= ? AND words.rowid < ? AND ifnull(own, id) < ?
+        ORDER BY words.rowid DESC LIMIT ?
+    ) ORDER BY score, own DESC, hash DESC LIMIT ? OFFSET ?
+"""
+"""The same where ids were taken: texts of one time are sorted by their hashes."""
 
 
 class DamagedIndexError(CableStoreError):
@@ -159,14 +186,14 @@ class IndexTable(ProcessBound):
                 # `PageSums` makes all checkpoints.
                 connection.pragma("wal_autocheckpoint", 0)
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            for name, number in (("secure_delete", 1), ("temp_store", 2), ("cache_size", -16_000)):
+            for name, number in (("secure_delete", 1), ("temp_store", 2), ("cache_size", -64_000)):
                 connection.pragma(name, number)
             version = connection.pragma("user_version")
             if version == 0 and not self._ask("SELECT 1 FROM sqlite_schema"):
                 with connection:
                     self._ask(_SCHEMA)
             elif version != _VERSION:  # another version of cablestore made it
-                raise apsw.FormatError(str(version))  # noqa: TRY301 - the same becomes of it as of a damaged file
+                raise apsw.FormatError(f"it has version {version}, expected is {_VERSION}")  # noqa: TRY301 - the same becomes of it as of a damaged file
             self._tokenizer = connection.fts5_tokenizer(TOKENIZER[0], list(TOKENIZER[1:]))
         except BaseException:
             connection.close(force=True)
@@ -254,20 +281,20 @@ class IndexTable(ProcessBound):
     def _placed(self, docs: list[Document]) -> list[Document]:
         """Take ids for texts, and return those that were not here, with the ids that they got."""
         by_id = {id_of(doc): doc for doc in docs}
-        rows = [(place, doc[HASH]) for place, doc in by_id.items()]
-        inserted = self._connection.executemany("INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id", rows)
-        added = [by_id[place] for (place,) in inserted]
+        rows = [(number, doc[HASH]) for number, doc in by_id.items()]
+        inserted = self._connection.executemany("INSERT OR IGNORE INTO docs(id, hash) VALUES(?, ?) RETURNING id", rows)
+        added = [by_id[number] for (number,) in inserted]
         settled = {doc[HASH] for doc in added}
         left = (doc for doc in docs if doc[HASH] not in settled and self._id(doc[HASH]) is None)
         return sorted([*added, *(with_id(doc, self._free_id(doc)) for doc in left)])
 
     def _free_id(self, doc: Document) -> int:
-        """Take an id near the time of a text whose own is taken. The more are taken, the farther it may be."""
-        first = id_of(doc) >> TIE_BITS << TIE_BITS
+        """Take an id above that of a text, which is taken. The more are taken, the farther it may be."""
+        own = id_of(doc)
         for bits in range(TIE_BITS, 62):
-            place = min(first + secrets.randbelow(1 << bits), MAX_ID)
-            if self._ask("INSERT OR IGNORE INTO docs VALUES(?, ?) RETURNING id", place, doc[HASH]):
-                return place
+            number = own + secrets.randbelow(1 << bits)
+            if self._ask("INSERT OR IGNORE INTO docs VALUES(?, ?, ?) RETURNING id", number, doc[HASH], own):
+                return number
         raise AssertionError("2^61 texts")
 
     def _remove(self, hashes: Iterable[bytes]) -> None:
@@ -317,33 +344,41 @@ class IndexTable(ProcessBound):
         """Return offset, end and word of each word in UTF-8."""
         return cast(list[tuple[int, int, str]], self._tokenizer(data, apsw.FTS5_TOKENIZE_QUERY, None))
 
-    def newest(self, expression: str, start: int, stop: int, number: int) -> list[tuple[int, bytes]]:
-        """Return (id, first 8 bytes of the hash) of texts with start <= id < stop, the newest first."""
-        sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC LIMIT ?"
-        return self._found(sql, expression, start, stop, number)
-
-    def ranked(
-        self, expression: str, start: int, stop: int, skipped: int, number: int, most: int
-    ) -> list[tuple[int, bytes]]:
-        """Return the same, the best first, among the `most` newest that match. `skipped` are left out."""
-        sql = """
-            SELECT id FROM (
-                SELECT rowid AS id, rank AS score FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ?
-                ORDER BY rowid DESC LIMIT ?
-            ) ORDER BY score, id DESC LIMIT ? OFFSET ?
-        """
-        return self._found(sql, expression, start, stop, most, number, skipped)
-
-    def _found(self, sql: str, *values: str | int) -> list[tuple[int, bytes]]:
+    def newest(self, expression: str, start: int, stop: int, before: int | None, number: int) -> list[int]:
+        """Return the places of texts that match with start <= own id < stop, before a place, the newest first."""
+        places, waiting = list[int](), list[int]()
         with _errors():
-            places = self._ask(sql, *values)
-            found = []
-            for (place,) in places:
-                row = self._ask("SELECT hash FROM docs WHERE id = ?", place)
-                if not row:
-                    raise DamagedIndexError(f"the text {place} has no hash")
-                found.append((place, row[0][0]))
-            return found
+            end = stop if before is None else min(stop, id_at(before) + 1)
+            sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC"
+            with closing(self._connection.cursor()) as rows:
+                for (found,) in rows.execute(sql, (expression, start, end + self._farthest())):
+                    place = self._place(found)
+                    if id_at(place) < end and (before is None or place < before):
+                        heappush(waiting, -place)
+                    # All other texts have smaller ids, and their own ids are at most as large.
+                    while waiting and id_at(-waiting[0]) >= found and len(places) < number:
+                        places.append(-heappop(waiting))
+                    if len(places) == number:
+                        return places
+        return [*places, *(-place for place in sorted(waiting))][:number]
+
+    def ranked(self, expression: str, start: int, stop: int, skipped: int, number: int, most: int) -> list[int]:
+        """Return the same, the best first, among the `most` newest that match. `skipped` are left out."""
+        with _errors():
+            farthest = self._farthest()
+            sql, values = (_RANKED_MOVED, (stop + farthest, stop)) if farthest else (_RANKED, (stop,))
+            found = self._ask(sql, expression, start, *values, most, number, skipped)
+            return [self._place(number) for (number,) in found]
+
+    def _farthest(self) -> int:
+        """Return how far, at most, the id of a text is above its own."""
+        return int(self._ask("SELECT max(id - own) FROM docs WHERE own IS NOT NULL")[0][0] or 0)
+
+    def _place(self, number: int) -> int:
+        row = self._ask("SELECT ifnull(own, id), hash FROM docs WHERE id = ?", number)
+        if not row:
+            raise DamagedIndexError(f"the text {number} has no hash")
+        return place_of(*row[0])
 
 
 @contextmanager

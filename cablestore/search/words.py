@@ -1,9 +1,15 @@
 """Words: how a text is prepared before FTS5 cuts it into words, and where each word is in the text as it was written.
 
 Texts and queries are prepared in the same way. Forms of a character that mean the same become one (NFKC), case is
-folded, and accents and points are removed: FTS5's tokenizer removes those of Latin letters alone. Chinese, Japanese and
-Korean have no spaces that help, so each of their characters is a word, and what a person enters is found as a phrase of
-such words.
+folded, digits of all scripts become ASCII, and accents and points are removed. Latin letters that Unicode does not
+decompose (`ł`, `ø`) become those that they are named after. What is invisible, and the tatweel, is left out.
+
+Scripts without spaces between words have no words that a pattern finds. So each of their letters, with its marks, is a
+word, and what a person enters is found as a phrase of such words. Korean is cut in this way too, because particles
+follow its words without a space.
+
+An emoji is a word: the code points of its sequence in hex, without variation selectors and colours of skin. A keycap is
+two words, its digit and the keycap.
 """
 
 from __future__ import annotations
@@ -11,36 +17,36 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from functools import cache, lru_cache
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cablestore.scripts import emoji, emoji_or_cluster, has_attached_words, korean_letters_apart, pattern
+
+if TYPE_CHECKING:
+    import regex
 
 TOKENIZER: Final = ("unicode61", "remove_diacritics", "2", "categories", "L* M* N* Co")
-"""FTS5's tokenizer and its arguments. Without marks (M*) it would cut the words of Indic scripts."""
+"""FTS5's tokenizer and its arguments. Without marks (M*) it would cut the words of Indic scripts. Co has `EMOJI`."""
+EMOJI: Final = "\uedff"
+"""Begin of the word of an emoji: a character for private use."""
 
-_ALONE: Final = (
-    "["
-    "\u1100-\u11ff"  # Hangul Jamo
-    "\u2e80-\u2fdf"  # radicals
-    "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c"  # iteration marks, numbers
-    "\u3041-\u3096\u3099-\u309f\u30a1-\u30fa\u30fc-\u30ff"  # Hiragana, Katakana
-    "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff"  # Bopomofo, Jamo, further Katakana
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
-    "\ua960-\ua97f\uac00-\ud7ff"  # Hangul
-    "\U0001f000-\U0001faff"  # emoji: FTS5 takes those that it does not know for letters
-    "\U0001aff0-\U0001b16f"  # further Kana
-    "\U00020000-\U0003ffff"  # further Han
-    "]"
-)
-"""Characters that are words of their own. Compiling the pattern takes as long as importing ten modules."""
-_ACCENTS: Final = re.compile(
-    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670]"  # also Hebrew, Arabic
-)
-_FOREIGN: Final = re.compile("[^\x00-\x7f]+")
-"""Characters that are changed. The tokenizer folds the case of all others, which make no new form with those after them
-but with accents."""
+_FOREIGN: Final = re.compile("[0-9#*]?[^\x00-\x7f]+")
+"""Characters that are changed, and what may be the ASCII part of a keycap. The tokenizer folds the case of all others,
+which make no new form with those after them but with accents."""
 _REMEMBERED_CHARACTERS: Final = 16
-_SINGLE: Final = re.compile("(?s:.)[\u1160-\u11ff\uff9e\uff9f]*")
-"""A character, and those after it that NFKC joins to it although they are no marks."""
+_FIRST_SPACELESS: Final = "\u0e00"
+_LETTER_AND_MARKS: Final = r"[^\p{M}\s]\p{M}*"
+_LEFT_OUT: Final = (
+    # Accents have a combining class above that of viramas. The vowels and tones of Southeast Asia have one too.
+    r"[[\p{Mn}--[\p{ccc=0}\p{ccc=7}\p{ccc=8}\p{ccc=9}]]--[\p{Line_Break=SA}\p{Script=Tibetan}]]"
+    r"|[\p{Me}\p{Default_Ignorable_Code_Point}\p{Joining_Type=Join_Causing}]"
+)
+_BETWEEN_WORDS: Final = r"[[\p{P}\p{S}\p{Z}\p{C}]--[\p{Co}\p{Cn}]]"
+_NAMED_AFTER: Final = re.compile(
+    r"LATIN (?:SMALL LETTER|SMALL LIGATURE|LETTER SMALL CAPITAL) (?:DOTLESS |OPEN )?([A-Z]{1,2})(?: DIGRAPH)?(?: WITH .*)?"
+)
+_OTHER_LATIN: Final = {"ð": "d", "þ": "th", "ŋ": "n"}
+"""Letters with names of their own, as they are written where a keyboard lacks them."""
 
 
 class Word(NamedTuple):
@@ -65,15 +71,48 @@ def _fold(match: re.Match[str]) -> str:
     return _folded(characters) if len(characters) < _REMEMBERED_CHARACTERS else _folded.__wrapped__(characters)
 
 
-@cache
-def _alone() -> re.Pattern[str]:
-    return re.compile(_ALONE)
-
-
 @lru_cache(maxsize=4096)
 def _folded(characters: str) -> str:
-    folded = unicodedata.normalize("NFKD", characters).casefold()
-    return _alone().sub(r" \g<0> ", unicodedata.normalize("NFKC", _ACCENTS.sub("", folded)))
+    apart = korean_letters_apart(emoji().sub(_emoji_word, characters))
+    folded = unicodedata.normalize("NFKD", apart).casefold().translate(_FOLDS)
+    composed = unicodedata.normalize("NFKC", folded)
+    if composed and max(composed) >= _FIRST_SPACELESS:
+        return pattern(_LETTER_AND_MARKS).sub(_alone, composed)
+    return composed
+
+
+def _emoji_word(match: regex.Match[str]) -> str:
+    kept = pattern(r"[\uFE0E\uFE0F\p{EMod}]").sub("", match[0]) or match[0]
+    digit = f"{kept[0]} " if kept[0].isdigit() else ""
+    return f" {digit}{EMOJI}{''.join(f'{ord(character):05x}' for character in kept)} "
+
+
+def _alone(match: regex.Match[str]) -> str:
+    return f" {match[0]} " if has_attached_words(match[0][0]) else match[0]
+
+
+class _Folds(dict[int, str]):
+    """Table for `str.translate` that finds out about each code point when it occurs first."""
+
+    def __missing__(self, codepoint: int) -> str:
+        character = chr(codepoint)
+        found = self[codepoint] = character if character.isascii() else _folded_character(character)
+        return found
+
+
+_FOLDS: Final = _Folds()
+
+
+def _folded_character(character: str) -> str:
+    """Return the folded form of a decomposed, case-folded character, "" for one that is removed."""
+    if pattern(_LEFT_OUT).match(character):
+        return ""
+    if character.isdecimal():
+        return str(unicodedata.digit(character))
+    if pattern(_BETWEEN_WORDS).match(character):
+        return " "
+    latin = _NAMED_AFTER.fullmatch(unicodedata.name(character, ""))
+    return latin[1].lower() if latin else _OTHER_LATIN.get(character, character)
 
 
 def words_of(text: str, tokenize: Tokenize) -> list[Word]:
@@ -83,19 +122,9 @@ def words_of(text: str, tokenize: Tokenize) -> list[Word]:
     data = bytearray()
     places: list[tuple[int, int]] = []
     """For each prepared byte, where the characters from which it was made begin and end."""
-    for start, end in _clusters(text):
+    for match in emoji_or_cluster().finditer(text):  # normal forms never reach beyond
+        start, end = match.span()
         piece = prepared(text[start:end]).encode()
         data += piece
         places += [(start, end)] * len(piece)
     return [Word(word, places[start][0], places[end - 1][1]) for start, end, word in tokenize(bytes(data))]
-
-
-def _clusters(text: str) -> list[tuple[int, int]]:
-    """Return begin and end of each character with its marks: normal forms never reach beyond."""
-    found: list[tuple[int, int]] = []
-    for match in _SINGLE.finditer(text):
-        if found and unicodedata.category(match[0][0])[0] == "M":  # vowel signs that join have the combining class 0
-            found[-1] = found[-1][0], match.end()
-        else:
-            found.append(match.span())
-    return found

@@ -8,7 +8,7 @@ from typing import Final
 from cablestore.errors import ModerationError
 from cablestore.index.reader import Reader
 from cablestore.moderation.stored import StoredActs
-from cablestore.protocol.acts import ModerationAct
+from cablestore.protocol.acts import Action, ModerationAct
 from cablestore.protocol.body import BLOCK, LOCAL_ONLY, MODERATION, UNBLOCK, Block, Body, Moderation, Role, Unblock
 from cablestore.views.acts import act_in, has_declined
 
@@ -30,6 +30,8 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
                 raise ModerationError("you cannot block yourself: name other users")
             if privacy == LOCAL_ONLY and notify:
                 raise ModerationError("a private block never leaves this store, so nobody can be notified of it")
+        case Moderation(action=Action.HIDE_USER, recipients=users) if own_key in users:
+            raise ModerationError("you cannot hide yourself: name other users")
         case Unblock(recipients=users) if body.privacy != LOCAL_ONLY:
             _require_private(private_doings(reader, own_key, BLOCKS, users, None))
         case Moderation(action=action, recipients=targets, channel=channel) if (
@@ -46,6 +48,40 @@ def _require_private(known: list[ModerationAct]) -> None:
         )
 
 
+def own_acts_in_force(
+    reader: Reader, own_key: bytes | None, types: Container[int], target: bytes
+) -> list[ModerationAct]:
+    """Return the own acts of some actions, or blocks, that are in force for a target: private ones, then public ones.
+
+    At most one of each kind for each context. A private act and a public one are undone separately: what is undone
+    privately stays in force for all others. An act that is undone in the whole cabal is undone in each channel.
+    """
+    found: dict[tuple[bool, str], ModerationAct] = {}
+    if own_key is None:
+        return []
+    acts = map(act_in, StoredActs(reader, own_key).actions_of(own_key))
+    for act in sorted(acts, key=lambda act: act.moment):
+        if _number(act) not in types or target not in act.targets:
+            continue
+        if _does(act):
+            found[act.is_private, act.channel or ""] = act
+        else:
+            found = {each: kept for each, kept in found.items() if not _undoes(act, kept)}
+    return [found[each] for each in sorted(found, key=lambda each: (not each[0], each[1]))]
+
+
+def _undoes(undoing: ModerationAct, act: ModerationAct) -> bool:
+    return undoing.is_private == act.is_private and undoing.channel in (None, act.channel)
+
+
+def _number(act: ModerationAct) -> int:
+    return act.what if act.type == MODERATION else act.type + _BLOCKS_FROM
+
+
+def _does(act: ModerationAct) -> bool:
+    return act.type == BLOCK if act.type != MODERATION else act.what % 2 == 0
+
+
 def private_doings(
     reader: Reader, own_key: bytes | None, types: Container[int], targets: Iterable[bytes], context: str | None
 ) -> list[ModerationAct]:
@@ -56,7 +92,6 @@ def private_doings(
         return []
     acts = map(act_in, StoredActs(reader, own_key).actions_of(own_key))
     for act in sorted(acts, key=lambda act: act.moment):
-        number = act.what if act.type == MODERATION else act.type + _BLOCKS_FROM
-        if act.is_private and number in types and act.channel == context:
+        if act.is_private and _number(act) in types and act.channel == context:
             latest.update({target: act for target in act.targets or (b"",) if target in wanted})
-    return [act for act in latest.values() if (act.type == BLOCK if act.type != MODERATION else act.what % 2 == 0)]
+    return [act for act in latest.values() if _does(act)]

@@ -15,6 +15,8 @@ from typing import Final
 from cablestore.index.drops import AppliedDrops, is_dropped_in_order, post_key
 from cablestore.index.local import DROP, DROPPED, SWEPT
 from cablestore.index.reader import Reader, data_key
+from cablestore.index.verdict import Verdict
+from cablestore.moderation.applied import AppliedModeration
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import BLOCK, DELETE, MODERATION_TYPES, UNBLOCK
 from cablestore.protocol.dialect import Dialect
@@ -164,6 +166,16 @@ def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]
             continue
         if not (remembers and is_dropped_here(reader, digest)) and reader.local(DROP, post_key(digest)) is None:
             yield digest
+
+
+def appraised(reader: Reader, applied: AppliedModeration | None, post: Post) -> Verdict:
+    """Return ACCEPTED if peers may pass a post with a valid signature to each other, and otherwise why not."""
+    if post.is_local_only:
+        return Verdict.LOCAL_ONLY
+    if is_deleted_here(reader, post.hash) or is_deleted_by_author(reader, post):
+        return Verdict.DELETED
+    refusal = None if applied is None else applied.refusal(post)
+    return Verdict.ACCEPTED if refusal is None else refusal[0]
 
 
 def is_deleted_here(reader: Reader, digest: bytes) -> bool:

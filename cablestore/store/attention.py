@@ -1,89 +1,132 @@
 """Attention: what each write adds to the rows of late texts and of mentions, and what is looked at later.
 
-Nothing is done in a store without a read mark in which nobody asked for mentions.
+Does nothing until the user has marked a channel as read or asked for mentions.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
+from typing import Self
 
 from cablestore import limits
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
-from cablestore.index.engine import Engine
-from cablestore.index.local import LATE, MENTION_SEARCH, MENTIONING, READ, UNSEEN, local_key, number_in
+from cablestore.index.local import LATE, MENTION_RULES, MENTION_SEARCH, MENTIONING, READ, UNSEEN, local_key, number_in
 from cablestore.index.plan import Plan
+from cablestore.index.reader import Reader
 from cablestore.protocol.body import INFO, TEXT
 from cablestore.protocol.keys import unescape
 from cablestore.protocol.post import Post
-from cablestore.store.key_file import StoreIdentity
-from cablestore.store.mentions import Naming, require_search, search_some, set_mention
+from cablestore.store.mentions import RULES, Naming, require_search, search_linking, search_some, set_mention
 from cablestore.store.read_marks import ReadMark, encode_mark, named_value, stored_marks
-from cablestore.views import messages
+from cablestore.views import links, messages
 
 
+@dataclass(frozen=True, slots=True)
 class Attention:
-    """Attention of one open store to what concerns its user. Only the writer uses it."""
+    """Attention to what concerns the user of a store, in one state of it. It never changes: plans return others."""
 
-    def __init__(self, engine: Engine, identity: StoreIdentity) -> None:
-        self._engine = engine
-        self._identity = identity
-        self._read()
-        engine.when_reloaded(self._read)
-        if engine.is_writable:
-            self._catch_up()
+    own_key: bytes | None
+    """The user's public key, None if it has no identity."""
+    naming: Naming | None
+    """The user's key and names, if anybody asked for mentions."""
+    marks: dict[bytes, ReadMark]
+    """The read marks by channel, as keys have it."""
+    late: dict[bytes, int]
+    """About how many late texts channels have, as far as one came since the rows were read."""
 
-    def _read(self) -> None:
-        reader = self._engine.live_readers()[0]
-        self._marks = stored_marks(reader)
-        self.naming = Naming.stored(reader)
-        """The user's key and names, if anybody asked for mentions."""
+    @classmethod
+    def read(cls, reader: Reader, own_key: bytes | None) -> Self:
+        """Read what the rows of a store say."""
+        return cls(own_key, Naming.stored(reader), stored_marks(reader), {})
 
     # --- with each write -----------------------------------------------------------------------
 
-    def note(self, plan: Plan) -> Naming | None:
-        """Add to a plan the local rows that follow from the posts that it stores and removes.
-
-        Returns the user's names after the plan. They are `naming` when it is written.
-        """
-        if self.naming is None and not self._marks:
-            return None
-        naming = self._names_after(plan)
+    def after(self, plan: Plan) -> Self:
+        """Add to a plan the local rows that follow from the posts that it stores and removes."""
+        if self.naming is None and not self.marks:
+            return self
+        naming, late = self.names_after(plan), dict(self.late)
         removed = {post.hash for post in plan.removed}
         for post in chain(plan.added, plan.removed) if removed else plan.added:
             if post.type == TEXT and post.hash in removed and not plan.reader.has(post.hash_hex):
                 self._note_removed(plan, post, naming)
             elif post.type == TEXT:
-                self._note_added(plan, post, naming)
-        return naming
+                self._note_added(plan, post, naming, late)
+            # Heads change later in the write, so a post that others wait for is missing still. Texts of this plan that
+            # link to it are searched with it.
+            may_differ = naming is not None and naming.may_differ_for_links(post)
+            if naming and may_differ and (post.hash in removed or links.is_missing(plan.reader, post)):
+                search_linking(plan, naming, post)
+        return replace(self, naming=naming, late=late)
 
-    def mark(self, plan: Plan, channel_key: bytes, place: bytes | None) -> None:
+    def marked(self, plan: Plan, channel_key: bytes, place: bytes | None) -> Self:
         """Add to a plan that a channel is read up to a <mono-ts>, None for its latest text."""
-        self.search(plan)
+        searched, _ = self.searched(plan)
         if place is None:
             latest = messages.texts(plan.reader, unescape(channel_key), newest_first=True)
             place = next((at for at, _ in latest), b"")
         prefix = local_key(LATE)
         late = [key[len(prefix) :] for key, _ in plan.reader.prefix(prefix + channel_key + b"!")]
-        known = self._marks.get(channel_key)
+        known = self.marks.get(channel_key)
         if known is not None and known.place == place and not late:
-            return  # nothing changes, so nobody is told: a client that marks whenever it is told would never end
-        mark = ReadMark(place, self._engine.next_sequence - 1)
-        self._marks[channel_key] = mark
+            return searched  # nothing changes, so nobody is notified: a client that marks on each change would not end
+        return searched.with_mark(plan, channel_key, place, late)
+
+    def seen(self, plan: Plan, channel_key: bytes, seen: set[bytes], upto: bytes | None) -> Self:
+        """Add to a plan that the texts at these <mono-ts> are read, and those from the mark up to `upto`.
+
+        Without `upto`, texts between the mark and the last of `seen` become late ones. If there are more than
+        `limits.MAX_UNREAD_COUNTED`, the mark stays where it is.
+        """
+        searched, _ = self.searched(plan)
+        known = self.marks.get(channel_key)
+        before = b"" if known is None else known.place
+        late = [
+            key for at in seen if at <= before and plan.reader.local(LATE, key := channel_key + b"!" + at) is not None
+        ]
+        place = max(before, upto or b"")
+        found = max(filter(partial(_is_text, plan.reader, channel_key), (at for at in seen if at > place)), default=b"")
+        skipped = self._unseen(plan.reader, channel_key, place, found, seen)
+        if found and len(skipped) <= limits.MAX_UNREAD_COUNTED:
+            place = found
+            for post in skipped:
+                plan.set_local(LATE, channel_key + b"!" + post.sort_time, named_value(post))
+        return searched.with_mark(plan, channel_key, place, late) if late or place != before else searched
+
+    def _unseen(self, reader: Reader, channel_key: bytes, after: bytes, before: bytes, seen: set[bytes]) -> list[Post]:
+        """Return the texts of others between two <mono-ts> that are not in `seen`, one more than are counted at most."""
+        if before <= after:
+            return []
+        rows = messages.texts(reader, unescape(channel_key), after or None, before, newest_first=False)
+        posts = (reader.post(digest) for at, digest in rows if at not in seen)
+        others = (post for post in posts if post is not None and post.author != self.own_key)
+        return list(islice(others, limits.MAX_UNREAD_COUNTED + 1))
+
+    def with_mark(self, plan: Plan, channel_key: bytes, place: bytes, late: list[bytes]) -> Self:
+        """Add a mark to a plan. The rows of these late texts go."""
+        mark = ReadMark(place, arrival_log.next_sequence(plan.reader) - 1)
         plan.set_local(READ, channel_key, encode_mark(mark), noted=True)
         for key in late:
             plan.set_local(LATE, key, None)
+        counted = {channel: number for channel, number in self.late.items() if channel != channel_key}
+        return replace(self, marks=self.marks | {channel_key: mark}, late=counted)
 
-    def _note_added(self, plan: Plan, post: Post, naming: Naming | None, sequence: int | None = None) -> None:
-        """Note a text. `sequence` is its number in the arrival log if it came before."""
-        mark = self._marks.get(post.channel_key)
+    def _note_added(
+        self, plan: Plan, post: Post, naming: Naming | None, late: dict[bytes, int], sequence: int | None = None
+    ) -> None:
+        """Note a text, and count it in `late`. `sequence` is its number in the arrival log if it came before."""
+        mark = self.marks.get(post.channel_key)
         if mark is not None and post.sort_time <= mark.place and (sequence is None or sequence > mark.sequence):
             plan.set_local(LATE, post.channel_key + b"!" + post.sort_time, named_value(post))
-        if naming is not None and naming.is_mentioned_by(post):
+            late[post.channel_key] = _bound(plan, post.channel_key, late.get(post.channel_key))
+        if naming is not None and naming.is_mentioned_by(post, plan.reader):
             set_mention(plan, post, is_mentioned=True)
 
     def _note_removed(self, plan: Plan, post: Post, naming: Naming | None) -> None:
-        mark = self._marks.get(post.channel_key)
+        mark = self.marks.get(post.channel_key)
         if mark is not None and post.sort_time <= mark.place:
             plan.set_local(LATE, post.channel_key + b"!" + post.sort_time, None)
         if naming is not None:
@@ -91,65 +134,86 @@ class Attention:
 
     # --- mentions ------------------------------------------------------------------------------
 
-    def begin(self, plan: Plan) -> None:
-        """Add to a plan that mentions are looked for from now on, and in all texts that are stored."""
-        if self.naming is None:
-            self.naming = Naming.read(plan.reader, self._identity.known_key)
-            plan.set_local(MENTIONING, b"", self.naming.encode())
-            require_search(plan, b"", b"")
-
-    def has_searched(self) -> bool:
+    def has_searched(self, reader: Reader) -> bool:
         """Tell whether all stored texts were searched for the user's present names."""
-        known, own_key = self.naming, self._identity.known_key or b""
-        search = self._engine.live_readers()[0].local(MENTION_SEARCH, b"")
-        return known is not None and known.own_key == own_key and search is None
+        is_over = reader.local(MENTION_SEARCH, b"") is None and reader.local(MENTION_RULES, b"") == RULES
+        return self.naming is not None and self.naming.own_key == (self.own_key or b"") and is_over
 
-    def search(self, plan: Plan) -> int:
-        """Add to a plan a batch of the search of stored texts. Returns how many texts were searched."""
-        self.begin(plan)
-        self.naming = self._names_after(plan)
-        return 0 if self.naming is None else search_some(plan, self.naming, limits.MAX_BATCH_POSTS)
+    def searched(self, plan: Plan) -> tuple[Self, int]:
+        """Add to a plan a batch of the search of stored texts. Returns also how many texts were searched."""
+        naming = self._begun(plan).names_after(plan)
+        return replace(self, naming=naming), 0 if naming is None else search_some(plan, naming, limits.MAX_BATCH_POSTS)
 
-    def _names_after(self, plan: Plan, *, is_unsure: bool = False) -> Naming | None:
+    def _begun(self, plan: Plan) -> Self:
+        """Add to a plan that mentions are looked for from now on, and in all texts that are stored."""
+        naming = self.naming
+        if naming is None:
+            naming = Naming.read(plan.reader, self.own_key)
+            plan.set_local(MENTIONING, b"", naming.encode())
+        elif plan.reader.local(MENTION_RULES, b"") == RULES:
+            return self
+        plan.set_local(MENTION_RULES, b"", RULES)
+        require_search(plan, b"", b"")
+        return replace(self, naming=naming)
+
+    def names_after(self, plan: Plan, *, is_unsure: bool = False) -> Naming | None:
         """Return the user's key and names after a plan. The texts of the time that a change concerns are searched."""
-        known, own_key = self.naming, self._identity.known_key or b""
+        known, own_key = self.naming, self.own_key or b""
         posts = chain(plan.added, plan.removed)
         if known is None or not (
             is_unsure or known.own_key != own_key or any(p.type == INFO and p.author == own_key for p in posts)
         ):
             return known
         naming = Naming.read(plan.reader, own_key)
-        stretch = naming.difference(known)
+        changed = naming.difference(known)
         if naming != known:
             plan.set_local(MENTIONING, b"", naming.encode())
-        if stretch is not None:
-            require_search(plan, *stretch)
+        if changed is not None:
+            require_search(plan, *changed)
             search_some(plan, naming, limits.MAX_BATCH_POSTS)
         return naming
 
     # --- after a reindexing --------------------------------------------------------------------
 
-    def _catch_up(self) -> None:
-        """Look at what came otherwise than by a write of this store: a rebuild, a reindexing, another key file."""
-        reader = self._engine.live_readers()[0]
-        if self.naming is not None and Naming.read(reader, self._identity.known_key) != self.naming:
-            with self._engine.transaction() as transaction:
-                plan = transaction.plan()
-                self.naming = self._names_after(plan, is_unsure=True)
-                transaction.commit(plan.finish(), sync=False)
-        while self._engine.live_readers()[0].local(UNSEEN, b"") is not None:
-            with self._engine.transaction() as transaction:
-                plan = transaction.plan()
-                self._look_at_some(plan)
-                transaction.commit(plan.finish(), sync=False)
+    def caught_up(self, plan: Plan) -> Self:
+        """Add to a plan what follows from a rebuild, a reindexing or another key file: in part, if texts are unseen."""
+        naming = self.names_after(plan, is_unsure=True)
+        late = dict(self.late)
+        if plan.reader.local(UNSEEN, b"") is not None:
+            self._note_unseen(plan, naming, late)
+        return replace(self, naming=naming, late=late)
 
-    def _look_at_some(self, plan: Plan) -> None:
+    def is_caught_up(self, reader: Reader) -> bool:
+        """Return True if `caught_up` would add nothing to a plan."""
+        has_names = self.naming is None or Naming.read(reader, self.own_key) == self.naming
+        return has_names and reader.local(UNSEEN, b"") is None
+
+    def _note_unseen(self, plan: Plan, naming: Naming | None, late: dict[bytes, int]) -> None:
         """Note a batch of the texts that the arrival log has after the number in the row UNSEEN."""
         after = number_in(plan.reader.local(UNSEEN, b""))
         entries = list(islice(arrival_log.entries(plan.reader, after), limits.MAX_BATCH_POSTS))
         for entry in entries:
             post = plan.reader.post(entry.hash) if entry.kind is EventKind.ACCEPTED else None
             if post is not None and post.type == TEXT:
-                self._note_added(plan, post, self.naming, entry.sequence)
+                self._note_added(plan, post, naming, late, entry.sequence)
+            if post is not None and naming is not None and naming.may_differ_for_links(post):
+                search_linking(plan, naming, post)
         is_more = len(entries) == limits.MAX_BATCH_POSTS
         plan.set_local(UNSEEN, b"", b"%d" % entries[-1].sequence if is_more else None)
+
+
+def _bound(plan: Plan, channel_key: bytes, number: int | None) -> int:
+    """Return how many late texts a channel has with a new one. If it has too many, the older half counts as read."""
+    if number is not None and number < limits.MAX_LATE_TEXTS:
+        return number + 1
+    prefix = local_key(LATE)
+    keys = [key[len(prefix) :] for key, _ in plan.reader.prefix(prefix + channel_key + b"!")]
+    surplus = keys[: -limits.MAX_LATE_TEXTS // 2] if len(keys) > limits.MAX_LATE_TEXTS else []
+    for key in surplus:
+        plan.set_local(LATE, key, None)
+    return len(keys) - len(surplus)
+
+
+def _is_text(reader: Reader, channel_key: bytes, place: bytes) -> bool:
+    """Return True if a channel has a text at a <mono-ts>. A client may have shown one that is deleted by now."""
+    return reader.get(b"%b%b!%b" % (messages.PREFIX, channel_key, place)) is not None

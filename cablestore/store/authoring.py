@@ -10,10 +10,13 @@ from cablestore.errors import InvalidPostError
 from cablestore.index.engine import Transaction
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
+from cablestore.moderation.applied import AppliedModeration
 from cablestore.protocol.body import DELETE, Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.post import Post, encode_post
+from cablestore.store.dating import date_after, replaced_by
 from cablestore.store.key_file import StoreIdentity
+from cablestore.store.naming import require_visible
 from cablestore.views import author, links, membership
 
 
@@ -29,7 +32,7 @@ class Composer:
     @property
     def own_key(self) -> bytes | None:
         """The public key under which posts are written, None while there is no identity."""
-        identity = self._identity.known()
+        identity = self._identity.load()
         return None if identity is None else identity.public_key
 
     @property
@@ -39,25 +42,40 @@ class Composer:
 
     def for_trial(self) -> Composer:
         """Return a composer of posts that are not stored. Without an identity it writes under one that is not kept."""
-        return Composer(StoreIdentity(self._identity.known() or Identity.generate(), None), self._clock)
+        return Composer(StoreIdentity(self._identity.load() or Identity.generate(), None), self._clock)
 
-    def compose(self, transaction: Transaction, body: Body) -> list[Post]:
+    def compose(self, transaction: Transaction, body: Body, moderation: AppliedModeration | None) -> list[Post]:
         """Return signed posts that belong into one write, in order. The last one has the given `body`.
 
-        It links to the heads of its channel, and is dated now or just after the last own post. If the author of a text
-        or a topic is not a member, a post/join comes first, one millisecond earlier (wire.md 5.4.3).
+        It links to the heads of its channel. It is dated now or just after the last own post, and after the posts that
+        it replaces. If the author of a text or a topic is not a member, a post/join comes first, one millisecond
+        earlier (wire.md 5.4.3). Raises InvalidPostError for a post that would have no effect: a post/leave of one who
+        is not a member, which would make the channel for everybody, one that replaces a post dated too far ahead, and the
+        name of a user or a channel that nobody sees.
         """
-        reader = transaction.reader
+        reader, now_ms = transaction.reader, self._clock()
+        if isinstance(body, Info):
+            require_visible("user", body.name)
         heads: tuple[bytes, ...] = ()
         if isinstance(body, Text | Topic | Join | Leave):
             channel = reader.dialect.channel_id(body.channel)
+            if isinstance(body, Leave) and not self._is_member(reader, channel):
+                raise InvalidPostError(
+                    f"cannot leave {body.channel!r}: you are not a member of it. Nothing was written"
+                )
+            joins = isinstance(body, Text | Topic) and not self._is_member(reader, channel)
+            if joins or isinstance(body, Join):
+                require_visible("channel", body.channel)
             holding = transaction.holding(links.unsettled_group(channel))
             heads = tuple(islice(links.heads(holding, channel), limits.MAX_LINKS_WRITTEN))
-            if isinstance(body, Text | Topic) and not self._is_member(reader, channel):
-                join_ms = self._time_ms(reader, self._clock() - 1)
-                join = self._signed(reader, Join(body.channel), heads, join_ms)
-                return [join, self._signed(reader, body, (join.hash,), join_ms + 1)]
-        return [self._signed(reader, body, heads, self._time_ms(reader, self._clock()))]
+            if joins:
+                join = Join(body.channel)
+                free_ms = self._time_ms(reader, now_ms - 1)
+                joined = self._signed(reader, join, heads, self._date(reader, join, free_ms, now_ms, moderation))
+                date_ms = self._date(reader, body, free_ms + 1, now_ms, moderation)
+                return [joined, self._signed(reader, body, (joined.hash,), date_ms)]
+        date_ms = self._date(reader, body, self._time_ms(reader, now_ms), now_ms, moderation)
+        return [self._signed(reader, body, heads, date_ms)]
 
     def came(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
         """Note what is stored of posts from elsewhere: the user may have written some of them on another device."""
@@ -69,8 +87,9 @@ class Composer:
             self.forget()
 
     def written(self, post: Post) -> None:
-        """Note that a post is stored: the next one is dated after it."""
-        self._last_ms = post.timestamp_ms
+        """Note that a post is stored: the next one is dated after it, unless it is far ahead of the clock."""
+        if post.timestamp_ms < self._clock() + limits.MAX_OWN_CLOCK_STEP_MS:
+            self._last_ms = post.timestamp_ms
 
     def forget(self) -> None:
         """Forget when the last own post is dated: the next one reads it from the store."""
@@ -86,6 +105,10 @@ class Composer:
         if post.is_local_only:
             post.sealed = identity.seal(post.raw)
         return post
+
+    def _date(self, reader: Reader, body: Body, time_ms: int, now_ms: int, moderation: AppliedModeration | None) -> int:
+        replaced = replaced_by(reader, moderation, body, self.public_key)
+        return date_after(replaced, time_ms, now_ms, self.public_key)
 
     def _time_ms(self, reader: Reader, now_ms: int) -> int:
         """Return now, or one millisecond after the last own post if the clock has not advanced since."""

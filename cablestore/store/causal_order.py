@@ -64,18 +64,19 @@ def known_skeleton(reader: Reader, digest: bytes) -> Skeleton | None:
 
 def _place(digest: bytes, nodes: dict[bytes, Skeleton], places: dict[bytes, tuple[int, int]]) -> None:
     """Compute (effective time, steps) of a post, after those of all that it links to. Without recursion."""
-    stack = [digest]
+    stack, entered = [digest], set[bytes]()  # what others say of deleted posts may have cycles
     while stack:
         current = stack[-1]
         if current in places or current not in nodes:
             stack.pop()
             continue
         links = [link for link in nodes[current].links if link in nodes]
-        waiting = [link for link in links if link not in places]
+        waiting = [link for link in links if link not in places and link not in entered]
+        entered.add(current)
         if waiting:
             stack += waiting
             continue
         own_ms = nodes[current].timestamp_ms
-        time_ms, steps = max((places[link] for link in links), default=(-1, -1))
+        time_ms, steps = max((places[link] for link in links if link in places), default=(-1, -1))
         places[current] = (own_ms, 0) if own_ms > time_ms else (time_ms, steps + 1)
         stack.pop()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from cablestore.index.local import DRAFT, JUDGED, MUTED, READ, SEED, VALUE
 from cablestore.protocol.keys import unescape
+from cablestore.reprs import hex_repr
 from cablestore.store.display import Message, User
 
 
@@ -45,6 +46,8 @@ class MessageDeleted:
 
     hash: bytes
     channel: str | None
+
+    __repr__ = hex_repr
 
 
 @dataclass(frozen=True, slots=True)

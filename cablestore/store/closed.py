@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Self
 
+from cablestore.arguments import check, check_given, check_instance, check_text, checked_each
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
 from cablestore.export.exporter import export_store
 from cablestore.export.manifest import Filters, Manifest
-from cablestore.files import Location
+from cablestore.files import Location, check_location
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport, check_evidence
@@ -126,6 +128,10 @@ class ClosedStore:
         dialect: Dialect | None = None,
         read_only: bool = False,
     ) -> None:
+        check(read_only=read_only)
+        check_instance("identity", identity, (Identity, NoneType))
+        check_instance("dialect", dialect, (Dialect, NoneType))
+        check_instance("catalog", catalog, Catalog)
         self.path = store_path(path)
         self._read_only = read_only
         self._identity = identity
@@ -152,6 +158,9 @@ class ClosedStore:
         A view that the store has and the catalog lacks is dropped if `drop_views` names it. If `drop_views` does not,
         MissingViewError is raised and nothing changes.
         """
+        checked_each("drop_views", drop_views, check_text)
+        check(progress=progress)
+        check_given(processes=processes)
         with self._locked_to_write() as folder:
             row = meta.meta_row(self._catalog, folder.header.dialect, FORMAT)
             old = folder.header.generation
@@ -185,6 +194,8 @@ class ClosedStore:
 
         Without a number of `processes` a large store is checked in as many as there are cores.
         """
+        check(signatures=signatures, progress=progress)
+        check_given(processes=processes)
         with self._locked() as folder:
             evidence = find_evidence(folder.database_path)
             with closing(open_live(folder)) as database:
@@ -209,6 +220,9 @@ class ClosedStore:
         Only posts and tombstones are read, so views may be outdated. With `filters`, which read views, those must be up
         to date. Views that the catalog lacks are ignored.
         """
+        check(progress=progress)
+        check_instance("filters", filters, (Filters, NoneType))
+        check_location("out", out)
         identity = StoreIdentity(self._identity, self.path, read_only=self._read_only)
         engine = Engine.open(
             self.path,
@@ -223,7 +237,7 @@ class ClosedStore:
         )
 
         def hidden_of(reader: Reader) -> Callable[[Post], bool]:
-            known = identity.known()
+            known = identity.load()
             return HiddenMessages(reader, None if known is None else known.public_key).has
 
         with closing(engine):

@@ -1,4 +1,4 @@
-"""Differences between two judgements: roles, what is hidden, dropped and blocked, and how many posts are removed."""
+"""Differences between two states of moderation: roles, what is hidden, dropped and blocked, and how many posts are removed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from cablestore import limits
 from cablestore.index.drops import KEPT_TYPES, is_kept
+from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
-from cablestore.index.view import ALL_TYPES
+from cablestore.moderation.applied import AppliedModeration
 from cablestore.moderation.blocks import UserDrop
+from cablestore.moderation.changing import decided
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Action, ModerationAct, UserRole
-from cablestore.protocol.body import MODERATION, MODERATION_TYPES, TEXT, TOPIC
-from cablestore.store.judgement import Judgement
+from cablestore.protocol.body import ALL_TYPES, MODERATION, MODERATION_TYPES, TEXT, TOPIC
+from cablestore.reprs import hex_repr
 from cablestore.views import activity
 from cablestore.views import author as author_view
 
@@ -36,6 +38,16 @@ class Difference(NamedTuple):
     after: UserRole | bool
     by: ModerationAct | Seed | None
 
+    def __repr__(self) -> str:
+        return hex_repr(self)
+
+
+class Place(NamedTuple):
+    """Place between two writes: what applies there, None in a store without moderation, and the latest event."""
+
+    moderation: AppliedModeration | None
+    sequence: int
+
 
 class _Targets(NamedTuple):
     """Users and posts on which there are acts, with the contexts, and channels."""
@@ -45,10 +57,25 @@ class _Targets(NamedTuple):
     channels: set[str]
 
 
+def previewed(
+    plan: Plan, reader: Reader, before: AppliedModeration | None, own_key: bytes, acts: Iterable[ModerationAct] | None
+) -> tuple[tuple[Difference, ...], int]:
+    """Return what a plan changes for a user, and how many stored posts it drops: nothing without moderation.
+
+    `reader` reads the state before the plan. The user of a dry run may have no identity yet.
+    """
+    if before is None:
+        return (), 0
+    if before.own_key != own_key:
+        before = AppliedModeration.read(reader, own_key)
+    after = decided(plan, before)
+    return tuple(differences(before, after, plan.reader, acts)), count_removed(before, after, plan.reader, acts)
+
+
 def differences(
-    before: Judgement, after: Judgement, reader: Reader, acts: Iterable[ModerationAct] | None = None
+    before: AppliedModeration, after: AppliedModeration, reader: Reader, acts: Iterable[ModerationAct] | None = None
 ) -> Iterator[Difference]:
-    """Yield what differs between two judgements of one store, or what of it is on the targets of some acts alone.
+    """Yield what differs between two states of a store's moderation, or what of it is on the targets of some acts alone.
 
     `reader` finds the authors of posts. If roles differ, all that anybody acted on is compared, which takes time.
     """
@@ -61,9 +88,9 @@ def differences(
 
 
 def count_removed(
-    before: Judgement, after: Judgement, reader: Reader, acts: Iterable[ModerationAct] | None = None
+    before: AppliedModeration, after: AppliedModeration, reader: Reader, acts: Iterable[ModerationAct] | None = None
 ) -> int:
-    """Return how many stored posts are dropped by the second judgement and not by the first.
+    """Return how many stored posts are dropped by the second moderation and not by the first.
 
     A post is counted twice if two of a user, a channel and the post itself are dropped.
     """
@@ -93,9 +120,9 @@ def _count_of_user(reader: Reader, user: bytes, before: UserDrop | None, after: 
     return count + sum(1 for _ in author_view.between(reader, user, ALL_TYPES - KEPT_TYPES, start_ms, end_ms))
 
 
-def _compared(before: Judgement, after: Judgement, acts: Iterable[ModerationAct] | None) -> _Targets:
-    """Return the targets on which two judgements may differ, or those of some acts."""
-    seeds = [judgement.seed for judgement in (before, after) if judgement.seed is not None]
+def _compared(before: AppliedModeration, after: AppliedModeration, acts: Iterable[ModerationAct] | None) -> _Targets:
+    """Return the targets on which two states of moderation may differ, or those of some acts."""
+    seeds = [moderation.seed for moderation in (before, after) if moderation.seed is not None]
     if acts is None:
         acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}
         if before.seed != after.seed or not after.decisions.has_roles_of(before.decisions):
@@ -116,8 +143,8 @@ def _targets(acts: Iterable[ModerationAct], seeds: Iterable[Seed]) -> _Targets:
     return targets
 
 
-def _states(judgement: Judgement, targets: _Targets, reader: Reader) -> Iterator[tuple[_Context, _State]]:
-    decisions = judgement.decisions
+def _states(moderation: AppliedModeration, targets: _Targets, reader: Reader) -> Iterator[tuple[_Context, _State]]:
+    decisions = moderation.decisions
     for user, channel in sorted(targets.users, key=lambda pair: (pair[1] or "", pair[0])):
         yield ("role", user, channel), (decisions.role(user, channel), decisions.role_given_by(user, channel))
         hidden = decisions.user_hidden_by(user, channel)

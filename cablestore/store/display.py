@@ -10,12 +10,16 @@ from typing import Literal
 from cablestore import limits
 from cablestore.errors import CorruptStoreError
 from cablestore.index.reader import Reader
+from cablestore.moderation.applied import AppliedModeration
 from cablestore.moderation.decisions import Decisions
 from cablestore.protocol.acts import ModerationAct, UserRole
 from cablestore.protocol.body import Info, Text
 from cablestore.protocol.post import Post
-from cablestore.store.judgement import Judgement
-from cablestore.views import activity, channel_state, channel_topic, membership, messages, user_info
+from cablestore.reprs import hex_repr
+from cablestore.store.emotes import emote_of
+from cablestore.store.naming import shown_name
+from cablestore.store.topics import topic_of
+from cablestore.views import activity, channel_topic, membership, messages, user_info
 
 Hidden = Literal["omit", "mark", "show"]
 """What is done with messages that moderation hides: leave them out, show that they are there, show them."""
@@ -39,10 +43,17 @@ class Message:
     cursor: str
     hidden_by: ModerationAct | None = None
 
+    __repr__ = hex_repr
+
     @property
     def is_hidden(self) -> bool:
         """Whether the message must not be displayed."""
         return self.hidden_by is not None
+
+    @property
+    def emote(self) -> str | None:
+        """What the author does, if the text is an emote (`/me waves`). None for all other texts."""
+        return emote_of(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,8 @@ class User:
     hidden_by: ModerationAct | None = None
     blocked_by: ModerationAct | None = None
     dropped_by: ModerationAct | None = None
+
+    __repr__ = hex_repr
 
     @property
     def is_hidden(self) -> bool:
@@ -80,10 +93,10 @@ class User:
 class Display:
     """Display of one state of a store. It keeps the names that it read."""
 
-    def __init__(self, reader: Reader, judgement: Judgement | None) -> None:
+    def __init__(self, reader: Reader, moderation: AppliedModeration | None) -> None:
         self._reader = reader
-        self._judgement = judgement
-        self._decisions = judgement.decisions if judgement is not None and judgement.decisions.has_actions else None
+        self._moderation = moderation
+        self._decisions = moderation.decisions if moderation is not None and moderation.decisions.has_actions else None
         self._names: dict[bytes, str] = {}
 
     # --- users ---------------------------------------------------------------------------------
@@ -92,10 +105,10 @@ class Display:
         """Return a user, as it is in a channel or in the whole cabal."""
         found = user_info.latest(self._reader, public_key)
         info = found[0] if found else Info(())
-        user = User(public_key, info.name or public_key.hex(), info)
-        if self._judgement is None:
+        user = User(public_key, shown_name(info.name, public_key), info)
+        if self._moderation is None:
             return user
-        decisions = self._judgement.decisions
+        decisions = self._moderation.decisions
         drop = decisions.user_dropped(public_key)
         judged = replace(
             user,
@@ -108,10 +121,10 @@ class Display:
 
     def _name(self, public_key: bytes) -> str:
         """Return the name of a user as `user` does, with fewer questions."""
-        if self._judgement is not None and self._judgement.decisions.is_acted_on(public_key):
+        if self._moderation is not None and self._moderation.decisions.is_acted_on(public_key):
             return self.user(public_key).name
         found = user_info.latest(self._reader, public_key)
-        return (found[0].name if found else None) or public_key.hex()
+        return shown_name(found[0].name if found else None, public_key)
 
     def members(self, channel: str) -> Iterator[User]:
         """Yield the members of a channel, in order of public keys."""
@@ -121,14 +134,14 @@ class Display:
 
     def is_gone(self, public_key: bytes, channel: str | None = None) -> bool:
         """Tell whether all posts of a user are dropped, of all channels or of one."""
-        judgement = self._judgement
-        if judgement is None:
+        moderation = self._moderation
+        if moderation is None:
             return False
-        drop = judgement.decisions.user_dropped(public_key)
+        drop = moderation.decisions.user_dropped(public_key)
         if drop is not None and drop.until_ms is None:
             return True
-        act = None if channel is None else judgement.decisions.channel_dropped_by(channel)
-        return act is not None and (public_key != judgement.own_key or act.author == judgement.own_key)
+        act = None if channel is None else moderation.decisions.channel_dropped_by(channel)
+        return act is not None and (public_key != moderation.own_key or act.author == moderation.own_key)
 
     # --- channels ------------------------------------------------------------------------------
 
@@ -149,21 +162,19 @@ class Display:
         return self._kept_topic(channel, channel_topic.latest(self._reader, channel))
 
     def _kept_topic(self, channel: str, latest: tuple[str, bytes] | None) -> str:
-        if latest is None or not self._is_sweeping:
+        if latest is None or self._moderation is None or self._decisions is None:
             return latest[0] if latest else ""
-        posts = (self._reader.post(digest) for digest in channel_state.topics(self._reader, channel))
-        kept = (post for post in posts if post is not None and self.is_here(post))
-        return next((getattr(post.body, "topic", "") for post in kept), "")
+        return topic_of(self._reader, self._moderation, channel)
 
     # --- posts ---------------------------------------------------------------------------------
 
     def is_here(self, post: Post) -> bool:
         """Tell whether a stored post is not dropped. A dropped one is here until it is removed."""
-        return self._judgement is None or not self._is_sweeping or self._judgement.dropping(post) is None
+        return self._moderation is None or not self._is_sweeping or self._moderation.dropping(post) is None
 
     @property
     def _is_sweeping(self) -> bool:
-        return self._judgement is not None and self._judgement.is_sweeping
+        return self._moderation is not None and self._moderation.is_sweeping
 
     def shown(self, post: Post, hidden: Hidden) -> Message | None:
         """Return a post/text as it is shown, None if it is left out."""

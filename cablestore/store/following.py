@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from cablestore.arguments import check, check_given, check_text
 from cablestore.errors import StoreClosedError
+from cablestore.index import arrival_log
 from cablestore.index.engine import Engine
 from cablestore.store.cursor import cursor_at, cursor_of, sequence_of
-from cablestore.store.judge import Judge
-from cablestore.store.queries import Event, events_after
+from cablestore.store.present import Present
+from cablestore.store.queries import events_after
+from cablestore.store.results import Event
 
 if TYPE_CHECKING:
     from cablestore.store.changes import Change, Changes
@@ -25,18 +28,25 @@ class Follower:
     `CableStore` has methods of the same names, which say more.
     """
 
-    def __init__(self, engine: Engine, judge: Judge) -> None:
+    def __init__(self, engine: Engine, present: Present) -> None:
         self._engine = engine
-        self._judge = judge
+        self._present = present
 
     def subscribe(self, after: int, timeout_s: float | None) -> Iterator[Event]:
         """Yield every event after number `after`, until nothing happens for `timeout_s` or the store is closed."""
+        check(after=after)
+        check_given(timeout_s=timeout_s)
+        return self._subscribe(after, timeout_s)
+
+    def _subscribe(self, after: int, timeout_s: float | None) -> Iterator[Event]:
         while found := self.next_events(after, timeout_s):
             yield from found
             after = found[-1].sequence
 
     def next_events(self, after: int, timeout_s: float | None) -> list[Event]:
         """Return the events after number `after`, [] when time is up or the store is closed."""
+        check(after=after)
+        check_given(timeout_s=timeout_s)
         deadline = _deadline(timeout_s)
         try:
             while True:
@@ -48,11 +58,40 @@ class Follower:
         except StoreClosedError:
             return []
 
-    def changes(self, channel: str | None, after: str | None, timeout_s: float | None) -> Iterator[Change]:
+    def wait(self, after: int, timeout_s: float | None, *, local: bool) -> bool:
+        """Wait for events after number `after`. Return False when time is up or the store is closed."""
+        check(after=after, local=local)
+        check_given(timeout_s=timeout_s)
+        if local:
+            return self._engine.wait(after, timeout_s)
+        deadline = _deadline(timeout_s)
+        try:
+            while self._engine.wait(after, _left(deadline)):
+                latest = self._engine.next_sequence - 1
+                if read_again(self._engine, partial(self._has_event, after)):
+                    return True
+                after = latest  # those up to here are local
+        except StoreClosedError:
+            pass
+        return False
+
+    def changes(
+        self, channel: str | None, after: str | None, timeout_s: float | None, *, local: bool
+    ) -> Iterator[Change]:
         """Yield what changes after a cursor, until nothing does for `timeout_s` or the store is closed."""
+        check(local=local)
+        check_given(channel=channel, timeout_s=timeout_s)
+        if after is not None:
+            check_text("after", after)
+        return self._each_change(channel, after, timeout_s, local=local)
+
+    def _each_change(
+        self, channel: str | None, after: str | None, timeout_s: float | None, *, local: bool
+    ) -> Iterator[Change]:
         while True:
             try:
-                found = self.next_changes(self.cursor() if after is None else after, channel, timeout_s)
+                cursor = self.cursor() if after is None else after
+                found = self.next_changes(cursor, channel, timeout_s, local=local)
             except StoreClosedError:
                 return
             if not found.changes:
@@ -60,17 +99,21 @@ class Follower:
             yield from found.changes
             after = found.cursor
 
-    def next_changes(self, after: str, channel: str | None, timeout_s: float | None) -> Changes:
+    def next_changes(self, after: str, channel: str | None, timeout_s: float | None, *, local: bool) -> Changes:
         """Return what changed after a cursor, and the cursor that follows. There are no changes when time is up."""
-        from cablestore.store.changes import Changes, is_of  # noqa: PLC0415 - opening a store does without it
+        from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - opening does without it
 
+        check(local=local)
+        check_text("after", after)
+        check_given(channel=channel, timeout_s=timeout_s)
         deadline = _deadline(timeout_s)
         context = None if channel is None else self._engine.dialect.channel_id(channel)
         while True:
             found, last, after, is_behind = read_again(self._engine, partial(self._changes, after))
-            told = [change for change in found if context is None or is_of(change, context)]
-            if told:
-                return Changes(told, after)
+            wanted = found if local else [change for change in found if not isinstance(change, LocalChanged)]
+            reported = [change for change in wanted if context is None or is_of(change, context)]
+            if reported:
+                return Changes(reported, after)
             if not is_behind and not self._engine.wait(last, _left(deadline)):
                 return Changes([], after)
 
@@ -82,16 +125,20 @@ class Follower:
         with self._engine.reading() as reader:
             return cursor_of(reader)
 
+    def _has_event(self, after: int) -> bool:
+        with self._engine.reading() as reader:
+            return next(arrival_log.post_entries(reader, after), None) is not None
+
     def _events(self, after: int) -> list[Event]:
         with self._engine.reading() as reader:
-            return events_after(reader, self._judge.judgement, after)
+            return events_after(reader, self._present.state.moderation, after)
 
     def _changes(self, after: str) -> tuple[list[Change], int, str, bool]:
         """Return the changes, the number of the last event that was read, its cursor, and whether there are more."""
         from cablestore.store.touched import read_changes  # noqa: PLC0415 - opening a store does without it
 
         with self._engine.reading() as reader:
-            found, last = read_changes(reader, self._judge.judgement, sequence_of(reader, after))
+            found, last = read_changes(reader, self._present.state.moderation, sequence_of(reader, after))
             reached = cursor_at(reader, last)
             return found, last, reached, reached != cursor_of(reader)
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from cablestore.index.reader import Reader
 from cablestore.moderation import Decisions, StoredActs
+from cablestore.moderation.applied import seed_of
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.post import Post
-from cablestore.store.judgement import seed_of
 
 _NOBODY: Final = b""
 """Key of nobody: no act by it is found, so none is unsealed."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from cablestore import limits
+from cablestore.arguments import check_instance
 from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.index.batches import batches
 from cablestore.index.signatures import Results, SignatureVerifier
 from cablestore.index.verdict import Outcome, Verdict, too_far_ahead
-from cablestore.protocol.crypto import Identity, post_hash
+from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post
-
-Planned = TypeVar("Planned")
+from cablestore.store.key_file import StoreIdentity
 
 _REASONS: Final = {
     Verdict.DELETED: "its author deleted it",
@@ -51,20 +51,15 @@ class IntakeBatch:
             self._signed = [is_right for results in self.verifying for is_right in results()]
         return self._signed
 
-    def planned(self, plan: Callable[[list[bool]], Planned]) -> Planned:
-        """Return what `plan` makes of the posts, given which signatures are valid. It must change nothing else.
+    def attempts(self) -> Iterator[list[bool]]:
+        """Yield which signatures to take as valid in a plan: all if it is planned ahead, then those that are valid.
 
-        If the batch is planned ahead, it is called before that is known, and again if a signature is not valid.
+        The second is left out if they are the same.
         """
-        if not self.is_planned_ahead:
-            return plan(self.signed())
-        try:
-            planned = plan([True] * len(self.posts))
-        except Exception:  # of any kind, where a post is forged: it is left out of the plan below
-            if all(self.signed()):
-                raise
-        signed = self.signed()
-        return planned if all(signed) else plan(signed)
+        if self.is_planned_ahead:
+            yield [True] * len(self.posts)
+        if not self.is_planned_ahead or not all(self.signed()):
+            yield self.signed()
 
     def check(self, signed: list[bool]) -> None:
         """Raise InvalidPostError if any post of the batch must be refused."""
@@ -89,12 +84,12 @@ class IntakeBatch:
 
 @dataclass(slots=True)
 class Intake:
-    """Maker of batches from bytes. `identity` returns the store's own identity, if there is one."""
+    """Maker of batches from bytes. `identity` is the store's own: its private posts are sealed, those of others refused."""
 
     dialect: Dialect
     verifier: SignatureVerifier
     clock: Callable[[], int]
-    identity: Callable[[], Identity | None]
+    identity: StoreIdentity | None = None
     _cautious_batches: int = 0
     """How many of the next batches are not planned ahead."""
 
@@ -121,7 +116,7 @@ class Intake:
         """Refuse decoded posts that cannot be stored. The others are verified while more are read."""
         batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
-        for lot in batches(posts, lambda post: len(post.raw)):
+        for lot in batches(posts, _post_size_bytes):
             taken = []
             for post in lot:
                 is_usual = post.timestamp_ms < newest_ms and not post.is_local_only
@@ -146,29 +141,17 @@ class Intake:
         """
         self._cautious_batches = _CAUTIOUS_BATCHES
 
-    def appraise(self, raws: list[bytes], refusal: Callable[[Post], Verdict | None]) -> list[Outcome]:
-        """Judge posts that are passed from one peer to another and not stored. ACCEPTED ones may be passed on.
-
-        `refusal` returns why the store would refuse a well-formed post with a valid signature, None if it would not.
-        """
-        batch = self.decode(raws)
-        self.verify(batch)
-        verdicts = []
-        for post, is_right in zip(batch.posts, batch.signed(), strict=True):
-            if not is_right:
-                verdicts.append(Verdict.BAD_SIGNATURE)
-            elif post.is_local_only:
-                verdicts.append(Verdict.LOCAL_ONLY)
-            else:
-                verdicts.append(refusal(post) or Verdict.ACCEPTED)
-        return batch.settle(verdicts)
-
     def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:
         if post.timestamp_ms >= newest_ms:
             return Outcome(post.hash, Verdict.TOO_FAR_AHEAD, too_far_ahead(post.timestamp_ms, newest_ms))
         if post.is_local_only:
-            identity = self.identity()
+            identity = None if self.identity is None else self.identity.load()
             if identity is None or identity.public_key != post.author:
                 return Outcome(post.hash, Verdict.LOCAL_ONLY, _REASONS[Verdict.LOCAL_ONLY])
             post.sealed = identity.seal(post.raw)
         return None
+
+
+def _post_size_bytes(post: Post) -> int:
+    check_instance("posts (one of them)", post, Post)
+    return len(post.raw)

@@ -37,7 +37,7 @@ class StoreIdentity:
     def identity(self) -> Identity:
         """The identity. It is made if there is none."""
         with self._identifying:
-            identity = self.known()
+            identity = self.load()
             if identity is None and self._read_only:
                 raise IdentityError(
                     "the store has no key that can be read, and it is open for reading only, so none is made"
@@ -47,8 +47,8 @@ class StoreIdentity:
                 self._keep(identity)
             return identity
 
-    def known(self) -> Identity | None:
-        """Return the identity if there is one; make none."""
+    def load(self) -> Identity | None:
+        """Read the key file, unless that is done or there is none. Returns the identity, None if there is none."""
         if self._identity is None and self._path is not None and self._path.exists():
             if not self._read_only:
                 self._identity = load_identity(self._path)
@@ -58,13 +58,13 @@ class StoreIdentity:
 
     @property
     def known_key(self) -> bytes | None:
-        """The public key of the identity that `known` or `identity` returned last, None before."""
+        """The public key of the identity that `load` or `identity` returned last, None before."""
         return None if self._identity is None else self._identity.public_key
 
     def become(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError if the store has another one."""
         with self._identifying:
-            known = self.known()
+            known = self.load()
             if known is None:
                 self._keep(identity)
             elif known != identity:
@@ -82,13 +82,13 @@ class StoreIdentity:
 
     def unseal(self, sealed: bytes) -> bytes:
         """Decrypt a local-only post. Raises IdentityError if there is no identity."""
-        identity = self.known()
+        identity = self.load()
         return _no_identity(sealed) if identity is None else identity.unseal(sealed)
 
 
 def unseal_of(identity: Identity | None, folder: Path, *, read_only: bool = False) -> Callable[[bytes], bytes]:
     """Return a function that decrypts the local-only posts of a closed store. It can be pickled."""
-    known = StoreIdentity(identity, folder, read_only=read_only).known()
+    known = StoreIdentity(identity, folder, read_only=read_only).load()
     return _no_identity if known is None else known.unseal
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cablestore import limits
+from cablestore.arguments import check
 from cablestore.errors import LocalValueError
 from cablestore.index.database import Row
 from cablestore.index.engine import Engine
@@ -38,6 +39,7 @@ class LocalValues:
 
     def put(self, name: str, key: str, value: bytes, *, sync: bool = False) -> None:
         """Put a value in place of the one that is there."""
+        check(value=value)
         self._set(VALUE, _value_key(name, key), value, sync=sync)
 
     def delete(self, name: str, key: str = "", *, sync: bool = False) -> None:
@@ -46,7 +48,9 @@ class LocalValues:
 
     def items(self, name: str) -> Iterator[tuple[str, bytes]]:
         """Yield the keys and values under a name, in order of the bytes of the keys."""
-        prefix = _value_key(name, "")
+        return self._items(_value_key(name, ""))
+
+    def _items(self, prefix: bytes) -> Iterator[tuple[str, bytes]]:
         for key, value in self._rows(VALUE, prefix):
             yield unescape(key[len(prefix) :]), value
 
@@ -65,6 +69,7 @@ class LocalValues:
 
     def put_json(self, name: str, key: str, value: Any, *, sync: bool = False) -> None:
         """Put a value that JSON can say. Raises LocalValueError for others."""
+        check(name=name, key=key, sync=sync)
         try:
             encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -79,6 +84,7 @@ class LocalValues:
 
     def set_draft(self, channel: str, text: str, *, sync: bool = False) -> None:
         """Keep the text that the user began to write in a channel; "" removes it."""
+        check(text=text)
         self._set(DRAFT, self._channel_key(channel), _utf8(text, "draft") or None, sync=sync)
 
     def drafts(self) -> Iterator[tuple[str, str]]:
@@ -106,6 +112,7 @@ class LocalValues:
     # --- rows ----------------------------------------------------------------------------------
 
     def _channel_key(self, channel: str) -> bytes:
+        check(channel=channel)
         _utf8(channel, "channel")  # the dialect would refuse it with the error of posts
         return _part(self._engine.dialect.channel_id(channel), "channel")
 
@@ -121,6 +128,7 @@ class LocalValues:
                 yield key[start:], value
 
     def _set(self, row_name: bytes, key: bytes, value: bytes | None, *, sync: bool) -> None:
+        check(sync=sync)
         if value is not None and len(value) > limits.MAX_LOCAL_VALUE_SIZE_BYTES:
             raise LocalValueError(
                 f"the value has {len(value):,} bytes, at most {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,} are kept"
@@ -132,6 +140,7 @@ class LocalValues:
 
 
 def _value_key(name: str, key: str) -> bytes:
+    check(name=name, key=key)
     if not name:
         raise LocalValueError("a value has a name: what your client calls its kind")
     return _part(name, "name") + b"!" + _part(key, "key")

@@ -3,33 +3,44 @@
     !local!mention!<mono-ts>              -> hash u8[32] | author u8[32]
     !local!mention-in!<channel>!<mono-ts> -> hash u8[32] | author u8[32]
     !local!mentioning!     -> msgpack [public key, [[<mono-ts> of a post/info, name], ...]]: by what mentions were found
+    !local!mention-rules!  -> version of the rules by which they were found, a number
     !local!mention-search! -> msgpack [from, to, channel, place]: texts that must still be searched, between two
                               <mono-ts> (b"" for no bound), and where that continues
 
-A text names the user by the name that the user had at the time of the text: that of the latest own post/info before it.
-An own post/info that comes late, or goes, changes the name for a stretch of time. The texts of that stretch are
-searched again, `limits.MAX_BATCH_POSTS` in the same write, the others when mentions are read.
+A text names the user by a name that the user had about when it was written. Clocks differ, so these names count:
+
+* those that the user had within `limits.MENTION_TOLERANCE_MS` of the text's time;
+* those that it had within the same time of a post that the text links to, in the same channel and dated less than
+  `limits.MAX_FUTURE_MS` after the text. Its author had seen that post.
+
+An own post/info that comes late, or goes, changes the names for a range of time. The texts of that range, and those
+that link to its posts, are searched again: `limits.MAX_BATCH_POSTS` posts in the same write, the others when mentions
+are read. A post that comes after a text that links to it, or goes, decides about that text again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
+from cablestore import limits
 from cablestore.index.local import MENTION, MENTION_IN, MENTION_SEARCH, MENTIONING, local_key
 from cablestore.index.packing import pack
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
 from cablestore.protocol.body import Info, Text
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape, unescape
+from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape, time_floor, time_of, unescape
 from cablestore.protocol.post import Post
 from cablestore.store.naming import folded, folded_name, has_key, is_named
 from cablestore.store.read_marks import named_value, unpacked
-from cablestore.views import messages, user_info
+from cablestore.views import links, messages, sync, user_info
+
+RULES: Final = b"1"
+"""Version of the rules by which a text names the user. All texts are searched again for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +84,34 @@ class Naming:
         at = bisect_right(self.since, place)
         return self.names[at - 1] if at else ""
 
-    def is_mentioned_by(self, post: Post) -> bool:
-        """Tell whether a post is a text of somebody else that names the user."""
+    def names_near(self, time_ms: int) -> set[str]:
+        """Return the folded names that the user had about at a time."""
+        first = bisect_left(self.since, time_floor(max(time_ms - limits.MENTION_TOLERANCE_MS, 0))) - 1
+        end = bisect_left(self.since, time_floor(time_ms + limits.MENTION_TOLERANCE_MS + 1))
+        return {name for name in self.names[max(first, 0) : end] if name}
+
+    def is_mentioned_by(self, post: Post, reader: Reader) -> bool:
+        """Return True if a post is a text of somebody else that names the user."""
         body = post.body
         if not isinstance(body, Text) or not self.own_key or post.author == self.own_key:
             return False
-        text = folded(body.text)
-        return is_named(text, self.name_at(post.sort_time)) or has_key(text, self.key_hex)
+        text, near = folded(body.text), self.names_near(post.timestamp_ms)
+        if any(is_named(text, name) for name in near) or has_key(text, self.key_hex):
+            return True
+        named = {name for name in {*self.names} - near if is_named(text, name)}
+        return bool(named) and any(named & self.names_near(time_ms) for time_ms in _linked_times_ms(reader, post))
+
+    def may_differ_for_links(self, post: Post) -> bool:
+        """Return True if texts that link to a post may name the user by another name than those of their own time."""
+        steady_ms = post.timestamp_ms - limits.MAX_FUTURE_MS - limits.MENTION_TOLERANCE_MS
+        is_steady = not self.since or time_of(self.since[-1]) < steady_ms
+        return post.is_linkable and not is_steady and bool(self.names_near(post.timestamp_ms))
 
     def difference(self, other: Self) -> tuple[bytes, bytes] | None:
-        """Return the stretch (from, to) of <mono-ts> for which two namings differ, b"" for no bound; None if equal."""
+        """Return the range (from, to) of times, as keys have them, near which two namings differ. None if equal.
+
+        b"" means without a bound.
+        """
         if self.own_key != other.own_key:
             return b"", b""
         bounds = sorted({*self.since, *other.since})
@@ -90,7 +119,9 @@ class Naming:
         if not differ:
             return None
         last = differ[-1] + 1
-        return bounds[differ[0]], bounds[last] if last < len(bounds) else b""
+        start_ms = max(time_of(bounds[differ[0]]) - limits.MENTION_TOLERANCE_MS, 0)
+        stop_ms = time_of(bounds[last]) + limits.MENTION_TOLERANCE_MS + 1 if last < len(bounds) else None
+        return time_floor(start_ms), b"" if stop_ms is None else time_floor(stop_ms)
 
 
 def _is_name(fields: object) -> bool:
@@ -101,7 +132,7 @@ def _is_name(fields: object) -> bool:
 
 
 class Search(NamedTuple):
-    """Search of stored texts for mentions, that is not finished: the stretch of time, and where it continues."""
+    """Search of stored texts for mentions, that is not finished: the range of time, and where it continues."""
 
     start: bytes = b""
     stop: bytes = b""
@@ -118,7 +149,7 @@ class Search(NamedTuple):
         return None if value is None else cls()
 
     def widened(self, start: bytes, stop: bytes) -> Search:
-        """Return a search from the beginning, of this stretch and another."""
+        """Return a search from the beginning, of this range and another."""
         return Search(min(self.start, start), max(self.stop, stop) if self.stop and stop else b"")
 
     def put(self, plan: Plan) -> None:
@@ -127,21 +158,23 @@ class Search(NamedTuple):
 
 
 def require_search(plan: Plan, start: bytes, stop: bytes) -> None:
-    """Let the texts of a stretch be searched by `search_some`."""
+    """Let the texts of a range of time be searched by `search_some`, and those that link to its posts."""
     known = Search.stored(plan.reader)
     (Search(start, stop) if known is None else known.widened(start, stop)).put(plan)
 
 
 def search_some(plan: Plan, naming: Naming, most: int) -> int:
-    """Search up to `most` texts that must still be searched. Returns how many were; less than `most` means all."""
+    """Search up to `most` posts that must still be searched. Returns how many were; less than `most` means all."""
     search = Search.stored(plan.reader)
     if search is None:
         return 0
-    found = list(islice(_texts(plan.reader, search), most))
+    found = list(islice(_posts(plan.reader, search), most))
     for _, _, digest in found:
         post = plan.reader.post(digest)
         if post is not None:
-            set_mention(plan, post, is_mentioned=naming.is_mentioned_by(post))
+            _search_text(plan, naming, post)
+        if post is not None and (search.start or search.stop):
+            search_linking(plan, naming, post)
     if len(found) < most:
         plan.set_local(MENTION_SEARCH, b"", None)
     else:
@@ -150,13 +183,37 @@ def search_some(plan: Plan, naming: Naming, most: int) -> int:
     return len(found)
 
 
-def _texts(reader: Reader, search: Search) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yield (channel as keys have it, <mono-ts>, hash) of the texts that a search has not read."""
+def search_linking(plan: Plan, naming: Naming, post: Post) -> None:
+    """Search the texts that link to a post: at most `limits.MAX_BATCH_POSTS`, which nobody but an attacker exceeds."""
+    for digest in islice(links.linking(plan.reader, post.hash), limits.MAX_BATCH_POSTS):
+        text = plan.reader.post(digest)
+        if text is not None and text.channel_key == post.channel_key:
+            _search_text(plan, naming, text)
+
+
+def _search_text(plan: Plan, naming: Naming, post: Post) -> None:
+    """Put the rows of a text that names the user, or delete those that are there."""
+    is_mentioned = naming.is_mentioned_by(post, plan.reader)
+    if is_mentioned or plan.reader.local(MENTION, post.sort_time) is not None:
+        set_mention(plan, post, is_mentioned=is_mentioned)
+
+
+def _posts(reader: Reader, search: Search) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Yield (channel as keys have it, <mono-ts>, hash) of the posts that a search has not read."""
     for channel in messages.channels(reader, unescape(search.channel_key)):
         channel_key = escape(channel)
-        place = max(search.start, search.place) if channel_key == search.channel_key else search.start
-        for at, digest in messages.texts(reader, channel, place or None, search.stop or None, newest_first=False):
-            yield channel_key, at, digest
+        after = search.place + b"~" if channel_key == search.channel_key and search.place else search.start
+        start, stop = channel_key + b"!" + after, channel_key + b"!" + (search.stop or b"~")
+        for key, digest in sync.items(reader, start, stop):
+            yield channel_key, key[-SORT_TIME_SIZE_BYTES:], digest
+
+
+def _linked_times_ms(reader: Reader, text: Post) -> Iterator[int]:
+    """Yield the times of posts that a text links to. Writers link to MAX_LINKS_WRITTEN posts at most."""
+    for post in map(reader.post, text.links[: limits.MAX_LINKS_WRITTEN]):
+        is_in_channel = post is not None and post.is_linkable and post.channel_key == text.channel_key
+        if post is not None and is_in_channel and post.timestamp_ms - text.timestamp_ms < limits.MAX_FUTURE_MS:
+            yield post.timestamp_ms
 
 
 def set_mention(plan: Plan, post: Post, *, is_mentioned: bool) -> None:

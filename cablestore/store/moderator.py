@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypedDict, Unpack
+from itertools import chain
+from typing import Final, Literal, NamedTuple, TypedDict, Unpack
 
 from cablestore import limits
+from cablestore.arguments import check, check_bytes, check_choice, check_given, check_instance, checked_each
 from cablestore.errors import ModerationError, StoreClosedError
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.drops import dropped_post
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
+from cablestore.moderation.changing import read_with_seed, store_seed
 from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct
 from cablestore.moderation.seed import Seed
-from cablestore.protocol.acts import Action, UserRole, act_of
+from cablestore.protocol.acts import Action, ModerationAct, UserRole, act_of
 from cablestore.protocol.body import (
     LOCAL_ONLY,
     PUBLIC,
@@ -31,13 +34,14 @@ from cablestore.protocol.body import (
 )
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
-from cablestore.store.allowed import BLOCKS, private_doings, require_allowed
+from cablestore.reprs import hex_repr
+from cablestore.store.allowed import BLOCKS, own_acts_in_force, private_doings, require_allowed
 from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
-from cablestore.store.differences import Difference, count_removed, differences
+from cablestore.store.differences import Difference, Place, count_removed, differences, previewed
 from cablestore.store.following import read_again
-from cablestore.store.judge import Judge
-from cablestore.store.judgement import Place
+from cablestore.store.present import Present, finish
+from cablestore.store.repeated import without_repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,16 @@ class Effect:
     A dry run tells all changes, also those that follow from what a user did who gets a role. An act that is written
     tells those of its own targets.
 
-    `dropped_posts` is the number of stored posts that are dropped from then on, and removed.
+    `dropped_posts` is the number of stored posts that are dropped from then on, and removed. `unchanged` are the users
+    and posts that the act leaves out because it changes nothing for them (`skip_repeated`), b"" for a channel.
     """
 
     posts: tuple[Post, ...]
     changes: tuple[Difference, ...]
     dropped_posts: int = 0
+    unchanged: tuple[bytes, ...] = ()
+
+    __repr__ = hex_repr
 
 
 class ActOptions(TypedDict, total=False):
@@ -66,6 +74,8 @@ class ActOptions(TypedDict, total=False):
     """Whether nothing is written, and the effect is returned alone."""
     sync: bool
     """Whether the act is on the disk when the call returns, as it is by default."""
+    skip_repeated: bool
+    """True to leave out users and posts for which an earlier own act says the same already, or nothing is undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,11 @@ class _How:
     private: bool = False
     dry_run: bool = False
     sync: bool = True
+    skip_repeated: bool = False
+
+    def __post_init__(self) -> None:
+        check(reason=self.reason, private=self.private, dry_run=self.dry_run, sync=self.sync)
+        check(skip_repeated=self.skip_repeated)
 
     @property
     def privacy(self) -> int:
@@ -92,6 +107,8 @@ class _Acts(NamedTuple):
 
 _HIDE: Final = _Acts(Action.HIDE_USER, Action.HIDE_POST, (TEXT,))
 _UNHIDE: Final = _Acts(Action.UNHIDE_USER, Action.UNHIDE_POST, (TEXT,))
+_ON_USERS: Final = {"hide": frozenset({Action.HIDE_USER, Action.UNHIDE_USER}), "block": BLOCKS}
+_ON_POSTS: Final = frozenset({Action.HIDE_POST, Action.UNHIDE_POST})
 _DROP: Final = _Acts(Action.DROP_CHANNEL, Action.DROP_POST, (TEXT, TOPIC))
 _UNDROP: Final = _Acts(Action.UNDROP_CHANNEL, Action.UNDROP_POST, (TEXT, TOPIC))
 
@@ -107,10 +124,10 @@ class Moderator:
     ones with other writes and by `sweep`.
     """
 
-    def __init__(self, engine: Engine, judge: Judge, composer: Composer, clock: Callable[[], int]) -> None:
+    def __init__(self, engine: Engine, present: Present, composer: Composer, clock: Callable[[], int]) -> None:
         """Use `CableStore.moderation`."""
         self._engine = engine
-        self._judge = judge
+        self._present = present
         self._composer = composer
         self._clock = clock
 
@@ -129,7 +146,8 @@ class Moderator:
         Raises ModerationError for the own user (4.4.3) and for one that declines roles (4.2.4).
         """
         how = _How(**options)
-        _require_keys([user], "users")
+        check(user=user)
+        check_instance("role", role, UserRole)
         with self._engine.transaction() as transaction:
             body = Role(how.reason, how.privacy, self._context(channel), user, role.in_post)
             return self._act(transaction, [body], how)
@@ -172,7 +190,7 @@ class Moderator:
         Posts must be a post/text or post/topic that is stored. Users are dropped by a post/block with `drop=1`, which
         must be `private` (5.1.4.1): use `block` to block them publicly.
         """
-        people = list(users)
+        people = checked_each("users", users, check_bytes)
         if people:
             _require_alone(posts, channel)
             return self.block(people, drop=True, **(options | {"private": True}))
@@ -187,7 +205,7 @@ class Moderator:
         **options: Unpack[ActOptions],
     ) -> Effect:
         """Undo `drop`: the posts may be requested and stored again. Users are undropped by a post/unblock (5.1.5)."""
-        people = list(users)
+        people = checked_each("users", users, check_bytes)
         if people:
             _require_alone(posts, channel)
             with self._engine.reading() as reader:
@@ -208,6 +226,7 @@ class Moderator:
 
         With `notify` the users are told.
         """
+        check(drop=drop, notify=notify)
         how, people = _How(**options), self._users(users)
         with self._engine.transaction() as transaction:
             body = Block(how.reason, how.privacy, people, int(drop), int(notify))
@@ -221,6 +240,7 @@ class Moderator:
         **options: Unpack[ActOptions],
     ) -> Effect:
         """Undo `block`. With `undrop`, the posts that it dropped may come back (5.1.5)."""
+        check(undrop=undrop)
         how, people = _How(**options), self._users(users)
         with self._engine.transaction() as transaction:
             body = Unblock(how.reason, how.privacy, people, int(undrop))
@@ -232,6 +252,8 @@ class Moderator:
         `seed` is its bytes, or these in hex digits. Raises ModerationError if it is malformed, or if another is in
         force: revoke that one first.
         """
+        check(dry_run=dry_run)
+        check_instance("seed", seed, (bytes, str))
         now_ms = self._clock()
         given = Seed.read_hex(seed, now_ms) if isinstance(seed, str) else Seed.read(seed, now_ms)
         known = self.seed
@@ -241,6 +263,7 @@ class Moderator:
 
     def revoke_seed(self, *, dry_run: bool = False) -> Effect:
         """Revoke the moderation seed. What its users did until now stays applied (4.7.2)."""
+        check(dry_run=dry_run)
         known = self.seed
         if known is None or known.revoked_at_ms is not None:
             raise ModerationError("no moderation seed is in force")
@@ -251,10 +274,11 @@ class Moderator:
 
         It can be interrupted at any instant, and goes on where it was: when it is called again, or with other writes.
         """
+        check(progress=progress)
         total = 0
         while True:
             with self._engine.transaction() as transaction:
-                done = self._judge.sweep_batch(transaction)
+                done = self._present.sweep_batch(transaction)
             if not done:
                 return total
             total += done
@@ -263,22 +287,22 @@ class Moderator:
     @property
     def is_sweeping(self) -> bool:
         """Whether posts that are dropped must still be removed."""
-        judgement = self._judge.judgement
-        return judgement is not None and judgement.is_sweeping
+        moderation = self._present.state.moderation
+        return moderation is not None and moderation.is_sweeping
 
     # --- reading -------------------------------------------------------------------------------
 
     @property
     def decisions(self) -> Decisions | None:
         """What applies now, with all its questions; it does not change. None if the store is not moderated."""
-        judgement = self._judge.judgement
-        return None if judgement is None else judgement.decisions
+        moderation = self._present.state.moderation
+        return None if moderation is None else moderation.decisions
 
     @property
     def seed(self) -> Seed | None:
         """The moderation seed that the store joined with, revoked or not; None if it joined without one."""
-        judgement = self._judge.judgement
-        return None if judgement is None else judgement.seed
+        moderation = self._present.state.moderation
+        return None if moderation is None else moderation.seed
 
     def in_force(self, channel: str | None = None) -> list[JudgedAct]:
         """Return what takes effect in a context, oldest first: who has a role, who or what is hidden, dropped, blocked.
@@ -289,12 +313,24 @@ class Moderator:
 
     def history(self, channel: str | None = None) -> list[JudgedAct]:
         """Return each act in a context of those who may ever have had authority, oldest first, and its outcome."""
+        check_given(channel=channel)
         with self._engine.reading() as reader:
-            judgement = self._judge.judgement
-            if judgement is None:
+            moderation = self._present.state.moderation
+            if moderation is None:
                 return []
             context = None if channel is None else reader.dialect.channel_id(channel)
-            return list(judgement.decisions.history(context, partial(_author_of, reader)))
+            return list(moderation.decisions.history(context, partial(_author_of, reader)))
+
+    def own_acts(self, kind: Literal["hide", "block"], target: bytes) -> list[ModerationAct]:
+        """Return the own acts that hide or block a user, or hide a post, and are in force: private ones first.
+
+        Each is undone by an act of the same privacy in the same channel.
+        """
+        check_choice("kind", kind, _ON_USERS)
+        check(target=target)
+        with self._engine.reading() as reader:
+            types = _ON_USERS[kind] | (_ON_POSTS if kind == "hide" else frozenset())
+            return own_acts_in_force(reader, self._composer.own_key, types, target)
 
     def contexts(self) -> list[str]:
         """Return the channels that acts name as their context, sorted."""
@@ -306,8 +342,12 @@ class Moderator:
 
         Ends when nothing happens for `timeout_s`, or when the store is closed.
         """
+        check_given(timeout_s=timeout_s)
+        return self._follow(timeout_s)
+
+    def _follow(self, timeout_s: float | None) -> Iterator[Difference]:
         place = self.place
-        while place.judgement is not None and self._engine.wait(place.sequence, timeout_s):
+        while place.moderation is not None and self._engine.wait(place.sequence, timeout_s):
             try:
                 found, place = self.since(place)
             except StoreClosedError:
@@ -317,10 +357,11 @@ class Moderator:
     @property
     def place(self) -> Place:
         """The present place: `since` tells what changes after it."""
-        return Place(self._judge.judgement, self._engine.next_sequence - 1)
+        return Place(self._present.state.moderation, self._engine.next_sequence - 1)
 
     def since(self, place: Place) -> tuple[list[Difference], Place]:
         """Return what `follow` yields for the writes since an earlier place, and the present one."""
+        check_instance("place", place, Place)
         return read_again(self._engine, partial(self._since, place))
 
     # --- how -----------------------------------------------------------------------------------
@@ -328,18 +369,19 @@ class Moderator:
     def _since(self, place: Place) -> tuple[list[Difference], Place]:
         sequence = self._engine.next_sequence - 1
         with self._engine.reading() as reader:
-            before, after = place.judgement, self._judge.judgement or place.judgement
+            before, after = place.moderation, self._present.state.moderation or place.moderation
             if before is None or after is None or after is before:
                 return [], Place(after, sequence)
             return list(differences(before, after, reader)), Place(after, sequence)
 
     def _context(self, channel: str | None) -> str:
+        check_given(channel=channel)
         if channel == "":
             raise ModerationError("a channel has a name: leave it out for the whole cabal")
         return channel or ""
 
     def _users(self, users: Iterable[bytes]) -> tuple[bytes, ...]:
-        people = tuple(dict.fromkeys(users))
+        people = tuple(dict.fromkeys(checked_each("users", users, check_bytes)))
         _require_keys(people, "users")
         return people
 
@@ -347,7 +389,9 @@ class Moderator:
         self, acts: _Acts, users: Iterable[bytes], posts: Iterable[bytes], channel: str | None, how: _How
     ) -> Effect:
         """Write a post/moderation on users or on a channel, or one on the posts of each channel."""
-        people, hashes = tuple(dict.fromkeys(users)), tuple(dict.fromkeys(posts))
+        check_given(channel=channel)
+        people = tuple(dict.fromkeys(checked_each("users", users, check_bytes)))
+        hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_bytes)))
         on_channel = acts.first >= Action.DROP_CHANNEL
         if bool(people) + bool(hashes) + (on_channel and not hashes and channel is not None) != 1:
             raise ModerationError("name either " + ("posts or a channel" if on_channel else "users or posts"))
@@ -388,33 +432,47 @@ class Moderator:
     def _act(self, transaction: Transaction, bodies: list[Body], how: _How) -> Effect:
         """Sign and store acts, in one write. In a dry run only tell the effect."""
         composer = self._composer.for_trial() if how.dry_run else self._composer
-        posts = []
         for body in bodies:
             require_allowed(transaction.reader, body, self._composer.own_key)
-            posts += composer.compose(transaction, body)
+        bodies, unchanged = self._without_repeated(transaction.reader, bodies) if how.skip_repeated else (bodies, ())
+        if not bodies:
+            return Effect((), (), unchanged=unchanged)
+        posts = []
+        for body in bodies:
+            posts += composer.compose(transaction, body, self._present.state.moderation)
             composer.written(posts[-1])
-        plan = self._judge.plan(transaction)  # after the first act: a store without an identity has made one
+        state = self._present.follow_identity()  # a store without one has made it for the first act
+        plan = transaction.plan()
         for post in posts:
             plan.add(post)
-        found, count = tuple[Difference, ...](), 0
-        if (judged := self._judge.preview(plan, posts[0].author)) is not None:
-            acts = None if how.dry_run else [act for post in posts if (act := act_of(post)) is not None]
-            found = tuple(differences(*judged, plan.reader, acts))
-            count = count_removed(*judged, plan.reader, acts)
+        acts = None if how.dry_run else [act for post in posts if (act := act_of(post)) is not None]
+        found, count = previewed(plan, transaction.reader, state.moderation, posts[0].author, acts)
         if not how.dry_run:
-            self._judge.commit(transaction, plan, sync=how.sync)
-        return Effect(() if how.dry_run else tuple(posts), found, count)
+            self._present.commit(transaction, finish(plan, state), sync=how.sync)
+        return Effect(() if how.dry_run else tuple(posts), found, count, unchanged)
+
+    def _without_repeated(self, reader: Reader, bodies: list[Body]) -> tuple[list[Body], tuple[bytes, ...]]:
+        own_key, decisions = self._composer.own_key, self.decisions
+        if own_key is None or decisions is None:
+            return bodies, ()
+        pairs = [without_repeated(reader, decisions, own_key, body) for body in bodies]
+        return [body for body, _ in pairs if body is not None], tuple(chain.from_iterable(each for _, each in pairs))
 
     def _with_seed(self, seed: Seed, *, dry_run: bool) -> Effect:
         with self._engine.transaction() as transaction:
-            before = self._judge.judgement
+            before = self._present.follow_identity().moderation
             if before is None:
                 raise ModerationError(
                     "this store is open without moderation: open it with moderation to give it a seed"
                 )
-            after = self._judge.with_seed(transaction, seed, dry_run=dry_run)  # removes no post yet
             reader = transaction.reader
-            return Effect((), tuple(differences(before, after, reader)), count_removed(before, after, reader))
+            after = read_with_seed(reader, before, seed)
+            effect = Effect((), tuple(differences(before, after, reader)), count_removed(before, after, reader))
+            if not dry_run:
+                plan = transaction.plan()
+                state = self._present.state._replace(moderation=store_seed(plan, after))
+                self._present.commit(transaction, finish(plan, state), sync=True)
+            return effect
 
 
 def _require_keys(values: Sequence[bytes], what: str) -> None:
@@ -426,7 +484,8 @@ def _require_keys(values: Sequence[bytes], what: str) -> None:
 
 
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
-    if list(posts) or channel is not None:
+    check_given(channel=channel)
+    if checked_each("posts", posts, check_bytes) or channel is not None:
         raise ModerationError("name either users, posts or a channel. Users are dropped in the whole cabal")
 
 

@@ -4,106 +4,40 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Literal, NamedTuple
+from itertools import chain, islice
+from typing import get_args
 
 import blake3
 
 from cablestore import limits
+from cablestore.arguments import check, check_choice, check_given, check_id, check_instance, check_whole, check_window
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, CursorError
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row, SnapshotSource
 from cablestore.index.engine import Engine
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
+from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key, decode_tombstone, hash_part
 from cablestore.index.tombstone import Tombstone
-from cablestore.protocol.body import TEXT, TYPE_NAMES
+from cablestore.moderation.applied import AppliedModeration
+from cablestore.protocol.body import ALL_TYPES, TEXT, TYPE_NAMES, Text
 from cablestore.protocol.dialect import RESERVED_CHANNELS
-from cablestore.protocol.keys import after_prefix, escape, is_sort_time
+from cablestore.protocol.keys import after_prefix, escape, is_sort_time, unhex
 from cablestore.protocol.post import Post
 from cablestore.store import mentions
 from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.store.cursor import cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
-from cablestore.store.judgement import Judgement
+from cablestore.store.known_places import KnownPlaces, PlacesMemory
+from cablestore.store.lookup import find_users, typed_key
+from cablestore.store.message_order import MessageOrder
 from cablestore.store.read_marks import Unread
+from cablestore.store.results import Channel, ChannelOrder, Event, Page, ReadState, Stats
 from cablestore.views import activity, channel_state, links, membership, messages
 from cablestore.views import author as author_view
-
-ChannelOrder = Literal["name", "activity"]
-"""The order of a list of channels: by name, or latest message first, with the channels without messages last."""
-
-
-class Page(NamedTuple):
-    """Messages in the requested order, and the cursor of the next page, None at the end.
-
-    `changes_cursor` is where the changes of the state begin that was read: pass it to `changes` or `next_changes`.
-
-    A page before the end may have few messages, or none, if most are hidden.
-    """
-
-    messages: list[Message]
-    cursor: str | None
-    changes_cursor: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """A channel: its topic ("" if it has none), its number of members, and its number of live posts of each type.
-
-    `unread` and `mentions` count the texts of others that are not hidden and came after the channel was marked read
-    (`CableStore.mark_read`), and those of them that name the user. They are exact up to 999;
-    `limits.MAX_UNREAD_COUNTED` means that many or more. A channel that was never marked is unread from its beginning.
-    """
-
-    name: str
-    topic: str
-    members: int
-    posts: dict[str, int]
-    unread: int = 0
-    mentions: int = 0
-    _latest: Callable[[str], Message | None] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def last_message(self) -> Message | None:
-        """The latest message that is shown; None without one among the last `limits.MAX_PAGE_ROWS_READ`.
-
-        It is read now. Under `cablestore.aio` it was read with the channel.
-        """
-        return None if self._latest is None else self._latest(self.name)
-
-
-def with_last_message(channel: Channel) -> Channel:
-    """Return the channel with its latest message, read now."""
-    message = channel.last_message
-    return replace(channel, _latest=lambda _: message)
-
-
-class Event(NamedTuple):
-    """One entry of the arrival log. `post` is None if the store no longer has it."""
-
-    sequence: int
-    kind: EventKind
-    hash: bytes
-    post: Post | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Numbers of a store. `views` has (rows, bytes) by view, `days` has (milliseconds, posts) by day."""
-
-    posts: dict[str, int]
-    channels: int
-    views: dict[str, Size]
-    disk_size_bytes: dict[str, int]
-    last_sequence: int
-    days: list[tuple[int, int]]
 
 
 class Queries(ABC):
@@ -114,27 +48,34 @@ class Queries(ABC):
         """Return a reader of one state, open within the context."""
 
     @abstractmethod
-    def _judgement(self) -> Judgement | None:
+    def _moderation(self) -> AppliedModeration | None:
         """Return the decisions on moderation: those of the state that was read last, or newer ones."""
 
+    @abstractmethod
     def _own_key(self) -> bytes | None:
         """Return the public key of the store's user, None if it has none."""
-        return None
+
+    @abstractmethod
+    def _known_places(self, reader: Reader) -> KnownPlaces:
+        """Return what is known about the order of messages in the state that is read."""
 
     def post(self, digest: bytes) -> Post | None:
         """Return the post with this hash, or None. The store's own local-only posts are found too."""
+        check_id("digest", digest)
         with self._reading() as reader:
             post = reader.post(digest)
-            return post if post is None or Display(reader, self._judgement()).is_here(post) else None
+            return post if post is None or Display(reader, self._moderation()).is_here(post) else None
 
     def hashes_starting(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
         """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input.
 
-        `with_deleted` adds those of posts that were deleted.
+        The store's own local-only posts are found too. `with_deleted` adds those of posts that were deleted.
         """
+        check(hex_digits=hex_digits, limit=limit, with_deleted=with_deleted)
         digits = hex_digits.encode("ascii", "replace")
         with self._reading() as reader:
-            found = [bytes.fromhex(hash_part(row).decode()) for row in islice(reader.prefix(data_key(digits)), limit)]
+            rows = chain(reader.prefix(data_key(digits)), reader.prefix(PRIVATE_PREFIX + digits))
+            found = [unhex(hash_part(row)) for row in islice(rows, limit)]
             if with_deleted:
                 stones = map(decode_tombstone, reader.prefix(TOMBSTONE_PREFIX + digits))
                 found += islice(dict.fromkeys(stone.target for stone in stones if stone.is_effective), limit)
@@ -142,13 +83,16 @@ class Queries(ABC):
 
     def deletion(self, digest: bytes) -> Tombstone | None:
         """Return the tombstone of a deleted post, None if there is none. Another store may be its only source."""
+        check_id("digest", digest)
         with self._reading() as reader:
             return reader.burial(digest)
 
     def resolve(self, post: Post) -> Message:
         """Return a post/text as a message, with its author's present name."""
+        check_instance("post", post, Post)
+        check_instance("post", post.body, Text, f"a post/text, not a post/{TYPE_NAMES[post.type]}")
         with self._reading() as reader:
-            return Display(reader, self._judgement()).message(post)
+            return Display(reader, self._moderation()).message(post)
 
     def messages(
         self,
@@ -163,6 +107,9 @@ class Queries(ABC):
     ) -> Page:
         """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel by time, start <= time < end.
 
+        No message comes before one that it links to (`store.message_order`): one that is dated too early follows what
+        it answers, and has the time of that here.
+
         `cursor` continues after a message: towards older ones with `newest_first`, towards newer ones without.
         It is that of a page or of a message. Raises CursorError for any other text.
 
@@ -170,16 +117,25 @@ class Queries(ABC):
         they have it; `Message.hidden_by` says who hid them and why. A page reads at most `limits.MAX_PAGE_ROWS_READ`
         messages, or `limit` if that is more.
         """
-        limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
+        check(channel=channel, limit=limit, newest_first=newest_first, start_ms=start_ms, hidden=hidden)
+        check_given(end_ms=end_ms)
+        check_window("start_ms", start_ms, "end_ms", end_ms)
+        limit = min(limit, limits.MAX_PAGE_MESSAGES)
         with self._reading() as reader:
             channel = reader.dialect.channel_id(channel)
             place = None if cursor is None else place_of(cursor)
-            after, before = (None, place) if newest_first else (place, None)
-            display = Display(reader, self._judgement())
-            rows = messages.texts(
-                reader, channel, after, before, newest_first=newest_first, start_ms=start_ms, end_ms=end_ms
+            display = Display(reader, self._moderation())
+            order = MessageOrder(reader, channel, self._known_places(reader))
+            rows = order.texts(
+                place,
+                newest_first=newest_first,
+                start_ms=start_ms,
+                end_ms=end_ms,
+                at_once=limit + limits.MAX_ROWS_AHEAD,
             )
-            shown = ((at, display.shown(_must_have(reader, digest), hidden)) for at, digest in rows)
+            shown = (
+                (at, display.shown(order.post(digest) or _must_have(reader, digest), hidden)) for at, digest in rows
+            )
             return _page(reader, shown, limit)
 
     def causal_messages(
@@ -195,11 +151,14 @@ class Queries(ABC):
 
         At most `limits.MAX_CAUSAL_POSTS`, the newest. `hidden` is that of `messages`.
         """
+        check(channel=channel, start_ms=start_ms, skew_ms=skew_ms, hidden=hidden)
+        check_given(end_ms=end_ms)
+        check_window("start_ms", start_ms, "end_ms", end_ms)
         with self._reading() as reader:
             channel = reader.dialect.channel_id(channel)
             found = messages.texts(reader, channel, newest_first=True, start_ms=start_ms, end_ms=end_ms)
             hashes = [digest for _, (_, digest) in zip(range(limits.MAX_CAUSAL_POSTS), found, strict=False)]
-            display = Display(reader, self._judgement())
+            display = Display(reader, self._moderation())
             ordered = causal_order(reader, hashes, start_ms, skew_ms)
             shown = (display.shown(_must_have(reader, digest), hidden) for digest in ordered)
             return [message for message in shown if message is not None]
@@ -211,8 +170,13 @@ class Queries(ABC):
         `answers.channel_list`. Dropped channels are left out. Until all posts of dropped users are removed, the numbers
         of posts include them.
         """
+        check(with_reserved=with_reserved)
+        check_choice("order", order, get_args(ChannelOrder))
+        return self._sorted_channels(order, with_reserved=with_reserved)
+
+    def _sorted_channels(self, order: ChannelOrder, *, with_reserved: bool) -> Iterator[Channel]:
         with self._reading() as reader:
-            display = Display(reader, self._judgement())
+            display = Display(reader, self._moderation())
             found = self._channels(reader, display, with_reserved=with_reserved)
             if order == "activity":
                 found = iter(sorted(found, key=lambda each: _cursor_of(display.last_message(each.name)), reverse=True))
@@ -220,10 +184,10 @@ class Queries(ABC):
 
     def _last_message(self, channel: str) -> Message | None:
         with self._reading() as reader:
-            return Display(reader, self._judgement()).last_message(channel)
+            return Display(reader, self._moderation()).last_message(channel)
 
     def _channels(self, reader: Reader, display: Display, *, with_reserved: bool) -> Iterator[Channel]:
-        unread = Unread(reader, self._judgement(), self._own_key())
+        unread = Unread(reader, self._moderation(), self._own_key())
         for name, topic, members, counts in display.channels():
             if name in RESERVED_CHANNELS and not with_reserved:
                 continue
@@ -232,6 +196,14 @@ class Queries(ABC):
                 texts, mentioning, latest = unread.texts(name, held), unread.mentions(name), self._last_message
             yield Channel(name, topic, members, _by_name(counts), texts, mentioning, latest)
 
+    def read_state(self, channel: str) -> ReadState:
+        """Return which messages of a channel are unread. `Channel.unread` is their number."""
+        check(channel=channel)
+        with self._reading() as reader:
+            unread = Unread(reader, self._moderation(), self._own_key())
+            mark, places = unread.places(reader.dialect.channel_id(channel))
+            return ReadState(mark.decode(), [place.decode() for place in places])
+
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
 
@@ -239,19 +211,25 @@ class Queries(ABC):
         case, or by a word that is the beginning of its public key, of `naming.KEY_DIGITS` hex digits or more. `cursor`
         continues after a page or a message; CursorError tells that it is none. Hidden messages are left out.
         """
-        limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
+        check(limit=limit)
+        check_given(channel=channel)
+        limit = min(limit, limits.MAX_PAGE_MESSAGES)
         place = None if cursor is None else place_of(cursor)
         with self._reading() as reader:
             channel_key = None if channel is None else escape(reader.dialect.channel_id(channel))
-            display = Display(reader, self._judgement())
+            display = Display(reader, self._moderation())
             posts = ((at, reader.post(digest)) for at, digest in mentions.newest(reader, place, channel_key))
             shown = ((at, None if post is None else display.shown(post, "omit")) for at, post in posts)
             return _page(reader, shown, limit)
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
         """Yield the channels of which a user is a member, without the reserved ones."""
+        check_id("public_key", public_key)
+        return self._joined_channels(public_key)
+
+    def _joined_channels(self, public_key: bytes) -> Iterator[str]:
         with self._reading() as reader:
-            display = Display(reader, self._judgement())
+            display = Display(reader, self._moderation())
             for name, _ in activity.channels(reader):
                 if name in RESERVED_CHANNELS or display.is_gone(public_key, name):
                     continue
@@ -261,8 +239,12 @@ class Queries(ABC):
 
     def members(self, channel: str) -> Iterator[User]:
         """Yield the members of a channel, in order of public keys, with their roles there. Dropped ones are left out."""
+        check(channel=channel)
+        return self._members(channel)
+
+    def _members(self, channel: str) -> Iterator[User]:
         with self._reading() as reader:
-            yield from Display(reader, self._judgement()).members(reader.dialect.channel_id(channel))
+            yield from Display(reader, self._moderation()).members(reader.dialect.channel_id(channel))
 
     def users(self) -> Iterator[User]:
         """Yield all authors of posts, in order of public keys, with their roles in the whole cabal.
@@ -270,32 +252,54 @@ class Queries(ABC):
         Dropped ones are left out.
         """
         with self._reading() as reader:
-            display = Display(reader, self._judgement())
+            display = Display(reader, self._moderation())
             for public_key in author_view.authors(reader):
                 if not display.is_gone(public_key):
                     yield display.user(public_key)
 
+    def users_named(self, text: str) -> list[User]:
+        """Return the users that a text may mean: by name, or by the first 4 to 64 hex digits of the public key.
+
+        Names are compared without case, form, the spaces around them and an `@` before them. Several users may have one
+        name, and digits that are one user's name may begin another's key: let a person choose. Dropped users, and
+        those without posts here, are found by all 64 digits.
+        """
+        check(text=text)
+        if (key := typed_key(text)) is not None:
+            return [self.user(key)]
+        return find_users(text, self.users())
+
     def user(self, public_key: bytes, channel: str | None = None) -> User:
         """Return a user, as it is in a channel or in the whole cabal. One that is unknown has its key as its name."""
+        check_id("public_key", public_key)
+        check_given(channel=channel)
         with self._reading() as reader:
             context = None if channel is None else reader.dialect.channel_id(channel)
-            return Display(reader, self._judgement()).user(public_key, context)
+            return Display(reader, self._moderation()).user(public_key, context)
 
     def topic_of(self, channel: str) -> str:
         """Return a channel's topic, "" if it has none."""
+        check(channel=channel)
         with self._reading() as reader:
-            return Display(reader, self._judgement()).topic(reader.dialect.channel_id(channel))
+            return Display(reader, self._moderation()).topic(reader.dialect.channel_id(channel))
 
     def posts_by(
         self, public_key: bytes, *, post_type: int | None = None, channel: str | None = None
     ) -> Iterator[Post]:
         """Yield the posts of an author by type and then time: all, or those of one type, one channel, or both."""
+        check_id("public_key", public_key)
+        check_given(channel=channel)
+        if post_type is not None:
+            check_whole("post_type", post_type, 0, max(ALL_TYPES))
+        return self._posts_by(public_key, post_type, channel)
+
+    def _posts_by(self, public_key: bytes, post_type: int | None, channel: str | None) -> Iterator[Post]:
         with self._reading() as reader:
             if channel is None:
                 hashes = author_view.hashes(reader, public_key, post_type)
             else:
                 hashes = channel_state.by_author(reader, reader.dialect.channel_id(channel), public_key, post_type)
-            display = Display(reader, self._judgement())
+            display = Display(reader, self._moderation())
             yield from filter(display.is_here, (_must_have(reader, digest) for digest in hashes))
 
     def local_only(self) -> Iterator[Post]:
@@ -306,11 +310,16 @@ class Queries(ABC):
 
     def heads(self, channel: str) -> list[bytes]:
         """Return the hashes of a channel's heads, which no post links to and a new post does (wire.md 5.1.2.1)."""
+        check(channel=channel)
         with self._reading() as reader:
             return list(links.heads(reader, reader.dialect.channel_id(channel)))
 
     def missing(self, channel: str) -> Iterator[bytes]:
         """Yield the hashes that posts of a channel link to and that the store has never seen."""
+        check(channel=channel)
+        return self._missing(channel)
+
+    def _missing(self, channel: str) -> Iterator[bytes]:
         with self._reading() as reader:
             for digest in links.missing(reader, reader.dialect.channel_id(channel)):
                 if known_skeleton(reader, digest) is None:
@@ -318,12 +327,14 @@ class Queries(ABC):
 
     def links(self, digest: bytes) -> tuple[bytes, ...]:
         """Return the hashes that a post links to, () if it is unknown. A deleted post has its links still."""
+        check_id("digest", digest)
         with self._reading() as reader:
             known = known_skeleton(reader, digest)
             return () if known is None else known.links
 
     def linking(self, digest: bytes) -> list[bytes]:
         """Return the hashes of the posts that link to this one, deleted ones included."""
+        check_id("digest", digest)
         with self._reading() as reader:
             return list(links.linking(reader, digest))
 
@@ -336,10 +347,11 @@ class Queries(ABC):
     def events(self, after: int = 0, limit: int = limits.MAX_EVENTS_READ) -> list[Event]:
         """Return the events of posts after number `after`, oldest first: entries of the arrival log.
 
-        Its entries of local changes are left out; `changes` tells them.
+        Its entries of local changes are left out; `changes` reports them.
         """
+        check(after=after, limit=limit)
         with self._reading() as reader:
-            return events_after(reader, self._judgement(), after, limit)
+            return events_after(reader, self._moderation(), after, limit)
 
     def dump(self) -> Iterator[Row]:
         """Yield every row that follows from posts and tombstones, in key order: not the arrival log and local rows."""
@@ -368,13 +380,17 @@ class Snapshot(Queries, Closable):
         self,
         source: SnapshotSource,
         reader: Reader,
-        judgement: Judgement | None = None,
+        moderation: AppliedModeration | None = None,
         own_key: bytes | None = None,
+        memory: PlacesMemory | None = None,
     ) -> None:
+        check_instance("reader", reader, Reader, "a Reader. CableStore.snapshot returns a Snapshot")
         self._source = source
         self.reader = reader
-        self._judged = judgement
+        self._judged = moderation
         self._own = own_key
+        self._memory = memory or PlacesMemory()
+        self._places: KnownPlaces | None = None
 
     def close(self) -> None:
         """Release the state; reads after this raise StoreClosedError."""
@@ -383,19 +399,24 @@ class Snapshot(Queries, Closable):
     def _reading(self) -> AbstractContextManager[Reader]:
         return contextlib.nullcontext(self.reader)
 
-    def _judgement(self) -> Judgement | None:
+    def _moderation(self) -> AppliedModeration | None:
         return self._judged
 
     def _own_key(self) -> bytes | None:
         return self._own
 
+    def _known_places(self, reader: Reader) -> KnownPlaces:
+        if self._places is None:
+            self._places = self._memory.of(reader)
+        return self._places
+
 
 def events_after(
-    reader: Reader, judgement: Judgement | None, after: int, limit: int = limits.MAX_EVENTS_READ
+    reader: Reader, moderation: AppliedModeration | None, after: int, limit: int = limits.MAX_EVENTS_READ
 ) -> list[Event]:
     """Return up to `limit` events of posts after number `after`, oldest first."""
     found = zip(range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.post_entries(reader, after), strict=False)
-    display = Display(reader, judgement)
+    display = Display(reader, moderation)
     posts = ((entry, reader.post(entry.hash)) for _, entry in found)
     return [Event(*entry, post if post and display.is_here(post) else None) for entry, post in posts]
 
@@ -429,7 +450,7 @@ def place_of(cursor: str) -> bytes:
     """Return the sort time that a cursor of messages is. Raises CursorError."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(
-            f"{repr(cursor)[:80]} is no cursor of messages: give the `cursor` of a `Page` or a `Message`, or None to "
+            f"invalid cursor of messages: {repr(cursor)[:80]}. Use the `cursor` of a `Page` or a `Message`, or None to "
             "begin"
         )
     return cursor.encode()

@@ -1,7 +1,10 @@
-"""Read marks: up to where the user has read each channel, and how many texts of others are unread.
+"""Read marks: up to where the user has read each channel, and which texts of others are unread.
 
     !local!read!<channel>            -> msgpack [<mono-ts> up to which it is read, number of the arrival log then]
-    !local!late!<channel>!<mono-ts>  -> hash u8[32] | author u8[32] of a text that came after the marking, dated before it
+    !local!late!<channel>!<mono-ts>  -> hash u8[32] | author u8[32] of an unread text that is dated before the mark
+
+A text is late if it came after the marking, or if the user saw a later one first. Each late text is read by itself
+(`CableStore.mark_seen`); a channel keeps at most about `limits.MAX_LATE_TEXTS` of them.
 
 Unread are the texts after the mark and the late ones, without those of the user and those that moderation hides. There
 is no counter. The texts after a mark are one range of the view `messages`, those of one author in a channel one range
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from cablestore import limits
@@ -23,11 +26,11 @@ from cablestore.errors import CorruptStoreError
 from cablestore.index.local import LATE, MENTION_IN, READ, local_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
+from cablestore.moderation.applied import AppliedModeration, HiddenUser
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, escape, time_of
 from cablestore.protocol.post import Post
-from cablestore.store.judgement import HiddenUser, Judgement
 from cablestore.views import author as author_view
 from cablestore.views import channel_state, membership, messages
 
@@ -72,11 +75,11 @@ def named_value(post: Post) -> bytes:
 class Unread:
     """Numbers of unread texts and mentions in one state of a store, each at most `limits.MAX_UNREAD_COUNTED`."""
 
-    def __init__(self, reader: Reader, judgement: Judgement | None, own_key: bytes | None) -> None:
+    def __init__(self, reader: Reader, moderation: AppliedModeration | None, own_key: bytes | None) -> None:
         self._reader = reader
-        self._judgement: Judgement | None = None
-        if judgement is not None and judgement.decisions.has_actions:
-            self._judgement = judgement
+        self._moderation: AppliedModeration | None = None
+        if moderation is not None and moderation.decisions.has_actions:
+            self._moderation = moderation
         self._own_key = own_key
         self._marks = stored_marks(reader)
         self._has_late = next(reader.local_rows(LATE), None) is not None
@@ -89,8 +92,21 @@ class Unread:
             left_out = len(self._hidden_in(channel, b"", self._hidden_users))
             left_out += sum(1 for _ in self._own_texts(channel, b""))
             return max(0, min(held - left_out, limits.MAX_UNREAD_COUNTED))
-        late = sum(1 for _ in islice(self._late(channel), limits.MAX_UNREAD_COUNTED)) if self._has_late else 0
-        return late + self._after(channel, mark.place, limits.MAX_UNREAD_COUNTED - late)
+        return sum(1 for _ in self._places(channel, mark, limits.MAX_UNREAD_COUNTED))
+
+    def places(self, channel: str) -> tuple[bytes, list[bytes]]:
+        """Return the read mark of a channel, b"" without one, and the <mono-ts> of its unread texts in order."""
+        mark = self._marks.get(escape(channel))
+        found = list(self._places(channel, mark, limits.MAX_UNREAD_COUNTED))
+        return b"" if mark is None else mark.place, found
+
+    def _places(self, channel: str, mark: ReadMark | None, most: int) -> Iterator[bytes]:
+        """Yield the <mono-ts> of up to `most` unread texts of a channel in order: the late ones are before the mark."""
+        if mark is None:
+            return self._after(channel, b"", self._hidden_in(channel, b"", self._hidden_users), most)
+        late = list(islice(self._late(channel), most)) if self._has_late else []
+        hidden = self._hidden_in(channel, mark.place, self._hidden_often)
+        return chain(late, self._after(channel, mark.place, hidden, most - len(late)))
 
     def mentions(self, channel: str) -> int:
         """Return how many unread texts of a channel name the user."""
@@ -104,18 +120,17 @@ class Unread:
     def _is_unread(self, channel: str, mark: ReadMark, place: bytes) -> bool:
         return place > mark.place or self._reader.local(LATE, escape(channel) + b"!" + place) is not None
 
-    def _after(self, channel: str, place: bytes, most: int) -> int:
-        """Count the unread texts after a place, up to `most`."""
+    def _after(self, channel: str, place: bytes, hidden: set[bytes], most: int) -> Iterator[bytes]:
+        """Yield the <mono-ts> of up to `most` unread texts after a place, without the hidden ones."""
         prefix = messages.PREFIX + escape(channel) + b"!"
         size = len(prefix) + SORT_TIME_SIZE_BYTES  # the row of a deletion has a longer key
-        hidden = self._hidden_in(channel, place, self._hidden_often)
         start = prefix + place + b"~" if place else prefix
         rows = self._reader.scan(start, after_prefix(prefix), at_once=most + len(hidden))
         places = (row[0][-SORT_TIME_SIZE_BYTES:] for row in rows if len(row[0]) == size)
         texts = self._hidden_texts
         if hidden or texts:
             places = (at for at in places if at not in hidden and not (at in texts and self._hides(channel, at)))
-        return sum(1 for _ in islice(_without(places, self._own_texts(channel, place)), most))
+        return islice(_without(places, self._own_texts(channel, place)), most)
 
     def _late(self, channel: str) -> Iterator[bytes]:
         for place, _, _ in self._shown(LATE, channel):
@@ -151,8 +166,7 @@ class Unread:
     def _acted_on(self) -> dict[bytes, list[tuple[bytes, bytes, bytes]]]:
         """(<mono-ts>, hash, author) of the texts on which there are acts, by channel, as keys have it."""
         found: dict[bytes, list[tuple[bytes, bytes, bytes]]] = {}
-        acted_on = self._judgement.decisions.hidden_posts().values() if self._judgement is not None else ()
-        for digest in frozenset().union(*acted_on):
+        for digest in self._moderation.decisions.hidden_posts() if self._moderation is not None else ():
             post = self._reader.post(digest)
             if post is not None and post.type == TEXT:
                 found.setdefault(post.channel_key, []).append((post.sort_time, digest, post.author))
@@ -161,7 +175,7 @@ class Unread:
     @cached_property
     def _hidden_users(self) -> list[HiddenUser]:
         """Hidden users with texts here. Each of them is looked up in each channel, so the others are left out."""
-        hidden = self._judgement.hidden_users if self._judgement is not None else ()
+        hidden = self._moderation.hidden_users if self._moderation is not None else ()
         return [user for user in hidden if next(author_view.hashes(self._reader, user.public_key, TEXT), None)]
 
     @cached_property
@@ -170,8 +184,8 @@ class Unread:
         found: dict[bytes, tuple[bytes, bytes]] = {}
         often = []
         oldest = min((mark.place for mark in self._marks.values()), default=b"")
-        for user in self._judgement.hidden_users if self._judgement is not None else ():
-            prefix = b"%b%b!%d!" % (author_view.PREFIX, user.public_key.hex().encode(), TEXT)
+        for user in self._moderation.hidden_users if self._moderation is not None else ():
+            prefix = author_view.prefix_of(user.public_key, TEXT)
             rows = self._reader.scan(prefix + oldest, after_prefix(prefix))
             texts = {key[len(prefix) :]: (digest, user.public_key) for key, digest in islice(rows, _MOST_HELD)}
             if len(texts) < _MOST_HELD:
@@ -192,10 +206,10 @@ class Unread:
         return self._is_hidden(*self._hidden_texts[place], channel, place)
 
     def _is_hidden(self, digest: bytes, author: bytes, channel: str, place: bytes) -> bool:
-        judgement = self._judgement
-        if judgement is None:
+        moderation = self._moderation
+        if moderation is None:
             return False
-        return judgement.decisions.text_hidden_by(digest, author, channel, time_of(place)) is not None
+        return moderation.decisions.text_hidden_by(digest, author, channel, time_of(place)) is not None
 
     def _by(self, author: bytes, channel: str, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (<mono-ts>, hash) of an author's texts in a channel after a place."""
@@ -203,7 +217,7 @@ class Unread:
         if latest_ms is None or (after and latest_ms < time_of(after)):
             return
         group = escape(channel) + b"!" + author.hex().encode()
-        prefix = b"%b%b!%d!" % (channel_state.MEMBER_PREFIX, group, TEXT)
+        prefix = channel_state.prefix_in(group, TEXT)
         start = prefix + after + b"~" if after else prefix
         for key, digest in self._reader.scan(start, after_prefix(prefix)):
             yield key[len(prefix) :], digest

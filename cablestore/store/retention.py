@@ -10,15 +10,18 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
+from typing import Final
 
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
-from cablestore.index.view import ALL_TYPES
 from cablestore.limits import STATE_POSTS_KEPT
-from cablestore.protocol.body import DELETE, TEXT, TOPIC
-from cablestore.protocol.keys import time_of
+from cablestore.protocol.body import ALL_TYPES, DELETE, JOIN, LEAVE
+from cablestore.protocol.keys import TYPE_PARTS, time_of
 from cablestore.views import author as author_view
 from cablestore.views import channel_state, messages, user_info
+
+_OF_MEMBERS: Final = (TYPE_PARTS[JOIN], TYPE_PARTS[LEAVE])
+"""Types in the rows of channel state whose posts are superseded by newer ones of their author."""
 
 
 def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_author: bytes | None) -> Iterator[bytes]:
@@ -61,7 +64,7 @@ def written_by(reader: Reader, author: bytes) -> Iterator[bytes]:
 def _superseded(rows: Iterable[Row], before_ms: int) -> Iterator[bytes]:
     """Yield the hashes of rows dated before `before_ms` that are not among the latest three of their group."""
     for group_key, group in groupby(rows, key=lambda row: row[0].rsplit(b"!", 1)[0]):
-        if group_key.endswith((b"!%d" % TEXT, b"!%d" % TOPIC)) and group_key.startswith(channel_state.MEMBER_PREFIX):
+        if group_key.startswith(channel_state.MEMBER_PREFIX) and group_key.rsplit(b"!", 1)[1] not in _OF_MEMBERS:
             continue  # `older_than` chooses texts by channel, and topics of all authors together
         latest: deque[Row] = deque()
         for row in group:

@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from cablestore import limits
+from cablestore.arguments import check, check_choice, check_given, check_time, check_window
 from cablestore.errors import SearchError
 from cablestore.index.batches import Progress
 from cablestore.index.engine import Engine
 from cablestore.index.reader import DATA_PREFIX, Reader
+from cablestore.protocol.keys import unhex
 from cablestore.protocol.post import Post
+from cablestore.search.documents import hash_at
 from cablestore.search.excerpt import Excerpt, excerpt_of, merged
 from cablestore.search.index import PURGES_BEFORE_ANSWER, IndexThrownAwayError, Question, SearchIndex
 from cablestore.store.display import Display, Message
-from cablestore.store.judge import Judge
+from cablestore.store.present import Present
 
 Order = Literal["newest", "ranked"]
 """Order of what is found: by time, or by how often and in how short a text the words occur (BM25)."""
 
 _FOUND_AT_ONCE: Final = 100
 """Texts that are asked for together: each question for the best of them ranks all."""
+
+_CURSOR_DIGITS: Final = 32
+"""Hex digits of a place in a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +55,9 @@ class SearchPage(NamedTuple):
 class Searcher:
     """Full-text search of an open store. It needs the extra `search` and raises MissingExtraError without it."""
 
-    def __init__(self, engine: Engine, judge: Judge) -> None:
+    def __init__(self, engine: Engine, present: Present) -> None:
         self._engine = engine
-        self._judge = judge
+        self._present = present
         folder = None if engine.folder is None else engine.folder.path
         self._index = SearchIndex(folder, engine.dialect, engine.snapshot, read_only=engine.is_read_only)
 
@@ -73,7 +79,13 @@ class Searcher:
         catch_up_s: float,
     ) -> SearchPage:
         """Return up to `limit` messages that match: see `CableStore.search`."""
-        limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
+        check(text=text, limit=limit, catch_up_s=catch_up_s)
+        check_choice("order", order, get_args(Order))
+        check_given(channel=channel, author=author, before=before, cursor=cursor)
+        if after is not None:
+            check_time("after", after)
+        check_window("after", after, "before", before)
+        limit = min(limit, limits.MAX_PAGE_MESSAGES)
         place = _place_of(cursor, order)
         channel_id = None if channel is None else self._engine.dialect.channel_id(channel)
         for attempt in (1, 2):
@@ -99,26 +111,24 @@ class Searcher:
     ) -> tuple[list[Message], str | None]:
         messages: list[Message] = []
         with self._engine.reading() as reader:
-            display = Display(reader, self._judge.judgement)
-            for read, (at, prefix) in enumerate(self._found(question, order, place, max(limit, _FOUND_AT_ONCE)), 1):
-                for post in _posts(reader, prefix):
+            display = Display(reader, self._present.state.moderation)
+            for read, (at, found) in enumerate(self._found(question, order, place, max(limit, _FOUND_AT_ONCE)), 1):
+                for post in _posts(reader, hash_at(found)):
                     if question.chooses(post) and display.is_here(post):
                         message = display.shown(post, "omit")
                         if message is not None:
                             messages.append(message)
                 if len(messages) >= limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return messages, f"{order}-{at}"
+                    return messages, f"{order}-{at:0{_CURSOR_DIGITS}x}"
         return messages, None
 
-    def _found(self, question: Question, order: Order, place: int | None, number: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the place after which a next page continues, and the beginning of the hash, of each text found."""
+    def _found(self, question: Question, order: Order, place: int | None, number: int) -> Iterator[tuple[int, int]]:
+        """Yield the place after which a next page continues, and the place among all texts, of each text found."""
         while True:
             if order == "newest":
-                found = self._index.newest(question, place, number)
+                found = [(at, at) for at in self._index.newest(question, place, number)]
             else:
-                skipped = place or 0
-                ranked = self._index.ranked(question, skipped, number)
-                found = [(skipped + at, prefix) for at, (_, prefix) in enumerate(ranked, 1)]
+                found = list(enumerate(self._index.ranked(question, place or 0, number), (place or 0) + 1))
             yield from found
             if len(found) < number:
                 return
@@ -137,7 +147,7 @@ def _posts(reader: Reader, prefix: bytes) -> list[Post]:
     """Return the stored posts whose hashes begin so: one, or none if it was removed meanwhile."""
     start = DATA_PREFIX + prefix.hex().encode()
     rows = islice(reader.scan(start, start + b"~", at_once=2), 2)
-    found = (reader.post(bytes.fromhex(key[len(DATA_PREFIX) :].decode())) for key, _ in rows)
+    found = (reader.post(unhex(key[len(DATA_PREFIX) :])) for key, _ in rows)
     return [post for post in found if post is not None]
 
 
@@ -145,6 +155,6 @@ def _place_of(cursor: str | None, order: Order) -> int | None:
     if cursor is None:
         return None
     name, _, digits = cursor.partition("-")
-    if name != order or not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
-        raise SearchError(f"{cursor!r} is no cursor of a search in the order {order!r}: begin with the first page")
-    return int(digits)
+    if name != order or len(digits) != _CURSOR_DIGITS or set(digits) - set("0123456789abcdef"):
+        raise SearchError(f"invalid cursor of a search in the order {order!r}: {cursor!r}. Begin with the first page")
+    return int(digits, 16)

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Final, Self
 
 from cablestore import limits
+from cablestore.arguments import (
+    check,
+    check_bytes,
+    check_given,
+    check_id,
+    check_instance,
+    check_iterable,
+    checked_each,
+)
 from cablestore.closable import Closable
-from cablestore.errors import MissingViewError, OutdatedViewError
-from cablestore.files import Location
+from cablestore.errors import ArgumentError, MissingViewError, OutdatedViewError
+from cablestore.files import Location, check_location
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import Progress, batches, no_progress
-from cablestore.index.check import CheckReport, check, check_evidence
+from cablestore.index.check import CheckReport, check_evidence
+from cablestore.index.check import check as check_rows
 from cablestore.index.engine import Engine
 from cablestore.index.evidence import find_evidence
 from cablestore.index.folder import store_path
@@ -30,22 +40,24 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
+from cablestore.moderation.applied import AppliedModeration
 from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
-from cablestore.store.attention import Attention
 from cablestore.store.authoring import Composer
+from cablestore.store.clock_check import ClockDifference, clock_difference
 from cablestore.store.following import Follower
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake, IntakeBatch
-from cablestore.store.judge import Judge
-from cablestore.store.judgement import Judgement
 from cablestore.store.key_file import StoreIdentity
+from cablestore.store.known_places import KnownPlaces, PlacesMemory
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
-from cablestore.store.queries import Event, Page, Queries, Snapshot, Stats, stats_of
+from cablestore.store.present import Present
+from cablestore.store.queries import Queries, Snapshot, stats_of
+from cablestore.store.results import Event, Page, Stats
 from cablestore.store.searching import Order, Searcher, SearchPage
 from cablestore.store.writing import Writer
 from cablestore.views import CATALOG
@@ -54,7 +66,6 @@ if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
     from cablestore.export.manifest import Filters, Manifest
     from cablestore.store.changes import Change, Changes
-    from cablestore.store.closed import ClosedStore
 
 
 def system_clock_ms() -> int:
@@ -71,27 +82,31 @@ class CableStore(Queries, Closable, ProcessBound):
 
     def __init__(
         self,
-        engine: Engine,
-        store_identity: StoreIdentity,
-        clock: Callable[[], int],
-        threads: int | None,
+        engine: Engine | None = None,
+        store_identity: StoreIdentity | None = None,
+        clock: Callable[[], int] = system_clock_ms,
+        threads: int | None = None,
         *,
         moderated: bool = True,
     ) -> None:
         """Use `open` or `in_memory`."""
+        if not isinstance(engine, Engine) or not isinstance(store_identity, StoreIdentity):
+            raise ArgumentError(
+                f"{type(self).__name__} cannot be called directly. Use {type(self).__name__}.open(path) or "
+                f"{type(self).__name__}.in_memory()"
+            )
         self._engine = engine
         self._identity = store_identity
         self._verifier = SignatureVerifier(threads)
-        self._intake = Intake(engine.dialect, self._verifier, clock, store_identity.known)
+        self._intake = Intake(engine.dialect, self._verifier, clock, store_identity)
         composer = Composer(store_identity, clock)
         engine.when_reloaded(composer.forget)
-        store_identity.known()
-        attention = Attention(engine, store_identity)
-        self._judge = Judge(engine, store_identity, attention, is_active=moderated)
-        self._writer = Writer(engine, self._judge, attention, self._intake, composer)
-        self._follower = Follower(engine, self._judge)
-        self._searcher = Searcher(engine, self._judge)
-        self.moderation: Final = Moderator(engine, self._judge, composer, clock)
+        self._present = Present(engine, store_identity, moderated=moderated)
+        self._writer = Writer(engine, self._present, self._intake, composer)
+        self._follower = Follower(engine, self._present)
+        self._places = PlacesMemory()
+        self._searcher = Searcher(engine, self._present)
+        self.moderation: Final = Moderator(engine, self._present, composer, clock)
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local: Final = LocalValues(engine)
         """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
@@ -109,7 +124,6 @@ class CableStore(Queries, Closable, ProcessBound):
         identity: Identity | None = None,
         upgrade: bool = False,
         progress: Progress = no_progress,
-        rebuild_outdated: bool = False,
         catalog: Catalog = CATALOG,
         allow_missing_views: bool = False,
         tuning: Tuning | None = None,
@@ -123,7 +137,7 @@ class CableStore(Queries, Closable, ProcessBound):
         `dialect` is that of a new store (legacy by default), and must match an existing one. `identity` is used instead
         of the key file in the folder. With `upgrade`, a store whose views another version built is rebuilt first, and
         `progress` counts its posts; interrupted, the store is as it was, and the next call does it again.
-        `rebuild_outdated` is the old name of `upgrade`. `catalog` has the views to keep: `cablestore.views.CATALOG`, or
+        `catalog` has the views to keep: `cablestore.views.CATALOG`, or
         `CATALOG.extended([...])` with views of your own. A store that has views which `catalog` lacks is refused
         (MissingViewError). With `allow_missing_views` it is opened to be read, and what would write raises. `clock`
         returns milliseconds since 1970. A store that is not `moderated` keeps and shows everything, whatever the acts
@@ -134,6 +148,10 @@ class CableStore(Queries, Closable, ProcessBound):
         the database that it names is lost: nothing is made in its place. Raises IdentityError for a key file that
         cannot be read, is malformed, empty or readable by others, and if local-only posts need a key that is missing.
         """
+        check(create=create, upgrade=upgrade, progress=progress)
+        check(allow_missing_views=allow_missing_views, read_only=read_only)
+        check_instance("tuning", tuning, (Tuning, NoneType))
+        _check_parts(dialect, identity, catalog, verify_threads, clock, moderated=moderated)
         path = store_path(path)
         store_identity = StoreIdentity(identity, path, read_only=read_only)
         open_engine = partial(
@@ -146,20 +164,31 @@ class CableStore(Queries, Closable, ProcessBound):
             allow_missing_views=allow_missing_views or read_only,
             read_only=read_only,
         )
-        if rebuild_outdated:
-            warnings.warn("rebuild_outdated is now upgrade; the old name goes in 1.0", DeprecationWarning, stacklevel=2)
         try:
             engine = open_engine(create=create)
         except OutdatedViewError as error:
-            if isinstance(error, MissingViewError) or read_only or not (upgrade or rebuild_outdated):
+            if isinstance(error, MissingViewError) or read_only or not upgrade:
                 raise
-            _closed(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
+            from cablestore.store.closed import ClosedStore  # noqa: PLC0415 - opening a store does without it
+
+            ClosedStore(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
             engine = open_engine(create=False)
+        return cls._made_of(engine, store_identity, clock, verify_threads, moderated=moderated)
+
+    @classmethod
+    def _made_of(
+        cls, engine: Engine, identity: StoreIdentity, clock: Callable[[], int], threads: int | None, *, moderated: bool
+    ) -> Self:
+        """Make the store of an open engine, and write what follows from changes that no write of a store made."""
         try:
-            return cls(engine, store_identity, clock, verify_threads, moderated=moderated)
+            identity.load()
+            store = cls(engine, identity, clock, threads, moderated=moderated)
+            if engine.is_writable:
+                store._present.catch_up()
         except BaseException:
             engine.close()
             raise
+        return store
 
     @classmethod
     def in_memory(
@@ -173,39 +202,11 @@ class CableStore(Queries, Closable, ProcessBound):
         moderated: bool = True,
     ) -> Self:
         """Make a store that keeps nothing after it is closed: for tests and throwaway clients."""
+        check_instance("dialect", dialect, Dialect)
+        _check_parts(dialect, identity, catalog, verify_threads, clock, moderated=moderated)
         store_identity = StoreIdentity(identity or Identity.generate(), None)
         engine = Engine.in_memory(dialect, catalog, store_identity.unseal)
-        return cls(engine, store_identity, clock, verify_threads, moderated=moderated)
-
-    @classmethod
-    def rebuild_closed(
-        cls,
-        path: Path | str,
-        *,
-        identity: Identity | None = None,
-        catalog: Catalog = CATALOG,
-        drop_views: frozenset[str] = frozenset(),
-        processes: int | None = None,
-        progress: Progress = no_progress,
-    ) -> RebuildReport:
-        """Rebuild a store that is not open: see `ClosedStore.rebuild`."""
-        closed = _closed(path, identity=identity, catalog=catalog)
-        return closed.rebuild(drop_views=drop_views, processes=processes, progress=progress)
-
-    @classmethod
-    def check_closed(
-        cls,
-        path: Path | str,
-        *,
-        identity: Identity | None = None,
-        catalog: Catalog = CATALOG,
-        signatures: bool = False,
-        processes: int | None = None,
-        progress: Progress = no_progress,
-    ) -> CheckReport:
-        """Check a store that is not open: see `ClosedStore.check`."""
-        closed = _closed(path, identity=identity, catalog=catalog)
-        return closed.check(signatures=signatures, processes=processes, progress=progress)
+        return cls._made_of(engine, store_identity, clock, verify_threads, moderated=moderated)
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open raise StoreClosedError."""
@@ -237,18 +238,24 @@ class CableStore(Queries, Closable, ProcessBound):
     def identity(self) -> Identity:
         """The identity that signs own posts. Its key file is made on first use, unless `open` was given an identity."""
         identity = self._identity.identity
-        self._judge.follow_identity()
+        self._present.follow_identity()
         return identity
 
     @property
     def known_identity(self) -> Identity | None:
         """The same, but None if there is none yet: no key file is made."""
-        return self._identity.known()
+        return self._identity.load()
+
+    @property
+    def public_key(self) -> bytes | None:
+        """The public key of the identity, None if there is none yet. A program of another process can read it too."""
+        return self._identity.known_key
 
     def import_identity(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError if the store has another one."""
+        check_instance("identity", identity, Identity)
         self._identity.become(identity)
-        self._judge.follow_identity()
+        self._present.follow_identity()
 
     # --- posts from others ---------------------------------------------------------------------
 
@@ -270,23 +277,28 @@ class CableStore(Queries, Closable, ProcessBound):
 
         Memory does not grow with `posts`. The signatures of the next batch are verified while this one is written.
         """
+        check(sync=sync, batch_posts=batch_posts, verify=verify)
+        check_iterable("posts", posts)
         return self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
 
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
         """Judge posts of this dialect that peers pass to each other: ACCEPTED ones may pass. None is stored."""
+        check_instance("dialect", dialect, Dialect)
+        posts = checked_each("posts", posts, check_bytes)
+        intake = replace(self._intake, dialect=dialect)
+        batch = intake.decode(posts)
+        intake.verify(batch)
         with self._engine.reading() as reader:
-            judgement = self._judge.judgement
-
-            def refusal(post: Post) -> Verdict | None:
-                if answers.is_deleted_here(reader, post.hash) or answers.is_deleted_by_author(reader, post):
-                    return Verdict.DELETED
-                found = None if judgement is None else judgement.refusal(post)
-                return None if found is None else found[0]
-
-            return replace(self._intake, dialect=dialect).appraise(posts, refusal)
+            moderation = self._present.state.moderation
+            verdicts = [
+                answers.appraised(reader, moderation, post) if is_signed else Verdict.BAD_SIGNATURE
+                for post, is_signed in zip(batch.posts, batch.signed(), strict=True)
+            ]
+        return batch.settle(verdicts)
 
     def admit(self, posts: Iterable[Post]) -> IntakeBatch:
         """Begin to verify decoded posts for `replace`, while further ones are still read. Writes nothing."""
+        check_iterable("posts", posts)
         return self._intake.admit(posts)
 
     def replace(
@@ -297,6 +309,8 @@ class CableStore(Queries, Closable, ProcessBound):
         `surplus` is given the state and returns the hashes of the posts to discard. All is in memory at once. Raises
         InvalidPostError, and changes nothing, if one of the posts must be refused.
         """
+        check(surplus=surplus, sync=sync)
+        check_instance("admitted", admitted, IntakeBatch, "what `admit` returned")
         return self._writer.replace(admitted, surplus, sync=sync)
 
     # --- own posts -----------------------------------------------------------------------------
@@ -337,6 +351,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
         `set_name` and `update_info` change a part and keep the rest.
         """
+        check_given(name=name, accept_role=accept_role, others=others)
         known = Info.of(name=name, accept_role=accept_role)
         return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
 
@@ -345,6 +360,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
         Returns the post, None if one has this name already: then nothing is written.
         """
+        check(name=name)
         return self.update_info(name=name, sync=sync)
 
     def update_info(
@@ -360,17 +376,20 @@ class CableStore(Queries, Closable, ProcessBound):
         The name "" removes the name, and None as the value of a key in `others` removes the key. Threads that change
         different parts at the same time lose none. Returns the post, None if nothing changes: then nothing is written.
         """
+        check(sync=sync)
+        check_given(name=name, accept_role=accept_role, others=others)
         return self._writer.update_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
 
-    def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True) -> list[Post]:
+    def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
         """Delete own posts, here and on peers that get the deletion. Returns the post/delete, several for many hashes.
 
-        The post of a hash may be missing: the deletion waits for it. Local-only posts are discarded instead, because a
-        post/delete would reveal their hash. Raises InvalidPostError for posts of others and for deletions; then nothing
-        is deleted.
+        Local-only posts are discarded instead, because a post/delete would reveal their hash. Raises InvalidPostError
+        for posts of others, for deletions and for unknown hashes; then nothing is deleted. With `force` a hash may be
+        unknown: the deletion waits for its post, which another device of the user may have.
         """
-        targets = list(dict.fromkeys([hashes] if isinstance(hashes, bytes) else hashes))
-        return self._writer.delete(targets, sync=sync)
+        check(sync=sync, force=force)
+        targets = checked_each("hashes", [hashes] if isinstance(hashes, bytes) else hashes, check_id)
+        return self._writer.delete(list(dict.fromkeys(targets)), sync=sync, force=force)
 
     # --- removing without a trace --------------------------------------------------------------
 
@@ -379,6 +398,8 @@ class CableStore(Queries, Closable, ProcessBound):
 
         Peers may send them again.
         """
+        check(sync=sync)
+        check_iterable("hashes", hashes)
         return self._writer.discard(hashes, sync=sync)
 
     def prune(
@@ -394,6 +415,8 @@ class CableStore(Queries, Closable, ProcessBound):
         `before_ms` chooses texts and superseded state posts dated before it, `keep_newest` all but this many texts of
         each channel, `by_author` all posts of one author. If interrupted, it can be run again.
         """
+        check(progress=progress)
+        check_given(before_ms=before_ms, keep_newest=keep_newest, by_author=by_author)
         discarded = 0
         with self._engine.reading() as reader:
             for batch in batches(retention.chosen(reader, before_ms, keep_newest, by_author), len):
@@ -425,38 +448,53 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._follower.next_events(after, timeout_s)
 
     def changes(
-        self, channel: str | None = None, after: str | None = None, *, timeout_s: float | None = None
+        self,
+        channel: str | None = None,
+        after: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        local: bool = False,
     ) -> Iterator[Change]:
         """Yield what a client draws again: what changed after a cursor, and then what changes.
 
         `after` is the cursor of a page, a snapshot, or of `next_changes`; None is the present state. With a `channel`,
         only its changes and those that concern all channels are told. Ends when nothing happens for `timeout_s`, or when
         the store is closed. Raises ChangesCursorError if the store is rebuilt: fetch a new page then.
-        """
-        return self._follower.changes(channel, after, timeout_s)
 
-    def next_changes(self, after: str, channel: str | None = None, *, timeout_s: float | None = None) -> Changes:
+        `LocalChanged` is reported with `local` only. So a program that puts its cursor into `store.local` after each
+        change does not wake itself.
+        """
+        return self._follower.changes(channel, after, timeout_s, local=local)
+
+    def next_changes(
+        self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
+    ) -> Changes:
         """Return what changed after a cursor, and the cursor that follows. If nothing did, wait for the first change.
 
         Each thing that was touched is told once, as it is now. So it does no harm to apply a change twice, or to begin
         at an older cursor. There are no changes when time is up. Raises ChangesCursorError for a cursor that does not
-        fit the database, StoreClosedError when the store is closed.
+        fit the database, StoreClosedError when the store is closed. `local` is that of `changes`.
         """
-        return self._follower.next_changes(after, channel, timeout_s)
+        return self._follower.next_changes(after, channel, timeout_s, local=local)
 
-    def wait(self, after: int, timeout_s: float | None = None) -> bool:
-        """Wait for events after number `after`. Returns False when time is up, or when the store is closed."""
-        return self._engine.wait(after, timeout_s)
+    def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
+        """Wait for events after number `after`. Returns False when time is up, or when the store is closed.
 
-    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        Events are those that `events` returns. With `local`, entries of local changes count too.
+        """
+        return self._follower.wait(after, timeout_s, local=local)
+
+    def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
         """Call a function after each write, also a failed one, and when the store is closed.
 
-        Returns the function that ends this.
+        Writes that change values of `store.local` alone do not count, unless `local` is True. Returns the function
+        that ends this.
 
         It is called in the thread that wrote, which goes on when it returns: it must be short and must not raise. An
         event loop is woken so, and no thread waits.
         """
-        return self._engine.watch(call)
+        check(call=call, local=local)
+        return self._engine.watch(call, local=local)
 
     @property
     def write_failure(self) -> str:
@@ -499,15 +537,33 @@ class CableStore(Queries, Closable, ProcessBound):
         """Return the time of the store's clock, in milliseconds since 1970."""
         return self._intake.clock()
 
+    def clock_difference(self) -> ClockDifference | None:
+        """Return how far the clock differs from those of most users who wrote lately, None if no texts prove it.
+
+        `cablestore.store.clock_check` says what proves it.
+        """
+        with self._engine.reading() as reader:
+            return clock_difference(reader, self._identity.known_key, self.now_ms())
+
     # --- what the user has read, and is looking for --------------------------------------------
 
     def mark_read(self, channel: str, upto: str | None = None, *, sync: bool = False) -> None:
         """Mark a channel as read, up to a message and with it, or up to its latest one.
 
         `upto` is the `cursor` of a message. An earlier one than at the last time marks what follows as unread again.
-        The mark is the user's own: it never leaves this store. Raises CursorError for a text that is no cursor.
+        The mark is the user's own: it never leaves this store. Raises CursorError for an invalid cursor.
         """
         self._writer.mark_read(channel, upto, sync=sync)
+
+    def mark_seen(self, channel: str, seen: Iterable[str], *, upto: str | None = None, sync: bool = False) -> None:
+        """Mark single messages of a channel as read, such as those on a screen. `seen` has their cursors.
+
+        With `upto`, the cursor of a message, all messages from the read mark up to there are read too, as for a screen
+        that follows the end of the channel. Of the messages before the mark, only those in `seen` become read: late
+        messages that the user has not scrolled to stay unread. Nothing becomes unread. Raises CursorError for a text
+        that is not a cursor.
+        """
+        self._writer.mark_seen(channel, seen, upto, sync=sync)
 
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
@@ -515,6 +571,8 @@ class CableStore(Queries, Closable, ProcessBound):
         See `Queries.mentions`. All texts are searched at the first call, see `find_mentions`. A read-only store returns
         the mentions that were found when it was last open to write.
         """
+        check(limit=limit)
+        check_given(channel=channel)
         if self._engine.is_writable:
             self.find_mentions()
         return super().mentions(limit, cursor=cursor, channel=channel)
@@ -526,6 +584,7 @@ class CableStore(Queries, Closable, ProcessBound):
         reads all texts, in many writes; it can be interrupted and goes on where it was. From then on each text is
         searched when it is stored.
         """
+        check(progress=progress)
         self._writer.find_mentions(progress)
 
     def search(
@@ -572,6 +631,8 @@ class CableStore(Queries, Closable, ProcessBound):
         Without `timeout_s` no word of a removed message is left in its file afterwards.
         `progress` counts posts and events. Returns about how many are left. If interrupted, it can be run again.
         """
+        check(progress=progress)
+        check_given(timeout_s=timeout_s)
         return self._searcher.catch_up(timeout_s, progress)
 
     # --- exports -------------------------------------------------------------------------------
@@ -604,19 +665,6 @@ class CableStore(Queries, Closable, ProcessBound):
             progress=progress,
         )
 
-    @classmethod
-    def export_closed(
-        cls,
-        path: Path | str,
-        out: Location,
-        *,
-        filters: Filters | None = None,
-        catalog: Catalog = CATALOG,
-        progress: Progress = no_progress,
-    ) -> Manifest:
-        """Export a store that is not open: see `ClosedStore.export`."""
-        return _closed(path, catalog=catalog).export(out, filters=filters, progress=progress)
-
     def import_exports(self, folders: Iterable[Location], *, progress: Progress = no_progress) -> ImportSummary:
         """Store the posts of exports, verified like posts from peers, and what the exports know of deleted posts.
 
@@ -625,6 +673,8 @@ class CableStore(Queries, Closable, ProcessBound):
         interrupted, it can be run again. Raises ExportError for a folder that is not an export, is damaged, or has
         another dialect.
         """
+        check(progress=progress)
+        folders = checked_each("folders", folders, check_location)
         from cablestore.export import importer  # noqa: PLC0415 - opening a store does without it
 
         manifests = importer.manifests_of(folders, self.dialect)
@@ -646,6 +696,8 @@ class CableStore(Queries, Closable, ProcessBound):
 
         Returns how many were new and how many were refused.
         """
+        check(sync=sync)
+        stones = checked_each("stones", stones, _check_tombstone)
         return self._writer.lay_skeletons(stones, sync=sync)
 
     # --- maintenance ---------------------------------------------------------------------------
@@ -656,14 +708,15 @@ class CableStore(Queries, Closable, ProcessBound):
         Its decisions on moderation are those of that state, or newer ones.
         """
         state, reader = self._engine.snapshot()
-        return Snapshot(state, reader, self._judge.judgement, self._identity.known_key)
+        return Snapshot(state, reader, self._present.state.moderation, self._identity.known_key, self._places)
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with what the posts say. With `signatures`, verify every post too."""
+        check(signatures=signatures, progress=progress)
         engine = self._engine
         engine.require_views()
         with engine.reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
-            report = check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
+            report = check_rows(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
         if engine.folder is not None:
             check_evidence(find_evidence(engine.folder.database_path, is_open=True), report)
         return report
@@ -674,6 +727,7 @@ class CableStore(Queries, Closable, ProcessBound):
         Interrupted or failed, it leaves the store as it was. If that happens during the swap, all further writes raise
         StorageError until the store is opened again.
         """
+        check(progress=progress)
         return self._engine.rebuild(progress)
 
     def compact(self) -> None:
@@ -690,14 +744,31 @@ class CableStore(Queries, Closable, ProcessBound):
     def _reading(self) -> AbstractContextManager[Reader]:
         return self._engine.reading()
 
-    def _judgement(self) -> Judgement | None:
-        return self._judge.judgement
+    def _known_places(self, reader: Reader) -> KnownPlaces:
+        return self._places.of(reader)
+
+    def _moderation(self) -> AppliedModeration | None:
+        return self._present.state.moderation
 
     def _own_key(self) -> bytes | None:
         return self._identity.known_key
 
 
-def _closed(path: Path | str, *, identity: Identity | None = None, catalog: Catalog) -> ClosedStore:
-    from cablestore.store.closed import ClosedStore  # noqa: PLC0415 - opening a store does without it
+def _check_parts(
+    dialect: Dialect | None,
+    identity: Identity | None,
+    catalog: Catalog,
+    threads: int | None,
+    clock: Callable[[], int],
+    *,
+    moderated: bool,
+) -> None:
+    check(clock=clock, moderated=moderated)
+    check_given(verify_threads=threads)
+    check_instance("catalog", catalog, Catalog)
+    check_instance("dialect", dialect, (Dialect, NoneType))
+    check_instance("identity", identity, (Identity, NoneType))
 
-    return ClosedStore(path, identity=identity, catalog=catalog)
+
+def _check_tombstone(name: str, value: object) -> None:
+    check_instance(name, value, Tombstone)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import replace
-from typing import Final
+from itertools import islice
 
 from cablestore import limits
 from cablestore.index import arrival_log, notes
@@ -23,12 +23,14 @@ from cablestore.index.latest import order_key_of_row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
+from cablestore.moderation.applied import AppliedModeration
 from cablestore.protocol.acts import Action, ModerationAct, act_of
 from cablestore.protocol.body import (
     INFO,
     JOIN,
     LEAVE,
     LINKABLE_TYPES,
+    MEMBERSHIP_TYPES,
     MODERATION,
     MODERATION_TYPES,
     ROLE,
@@ -36,7 +38,7 @@ from cablestore.protocol.body import (
     TOPIC,
 )
 from cablestore.protocol.dialect import RESERVED_CHANNELS
-from cablestore.protocol.keys import escape, unescape
+from cablestore.protocol.keys import escape, unescape, unhex
 from cablestore.protocol.post import Post
 from cablestore.store.changes import (
     Change,
@@ -58,16 +60,16 @@ from cablestore.store.changes import (
     change_of_local_row,
 )
 from cablestore.store.display import Display
-from cablestore.store.judgement import Judgement
 from cablestore.views import activity, channel_state, channel_topic, membership, user_info
+from cablestore.views import author as author_view
 
 _Subject = tuple[bytes, str | None]
 """A user, in a channel or in the cabal."""
 
 
-def read_changes(reader: Reader, judgement: Judgement | None, after: int) -> tuple[list[Change], int]:
+def read_changes(reader: Reader, moderation: AppliedModeration | None, after: int) -> tuple[list[Change], int]:
     """Return what entries after number `after` touched, as it is now, and the number of the last entry that was read."""
-    touched = _Touched(reader, judgement)
+    touched = _Touched(reader, moderation)
     latest = arrival_log.next_sequence(reader) - 1
     last = after
     for count, entry in enumerate(arrival_log.entries(reader, after), 1):
@@ -85,10 +87,10 @@ def read_changes(reader: Reader, judgement: Judgement | None, after: int) -> tup
 class _Touched:
     """Things that entries are about. Each is here once."""
 
-    def __init__(self, reader: Reader, judgement: Judgement | None) -> None:
+    def __init__(self, reader: Reader, moderation: AppliedModeration | None) -> None:
         self._reader = reader
-        self._judgement = judgement
-        self._display = Display(reader, judgement)
+        self._moderation = moderation
+        self._display = Display(reader, moderation)
         self._read: set[bytes] = set()
         """Hashes of the entries."""
         self._texts: dict[bytes, Post] = {}
@@ -141,11 +143,11 @@ class _Touched:
         """Add what a row is about that changed without a post that says so."""
         if key.startswith(membership.PREFIX):
             channel, _, author_hex = key[len(membership.PREFIX) :].partition(b"!")
-            self._members[unescape(channel), bytes.fromhex(author_hex.decode())] = True
+            self._members[unescape(channel), unhex(author_hex)] = True
         elif key.startswith(channel_topic.PREFIX):
             self._topics[unescape(key[len(channel_topic.PREFIX) :])] = None
         elif key.startswith(user_info.LATEST_PREFIX):
-            self._add_info(bytes.fromhex(key[len(user_info.LATEST_PREFIX) :].decode()))
+            self._add_info(unhex(key[len(user_info.LATEST_PREFIX) :]))
         elif key.startswith(activity.CHANNEL_PREFIX):
             channel_name = unescape(key[len(activity.CHANNEL_PREFIX) :])
             self._channels.setdefault(channel_name, False)
@@ -180,11 +182,11 @@ class _Touched:
 
     @property
     def _own_key(self) -> bytes | None:
-        return None if self._judgement is None else self._judgement.own_key
+        return None if self._moderation is None else self._moderation.own_key
 
     def _counts(self, author: bytes) -> bool:
         """Tell whether acts of a user may mean anything. Those of strangers do not make clients read again."""
-        return self._judgement is not None and self._judgement.decisions.may_have_authority(author)
+        return self._moderation is not None and self._moderation.decisions.may_have_authority(author)
 
     def _add_act(self, act: ModerationAct) -> None:
         if act.type == ROLE:
@@ -237,7 +239,7 @@ class _Touched:
         for author in self._names:
             yield NameChanged(self._display.user(author))
         yield from self._members_told(unread_entries)
-        for channel in self._topics:
+        for channel in {**self._topics, **dict.fromkeys(self._topics_of_users())}:
             if channel not in self._removed:
                 yield TopicChanged(channel, self._display.topic(channel))
         yield from self._messages_told()
@@ -251,6 +253,15 @@ class _Touched:
         yield from self._others
         for channel in self._unread:
             yield UnreadChanged(channel)
+
+    def _topics_of_users(self) -> Iterator[str]:
+        """Yield the channels whose topic may change: a user with a topic there was hidden, blocked, shown or unblocked."""
+        for user, context in self._users:
+            rows = islice(author_view.newest(self._reader, user, TOPIC), limits.MAX_BATCH_POSTS)
+            posts = (self._reader.post(digest) for _, digest in rows)
+            for channel in dict.fromkeys(post.channel for post in posts if post is not None):
+                if channel is not None and context in (None, channel):
+                    yield channel
 
     def _channels_told(self, unread_entries: int) -> Iterator[Change]:
         """Yield channels. One is new if all its live posts are among the entries, read or not read yet."""
@@ -296,12 +307,10 @@ class _Touched:
 def _was_member(reader: Reader, channel: str, author: bytes, but: Container[bytes]) -> bool:
     """Tell whether a user is a member of a channel by the latest of its posts, of all types, that are not in `but`."""
     latest = b"", LEAVE
-    for post_type in _MEMBER_TYPES:
-        prefix = b"%b%b!%b!%d!" % (channel_state.MEMBER_PREFIX, escape(channel), author.hex().encode(), post_type)
+    group = escape(channel) + b"!" + author.hex().encode()
+    for post_type in MEMBERSHIP_TYPES:
+        prefix = channel_state.prefix_in(group, post_type)
         row = next((row for row in reader.prefix(prefix, reverse=True) if row[1] not in but), None)
         if row is not None:
             latest = max(latest, (order_key_of_row(row), post_type))
     return latest[1] != LEAVE
-
-
-_MEMBER_TYPES: Final = (TEXT, TOPIC, JOIN, LEAVE)

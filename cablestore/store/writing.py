@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 
 from cablestore import limits
+from cablestore.arguments import check, check_bytes, check_id, check_iterable
+from cablestore.errors import InvalidPostError
 from cablestore.index.batches import Progress, batches
+from cablestore.index.drops import dropped_post
 from cablestore.index.engine import Engine
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
+from cablestore.moderation.admission import add_all, require_welcome
+from cablestore.moderation.changing import changed
+from cablestore.moderation.consents import lay_claims
 from cablestore.protocol.acts import Consent
-from cablestore.protocol.body import Body, Delete, Info
+from cablestore.protocol.body import Body, Delete, Info, check_body
 from cablestore.protocol.keys import escape
 from cablestore.protocol.post import Post
 from cablestore.store.allowed import require_allowed
-from cablestore.store.attention import Attention
 from cablestore.store.authoring import Composer, changed_info, require_deletable
-from cablestore.store.consents import lay_claims
 from cablestore.store.intake import Intake, IntakeBatch
-from cablestore.store.judge import Judge
+from cablestore.store.present import Present, finish
 from cablestore.store.queries import place_of
 from cablestore.views import user_info
 
@@ -31,10 +34,9 @@ class Writer:
     `CableStore` has methods of the same names, which say more.
     """
 
-    def __init__(self, engine: Engine, judge: Judge, attention: Attention, intake: Intake, composer: Composer) -> None:
+    def __init__(self, engine: Engine, present: Present, intake: Intake, composer: Composer) -> None:
         self._engine = engine
-        self._judge = judge
-        self._attention = attention
+        self._present = present
         self._intake = intake
         self._composer = composer
 
@@ -43,7 +45,7 @@ class Writer:
     def ingest(self, posts: Iterable[bytes], *, sync: bool, batch_posts: int, verify: bool) -> Iterator[list[Outcome]]:
         """Store posts, and yield the outcomes of each batch when it is written."""
         previous: IntakeBatch | None = None
-        for raws in batches(posts, len, min(max(batch_posts, 1), limits.MAX_BATCH_POSTS)):
+        for raws in batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS)):
             batch = self._intake.decode(raws)
             if previous is not None:
                 yield self._store(previous, batch if verify else None, sync=sync)
@@ -54,15 +56,23 @@ class Writer:
             yield self._store(previous, None, sync=sync)
 
     def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
-        """Plan and write a batch while the next one is verified."""
+        """Plan and write a batch while the next one is verified. Forged posts are left out of its second plan."""
         if not batch.is_planned_ahead:
             batch.signed()
         if following is not None:
             self._intake.verify(following)
         with self._engine.transaction() as transaction:
-            verdicts, finished = batch.planned(partial(self._judge.finish_all, transaction, batch.posts))
+            state = self._present.follow_identity()
+            for signed in batch.attempts():
+                plan = transaction.plan()
+                try:
+                    verdicts = add_all(plan, state.moderation, batch.posts, signed)
+                    planned = finish(plan, state)
+                except Exception:  # of any kind, if a post is forged
+                    if signed == batch.signed():
+                        raise
             self._composer.came(batch.posts, verdicts)
-            self._judge.write(transaction, finished, sync=sync)
+            self._present.commit(transaction, planned, sync=sync)
         if Verdict.BAD_SIGNATURE in verdicts:
             self._intake.beware()
         return batch.settle(verdicts)
@@ -74,11 +84,12 @@ class Writer:
         signed = admitted.signed()
         admitted.check(signed)
         with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
+            state = self._present.follow_identity()
+            plan = transaction.plan()
             discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
-            verdicts = self._judge.add_all(plan, admitted.posts, signed)
+            verdicts = add_all(plan, state.moderation, admitted.posts, signed)
             self._composer.came(admitted.posts, verdicts)
-            self._judge.commit(transaction, plan, sync=sync)
+            self._present.commit(transaction, finish(plan, state), sync=sync)
         return admitted.settle(verdicts), discarded
 
     def lay_skeletons(self, stones: Iterable[Tombstone], *, sync: bool) -> tuple[int, int]:
@@ -86,32 +97,38 @@ class Writer:
         from cablestore.export.importer import lay_skeletons  # noqa: PLC0415 - opening a store does without it
 
         with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
+            state = self._present.follow_identity()
+            plan = transaction.plan()
             found = lay_skeletons(plan, transaction.reader, stones)
-            self._judge.commit(transaction, plan, sync=sync)
+            self._present.commit(transaction, finish(plan, state), sync=sync)
         return found
 
     def lay_claims(self, claims: Iterable[Consent]) -> int:
         """Store what an export claims of who declines roles. Returns how many claims were new."""
         with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
+            state = self._present.follow_identity()
+            plan = transaction.plan()
             latest_ms = self._intake.clock() + limits.MAX_FUTURE_MS
             laid = lay_claims(plan, claims, self._composer.own_key, latest_ms)
-            self._judge.write(transaction, self._judge.finish(plan, laid), sync=False)
+            state = state._replace(moderation=changed(plan, state.moderation, laid))
+            self._present.commit(transaction, finish(plan, state), sync=False)
         return len(laid)
 
     # --- own posts -----------------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool) -> Post:
         """Sign and store a post, after a post/join if its author is not a member of its channel."""
+        check(sync=sync)
+        check_body(body)
         with self._engine.transaction() as transaction:
             require_allowed(transaction.reader, body, self._composer.own_key)
-            posts = self._composer.compose(transaction, body)
-            plan = self._judge.plan(transaction)  # after the post: a store without an identity has made one
-            self._judge.require_welcome(posts)
+            posts = self._composer.compose(transaction, body, self._present.state.moderation)
+            state = self._present.follow_identity()  # a store without one has made it for the post
+            require_welcome(state.moderation, posts)
+            plan = transaction.plan()
             for post in posts:
                 plan.add(post)
-            self._judge.commit(transaction, plan, sync=sync)
+            self._present.commit(transaction, finish(plan, state), sync=sync)
             self._composer.written(posts[-1])
         return posts[-1]
 
@@ -125,9 +142,16 @@ class Writer:
             after = changed_info(before, name=name, accept_role=accept_role, others=others)
             return None if after == before else self.write(after, sync=sync)
 
-    def delete(self, targets: list[bytes], *, sync: bool) -> list[Post]:
+    def delete(self, targets: list[bytes], *, sync: bool, force: bool) -> list[Post]:
         """Delete own posts. Local-only ones are discarded: a post/delete would reveal their hash."""
         with self._engine.transaction() as transaction:
+            unknown = [digest for digest in targets if not (force or _is_known(transaction.reader, digest))]
+            if unknown:
+                more = f" and {len(unknown) - 1} more" if unknown[1:] else ""
+                raise InvalidPostError(
+                    f"no post has the hash {unknown[0].hex()}{more}. Nothing was deleted. Force the deletion if another "
+                    "device has the post: `--force`, or `force=True`"
+                )
             private = dict.fromkeys(digest for digest in targets if self._is_private(transaction.reader, digest))
             public = [digest for digest in targets if digest not in private]
             self.discard(private, sync=sync)
@@ -147,30 +171,65 @@ class Writer:
     def discard(self, hashes: Iterable[bytes], *, sync: bool) -> list[Outcome]:
         """Remove posts from this store only."""
         outcomes: list[Outcome] = []
-        for batch in batches(hashes, len):
+        for batch in batches(hashes, _hash_size_bytes):
             with self._engine.transaction() as transaction:
-                plan = self._judge.plan(transaction)
+                state = self._present.follow_identity()
+                plan = transaction.plan()
                 outcomes += [Outcome(digest, plan.discard(digest)) for digest in batch]
-                self._judge.commit(transaction, plan, sync=sync)
+                self._present.commit(transaction, finish(plan, state), sync=sync)
         return outcomes
 
     # --- what the user has read ----------------------------------------------------------------
 
     def mark_read(self, channel: str, upto: str | None, *, sync: bool) -> None:
         """Mark a channel as read, up to a message and with it, or up to its latest one."""
+        check(channel=channel, sync=sync)
         place = None if upto is None else place_of(upto)
         with self._engine.transaction() as transaction:
-            plan = self._judge.plan(transaction)
-            self._attention.mark(plan, escape(self._engine.dialect.channel_id(channel)), place)
-            self._judge.commit(transaction, plan, sync=sync)
+            state = self._present.follow_identity()
+            plan = transaction.plan()
+            key = escape(self._engine.dialect.channel_id(channel))
+            state = state._replace(attention=state.attention.marked(plan, key, place))
+            self._present.commit(transaction, finish(plan, state), sync=sync)
+
+    def mark_seen(self, channel: str, seen: Iterable[str], upto: str | None, *, sync: bool) -> None:
+        """Mark single messages as read, and with `upto` those from the mark up to there."""
+        check(channel=channel, sync=sync)
+        check_iterable("seen", seen)
+        places, place = set(map(place_of, seen)), None if upto is None else place_of(upto)
+        with self._engine.transaction() as transaction:
+            state = self._present.follow_identity()
+            plan = transaction.plan()
+            key = escape(self._engine.dialect.channel_id(channel))
+            state = state._replace(attention=state.attention.seen(plan, key, places, place))
+            self._present.commit(transaction, finish(plan, state), sync=sync)
 
     def find_mentions(self, progress: Progress) -> None:
         """Search the stored texts that were not searched for mentions yet. `progress` counts texts."""
         while True:
             with self._engine.transaction() as transaction:
-                if self._attention.has_searched():
+                state = self._present.follow_identity()
+                if state.attention.has_searched(transaction.reader):
                     return
-                plan = self._judge.plan(transaction)
-                done = self._attention.search(plan)
-                self._judge.commit(transaction, plan, sync=False)
+                plan = transaction.plan()
+                attention, done = state.attention.searched(plan)
+                self._present.commit(transaction, finish(plan, state._replace(attention=attention)), sync=False)
             progress(done)
+
+
+def _is_known(reader: Reader, digest: bytes) -> bool:
+    """Return True for a post that is stored, and for one that was deleted or dropped."""
+    return (
+        reader.post(digest) is not None or reader.burial(digest) is not None or dropped_post(reader, digest) is not None
+    )
+
+
+def size_bytes(raw: bytes) -> int:
+    """Return the size of a post that is given to `ingest`. Raises ArgumentError if it is not bytes."""
+    check_bytes("posts (one of them)", raw)
+    return len(raw)
+
+
+def _hash_size_bytes(digest: bytes) -> int:
+    check_id("hashes (one of them)", digest)
+    return len(digest)

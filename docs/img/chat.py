@@ -21,6 +21,7 @@ from cablestore import LEGACY, CableStore, Identity, Info, Join, Text, Topic, en
 from cablestore.chat.app import ChatApp
 from cablestore.chat.hosting import HostedNode, Hosting
 from cablestore.chat.open_cabal import OpenCabal
+from cablestore.chat.settings import ChatSettings
 from cablestore.moderation import UserRole
 
 HERE: Final = Path(__file__).parent
@@ -105,7 +106,9 @@ def picture(app: ChatApp) -> str:
 async def draw(width: int, height: int, *, light: bool = False, keys: str = "", text: str = "") -> str:
     """Return the garden after keys were pressed, one name after a space, and a text was typed."""
     with garden() as open_cabal:
-        app = ChatApp([open_cabal], channel="garden", zone=UTC, light=light)
+        app = ChatApp(
+            [open_cabal], channel="garden", zone=UTC, settings=ChatSettings(theme="light" if light else "dark")
+        )
         async with running(app, width, height) as pilot:
             await pilot.press(*keys.split(), *text)
             await until(pilot, lambda: not app.is_busy)

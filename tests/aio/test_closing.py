@@ -31,6 +31,7 @@ async def all_of(items: object) -> list[object]:
     return [each async for each in items]  # type: ignore[attr-defined] # any async iterator
 
 
+@pytest.mark.thorough
 def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
     async def use() -> None:
         store = await AsyncCableStore.open(tmp_path)
@@ -83,6 +84,7 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
         assert store.messages("c", 1).messages[0].text == "asked for before the end"
 
 
+@pytest.mark.thorough
 def test_thousands_of_followers_take_no_thread() -> None:
     async def use() -> None:
         async with AsyncCableStore.in_memory() as store:
@@ -116,6 +118,7 @@ def test_followers_of_moderation_hear_of_acts() -> None:
     asyncio.run(use())
 
 
+@pytest.mark.thorough
 def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None:
     store = AsyncCableStore(CableStore.open(tmp_path))
 
@@ -142,6 +145,7 @@ def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None
     asyncio.run(store.close())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "how", ["raises", "leaves it open", "ctrl-c", "ctrl-c while it writes", "ctrl-c while it exports"]
 )

@@ -4,109 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-from history import AUTHORS, CHANNELS, NOW_MS, histories
+import pytest
+from history import AUTHORS, NOW_MS, histories
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from people import raws
+from store_calls import READS, Call, blocking_result, call_of, comparable, drafts, method_of
 
-from cablestore import CableStore, Dialect, Page, Post
+from cablestore import CableStore, Dialect, Post
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import CableStoreError
-from cablestore.moderation import UserRole
-
-Call = tuple[str, tuple[Any, ...], dict[str, Any]]
-"""A method's name, "moderation." before it for an act, and its arguments."""
-
-READS: list[Call] = [
-    *((name, (channel,), {}) for name in ("messages", "members", "topic_of", "heads", "missing") for channel in CHANNELS[:3]),
-    *(("channels", (), {"with_reserved": flag}) for flag in (True, False)),
-    *((name, (who.public_key,), {}) for name in ("posts_by", "user", "joined_channels") for who in AUTHORS),
-    *((name, (), {}) for name in ("users", "events", "local_only", "stats", "dump", "dump_digest", "check")),
-    *((name, (), {}) for name in ("moderation.in_force", "moderation.history", "moderation.contexts")),
-    ("hashes_starting", ("a",), {"with_deleted": True}),
-    ("messages", (CHANNELS[0],), {"hidden": "show", "newest_first": False}),
-    ("messages", (CHANNELS[0], 1), {"cursor": "0"}),
-    ("causal_messages", (CHANNELS[0], 0), {}),
-    ("subscribe", (), {"timeout_s": 0}),
-    ("changes", (), {"timeout_s": 0}),
-    *((name, (), {}) for name in ("local.drafts", "local.muted")),
-    ("local.items", ("name",), {}),
-]  # fmt: skip
-
-
-drafts = st.tuples(st.integers(0, 23), st.integers(0, 2), st.integers(0, 2), st.lists(st.integers(0, 15), max_size=6))
-"""Which call, and what its arguments are made of: a channel, a user, and posts."""
-
-
-def call_of(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Call:
-    kind, place, person, numbers = draft
-    channel, who, word = CHANNELS[place], AUTHORS[person].public_key, ("", "a word", "x" * 5000)[person]
-    some = [posts[number % len(posts)] for number in numbers]
-    hashes = [post.hash for post in some]
-    made: list[Call] = [
-        ("ingest", (raws(*some),), {"batch_posts": 1 + place}),
-        ("ingest_batches", ([*raws(*some), b"no post"],), {"batch_posts": 2}),
-        ("text", (channel, word), {"sync": False}),
-        ("topic", (channel, word), {"sync": True}),
-        ("join", (channel,), {}),
-        ("leave", (channel,), {}),
-        ("info", (), {"name": word}),
-        ("delete", (hashes,), {}),
-        ("discard", (hashes,), {}),
-        ("prune", (), {"by_author": who}),
-        ("prune", (), {"keep_newest": 1}),
-        ("post", (hashes[0] if hashes else bytes(32),), {}),
-        ("moderation.hide", (), {"users": [who]}),
-        ("moderation.hide", (), {"posts": hashes, "private": True}),
-        ("moderation.block", ([who],), {"drop": True, "private": True}),
-        ("moderation.drop", (), {"channel": channel, "dry_run": bool(some)}),
-        ("moderation.set_role", (who, UserRole.MOD), {}),
-        ("moderation.sweep", (), {}),
-        ("rebuild", (), {}),
-        ("compact", (), {}),
-        ("local.put", ("name", channel, word.encode()), {}),
-        ("local.delete", ("name", channel), {}),
-        ("local.set_draft", (channel, word), {"sync": True}),
-        ("local.mute", (channel,), {}),
-    ]
-    return made[kind]
-
-
-def blocking_result(store: CableStore, call: Call) -> Any:
-    name, args, kwargs = call
-    try:
-        found = _method(store, name)(*args, **kwargs)
-        return list(found) if isinstance(found, Iterator) else _comparable(found)
-    except CableStoreError as error:
-        return type(error), str(error)
 
 
 async def awaited_result(store: AsyncCableStore, call: Call) -> Any:
     name, args, kwargs = call
     try:
-        found = _method(store, name)(*args, **kwargs)
+        found = method_of(store, name)(*args, **kwargs)
         if isinstance(found, AsyncIterator):
             return [each async for each in found]
         assert inspect.iscoroutine(found)
-        return _comparable(await found)
+        return comparable(await found)
     except CableStoreError as error:
         return type(error), str(error)
 
 
-def _comparable(found: Any) -> Any:
-    """Return a result without the cursor of changes, which names the database."""
-    return found._replace(changes_cursor="") if isinstance(found, Page) else found
-
-
-def _method(store: Any, name: str) -> Any:
-    for part in name.split("."):
-        store = getattr(store, part)
-    return store
-
-
+@pytest.mark.thorough
 @given(history=histories(max_posts=12), chosen=st.lists(drafts, max_size=12))
 @settings(max_examples=20, phases=[Phase.generate])
 def test_the_same_calls_have_the_same_results_and_leave_the_same_store(

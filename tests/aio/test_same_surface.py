@@ -31,7 +31,7 @@ NO_WAIT = {"watch"}
 """They neither read nor wait."""
 LATE = {"Change": Change} | {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manifest)}
 """Types whose modules a store imports when it uses them."""
-AWAITED_PROPERTIES = {"identity", "known_identity", "cursor"}
+AWAITED_PROPERTIES = {"identity", "known_identity", "public_key", "cursor"}
 
 
 def public(kind: type) -> set[str]:
@@ -45,7 +45,7 @@ def test_it_has_the_same_names(blocking: type, twin: type) -> None:
         f"\n    {name} = on_reader({blocking.__name__}.{name})  # or another of cablestore.aio.calls"
         for name in lacking
     )
-    assert public(twin) - public(blocking) - {"blocking"} == set()
+    assert public(twin) - public(blocking) - {"blocking", "detach"} == set()
 
 
 def test_it_has_the_same_attributes() -> None:

@@ -90,6 +90,7 @@ def content(folder: Path, *arguments: object, end: int = signal.SIGTERM, status:
 # --- by content id -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
     """The announcement is some seconds younger than members wait for; after that they act on it."""
     got = tmp_path / "got"
@@ -137,6 +138,7 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
         assert told("fetch", link, got, *made.of_member, "--node", near, store=made.member) == []
 
 
+@pytest.mark.thorough
 def test_both_kinds_of_link_name_the_same_archives(made: Made, tmp_path: Path) -> None:
     """What was imported from one is not fetched again from the other; the newer index is shown."""
     got = tmp_path / "got"
@@ -158,6 +160,7 @@ def test_both_kinds_of_link_name_the_same_archives(made: Made, tmp_path: Path) -
         assert told("fetch", seed.magnet, got, *made.of_member, *peer, store=made.member) == []
 
 
+@pytest.mark.thorough
 def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path) -> None:
     [nothing] = told("status", tmp_path / "got", "--control", made.community, store=made.member)
     assert (nothing["link"], nothing["imported"], nothing["archives"], nothing["problem"]) == (None, 0, None, None)
@@ -190,6 +193,7 @@ def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path
 # --- a store that is open elsewhere --------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
     made: Made, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
@@ -221,6 +225,7 @@ def announcements(path: Path) -> set[bytes]:
         return {post.hash for post in store.posts_by(store.identity.public_key, channel=ARCHIVES_CHANNEL)}
 
 
+@pytest.mark.thorough
 def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: Callable[..., Served]) -> None:
     told("announce", f"codex:{CID}", store=made.store)
     served = serving(made.store, "--listen", ANY_PORT, "--no-follow")
@@ -239,6 +244,7 @@ def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: 
 # --- interrupted ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["magnet", "codex"])
 def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tmp_path: Path, kind: str) -> None:
     got = tmp_path / "got"
@@ -268,6 +274,7 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tm
     assert digest(made.member) == digest(made.store)
 
 
+@pytest.mark.thorough
 def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
     """Signal 9 at any instant: all comes, and twice only what was on the way or not yet in its file.
 
@@ -308,6 +315,7 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
     assert not [name for name in names if name.startswith(".")]
 
 
+@pytest.mark.thorough
 def test_progress_is_told_as_json_beside_the_results(made: Made, tmp_path: Path) -> None:
     with Seed(made.folder, made.community) as seed:
         command = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}", "--json")
@@ -321,6 +329,7 @@ def test_progress_is_told_as_json_beside_the_results(made: Made, tmp_path: Path)
 # --- an index that is kept while a newer one comes -------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_path: Path) -> None:
     """A newer index whose archives do not come, one of another control node, one that never comes."""
     got = shutil.copytree(made.folder, tmp_path / "got")
@@ -355,6 +364,7 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
     assert "1 archives are not here: fetch them" in " ".join(done.stderr.split())
 
 
+@pytest.mark.thorough
 def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: Made) -> None:
     """By `import` and by `fetch`, with exit status 1; the same command goes on once the archive is mended."""
     data = made.folder / made.community / "data"
@@ -378,6 +388,7 @@ def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: M
     assert digest(made.member) == digest(made.store)
 
 
+@pytest.mark.thorough
 def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Path) -> None:
     """No archive is new to the member: the deletion is in the index alone."""
     with CableStore.open(made.store) as store:
@@ -482,6 +493,7 @@ def test_a_community_that_is_none_is_refused_in_a_line(made: Made, run: Run, nam
     assert "is not a community id" in errors or "is not the public key of a control node" in errors
 
 
+@pytest.mark.thorough
 def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Path, run: Run) -> None:
     with content(tmp_path / "node") as url:
         port = url.rpartition(":")[2]
@@ -498,6 +510,7 @@ def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Pa
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+@pytest.mark.thorough
 def test_a_seed_ends_cleanly(made: Made) -> None:
     for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
         process = started("seed", made.folder, "--community", made.community, "--listen", f"{HERE}:0")
@@ -510,23 +523,24 @@ def test_a_seed_ends_cleanly(made: Made) -> None:
 
 def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
     """Every command that needs a library names it when it is not installed."""
-    hide = "import sys; sys.modules['google'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; main(sys.argv[1:])"
+    hide = "import sys; sys.modules['Crypto'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; main(sys.argv[1:])"
     for words in (["list", str(made.folder), "--control", made.community], ["--help"], []):
         command = [sys.executable, "-c", hide, "archive", *words]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
-        told = "cablestore: archives need protobuf: pip install 'cablestore[archive]'\n"
+        told = "cablestore: archives need pycryptodome: pip install 'cablestore[archive]'\n"
         assert (found.returncode, found.stderr) == (2, told)
 
 
+@pytest.mark.thorough
 def test_without_the_extra_where_the_store_is_open_it_is_said_how_to_get_it(made: Made) -> None:
-    hide = f"import sys, runpy; sys.modules['google'] = None; runpy.run_path({str(SUPPORT / 'control_child.py')!r}, run_name='__main__')"
+    hide = f"import sys, runpy; sys.modules['Crypto'] = None; runpy.run_path({str(SUPPORT / 'control_child.py')!r}, run_name='__main__')"
     command = [sys.executable, "-c", hide, str(made.store)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"open\n"
         found = archive("status", made.folder, "--control", made.community, store=made.store)
         assert found.returncode == 2
-        assert found.stderr == "cablestore: archives need protobuf: pip install 'cablestore[archive]'\n"
+        assert found.stderr == "cablestore: archives need pycryptodome: pip install 'cablestore[archive]'\n"
         assert holder.communicate(timeout=LIMIT_S) == (b"", b"")
 
 

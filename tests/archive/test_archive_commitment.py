@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from archive_documents import commitment
 from archiving import (
     CIDS,
     CONTROL,
@@ -28,7 +29,6 @@ from cablestore.archive.format.commitment import SignedStatement, Statement, ope
 from cablestore.archive.format.index import encode_index, make_index, signed_index
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.profile import RFC61, Profile
-from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError, DecodeError
 
 
@@ -111,7 +111,7 @@ def test_a_commitment_to_nothing_is_refused(change: dict[str, Any]) -> None:
 def test_a_newer_statement_is_refused() -> None:
     made = community(RFC61)
     context = b"\xff" * 10 + b"cablestore archive index"
-    statement = commitment_pb2.Statement(version=2, control_key=CONTROL.public_key).SerializeToString()
+    statement = commitment.Statement(version=2, control_key=CONTROL.public_key).SerializeToString()
     with pytest.raises(ArchiveError, match="version 2"):
         open_statement(SignedStatement(statement, CONTROL.sign(context + statement)), CONTROL.public_key)
     for garbage in (b"\xff", b"\x12\x20" + bytes(5)):

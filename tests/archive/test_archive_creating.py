@@ -60,6 +60,7 @@ def test_the_same_history_gives_the_same_bytes(
     assert {path.name for path in one.path.iterdir()} == {"data", "index"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 def test_processes_make_the_same_bytes(tmp_path: Path, dialect: Dialect) -> None:
     """Also of posts that came late, and of deletions."""

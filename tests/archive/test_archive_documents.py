@@ -82,6 +82,7 @@ def member(tmp_path: Path, control: Person) -> Person:
     return Person(tmp_path / "member", KEY=control.instead["KEY"])
 
 
+@pytest.mark.thorough
 def test_a_control_node_and_a_member(control: Person, member: Person, serving: Callable[..., Served]) -> None:
     served = serving(
         control.folder / "store", "--listen", ANY_PORT, "--no-follow", CABLESTORE_SERVE_CABAL_KEY=CABAL_KEY
@@ -101,6 +102,7 @@ def test_a_control_node_and_a_member(control: Person, member: Person, serving: C
     assert digest(member.folder / "store") == digest(control.folder / "store")
 
 
+@pytest.mark.thorough
 def test_step_by_step_and_by_content_id(control: Person, member: Person) -> None:
     assert control.types("archive create").startswith("2 new archives")
     with control.leaves_running("archive seed") as seed:

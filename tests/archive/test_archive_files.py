@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from archive_documents import rfc61, status_go
 from archiving import (
     HISTORIES,
     KEY,
@@ -29,7 +30,6 @@ from cablestore.archive.format.archive import decode_archive
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.profile import PROFILES, RFC61, STATUS_GO, Profile, Record
 from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, is_sealed
-from cablestore.archive.proto import rfc61_pb2, status_go_pb2
 from cablestore.errors import ArchiveError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.crypto import is_signed
@@ -81,7 +81,7 @@ def test_archives_stay_what_they_are(profile: Profile, key: bytes | None, sha256
 
 def test_rfc61_is_read_by_any_protobuf() -> None:
     archive = archive_of(RFC61, three_posts())
-    found = rfc61_pb2.WakuMessageArchive.FromString(archive.stored)
+    found = rfc61.WakuMessageArchive.FromString(archive.stored)
     assert (getattr(found.metadata, "from"), found.metadata.to) == (WEEK.from_ms * 10**6, WEEK.to_ms * 10**6)
     assert list(found.metadata.contentTopic) == list(archive.topics) == sorted(archive.topics)
     assert [(m.payload, m.content_topic, m.timestamp) for m in found.messages] == [
@@ -93,7 +93,7 @@ def test_rfc61_is_read_by_any_protobuf() -> None:
 
 def test_status_go_is_read_by_any_protobuf() -> None:
     archive = archive_of(STATUS_GO, three_posts())
-    found = status_go_pb2.WakuMessageArchive.FromString(content_of(archive))
+    found = status_go.WakuMessageArchive.FromString(content_of(archive))
     assert found.SerializeToString() == content_of(archive)
     assert (getattr(found.metadata, "from"), found.metadata.to) == (WEEK.from_ms // 1000, WEEK.to_ms // 1000)
     assert [len(topic) for topic in found.metadata.contentTopic] == [4, 4, 4]
@@ -130,7 +130,7 @@ def test_rfc61_padding_always_comes_to_whole_pieces(size_bytes: int) -> None:
     padding = RFC61.inner_padding(size_bytes)
     assert (size_bytes + len(padding)) % PIECE_SIZE_BYTES == 0
     assert len(padding) <= PIECE_SIZE_BYTES + 16_387
-    assert set(rfc61_pb2.WakuMessageArchive.FromString(padding).padding) <= {0}
+    assert set(rfc61.WakuMessageArchive.FromString(padding).padding) <= {0}
 
 
 @sealed_or_not

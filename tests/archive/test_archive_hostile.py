@@ -193,6 +193,7 @@ def day_in(week: int) -> str:
     return datetime.fromtimestamp((FIRST_MS + week * WEEK_MS) / 1000 + 3 * 86_400, UTC).strftime("%Y-%m-%d")
 
 
+@pytest.mark.thorough
 def test_bits_that_are_flipped_on_their_way_are_refused_by_libtorrent(made: Made, member: Path, run: Run) -> None:
     """The torrent is right; the peer that gives its pieces is not."""
     folder = made.folder.path.parent
@@ -298,6 +299,7 @@ def sized(field: int, size_bytes: int) -> bytes:
     return encode_varint(field << 3 | 2) + encode_varint(size_bytes)
 
 
+@pytest.mark.thorough("empty entries")
 @pytest.mark.parametrize(
     ("index", "reason"),
     [
@@ -354,6 +356,7 @@ def whole_pieces(profile: Profile, topics: tuple[str | bytes, ...], tail: bytes,
     return head + b"\x1a\x00" * ((rest - 3 * (rest % 2)) // 2) + b"\x1a\x01\x00" * (rest % 2)
 
 
+@pytest.mark.thorough("15 million empty messages")
 @pytest.mark.parametrize(
     ("tail", "pieces", "reason"),
     [
@@ -397,6 +400,7 @@ def test_an_archive_with_more_posts_than_were_signed_is_left_out(made: Made, mem
     assert digest(member) == before
 
 
+@pytest.mark.thorough
 def test_a_process_with_little_memory_refuses_a_bomb(made: Made, member: Path) -> None:
     """A whole process: exit status and reason, no traceback. It may have 400 MB; the index is one of 64 MB."""
     made.folder.index_path.write_bytes(sized(1, 60_000_000) + bytes(60_000_000))

@@ -138,6 +138,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bytes | No
     return found
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
 @given(st.data())
 def test_a_flipped_bit_anywhere_is_refused_and_leaves_no_trace(

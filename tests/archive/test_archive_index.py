@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_documents import commitment, rfc61, status_go
 from archiving import (
     CIDS,
     CONTROL,
@@ -30,23 +31,23 @@ from hypothesis import strategies as st
 from people import ANN, BOB
 
 from cablestore import LEGACY, CableStore, limits
+from cablestore.archive.format import index as index_format
 from cablestore.archive.format.commitment import SignedStatement
 from cablestore.archive.format.index import Index, decode_index, encode_index, make_index, signed_index
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.archive.format.profile import RFC61, STATUS_GO, Entry, Profile, archive_id, with_id
 from cablestore.archive.format.seal import is_sealed
-from cablestore.archive.proto import commitment_pb2, rfc61_pb2, status_go_pb2
 from cablestore.cli import main
 from cablestore.errors import ArchiveError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
 
 CLASSES: dict[tuple[str, bool], Any] = {
-    ("rfc61", False): rfc61_pb2.WakuMessageArchiveIndex,
-    ("rfc61", True): rfc61_pb2.CodexWakuMessageArchiveIndex,
-    ("status-go", False): status_go_pb2.WakuMessageArchiveIndex,
-    ("status-go", True): status_go_pb2.CodexWakuMessageArchiveIndex,
+    ("rfc61", False): rfc61.WakuMessageArchiveIndex,
+    ("rfc61", True): rfc61.CodexWakuMessageArchiveIndex,
+    ("status-go", False): status_go.WakuMessageArchiveIndex,
+    ("status-go", True): status_go.CodexWakuMessageArchiveIndex,
 }
 
 
@@ -101,9 +102,9 @@ def test_a_plain_index_in_any_order_is_read(profile: Profile) -> None:
     made = community(profile)
     index = signed(made)
     assert index.signed is not None
-    raw = commitment_pb2.RawIndex.FromString(encode_index(index))
+    raw = commitment.RawIndex.FromString(encode_index(index))
     entries = list(raw.archives)[::-1]
-    data = commitment_pb2.RawIndex(archives=entries, commitment=raw.commitment).SerializeToString()
+    data = commitment.RawIndex(archives=entries, commitment=raw.commitment).SerializeToString()
     assert decoded(data, made).entries == made.entries
     with pytest.raises(ArchiveError, match="in another way"):
         verified(data, made)
@@ -168,9 +169,8 @@ def test_any_bytes_are_an_index_or_an_archive_error(form: tuple[Profile, tuple[s
 
 
 def raw_index(*pairs: tuple[str, bytes]) -> bytes:
-    return commitment_pb2.RawIndex(
-        archives=[commitment_pb2.RawEntry(key=name, value=value) for name, value in pairs]
-    ).SerializeToString()
+    index = commitment.RawIndex(archives=[commitment.RawEntry(key=name, value=value) for name, value in pairs])
+    return bytes(index.SerializeToString())
 
 
 @every_form
@@ -282,15 +282,15 @@ def test_a_week_after_all_calendars_is_refused_in_a_line(
 
 def test_units_that_are_none_are_refused() -> None:
     bounds: dict[str, Any] = {"from": 1, "to": 10**6}
-    metadata = rfc61_pb2.WakuMessageArchiveMetadata(**bounds)
+    metadata = rfc61.WakuMessageArchiveMetadata(**bounds)
     with pytest.raises(ArchiveError, match="whole milliseconds"):
         RFC61.read_index_metadata(
-            "", rfc61_pb2.WakuMessageArchiveIndexMetadata(metadata=metadata).SerializeToString(), by_cid=False
+            "", rfc61.WakuMessageArchiveIndexMetadata(metadata=metadata).SerializeToString(), by_cid=False
         )
-    topics = status_go_pb2.WakuMessageArchiveMetadata(contentTopic=[b"12345"])
+    topics = status_go.WakuMessageArchiveMetadata(contentTopic=[b"12345"])
     with pytest.raises(ArchiveError, match="4 bytes"):
         STATUS_GO.read_index_metadata(
-            "", status_go_pb2.WakuMessageArchiveIndexMetadata(metadata=topics).SerializeToString(), by_cid=False
+            "", status_go.WakuMessageArchiveIndexMetadata(metadata=topics).SerializeToString(), by_cid=False
         )
 
 
@@ -335,7 +335,7 @@ def test_an_index_has_only_so_many_archives(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ArchiveError, match=f"{most + 1} archives"):
         encode_index(Index(RFC61, made.entries[:1] * (most + 1)))
     data = encode_index(made.index)
-    monkeypatch.setattr("cablestore.archive.format.index.MAX_INDEX_ARCHIVES", 2)
+    monkeypatch.setattr(index_format, "MAX_INDEX_ARCHIVES", 2)
     with pytest.raises(ArchiveError, match="more than 2 archives"):
         decoded(data, made)
 

@@ -118,6 +118,7 @@ def published(files: ArchiveFolder, made: Made) -> bytes:
     return files.data_path.read_bytes()[:end_bytes]
 
 
+@pytest.mark.thorough
 @often
 def test_killed_while_archives_are_made(made: Made, tmp_path: Path, kills: int) -> None:
     """What was published stays, byte for byte, so that its pieces keep their SHA-1."""
@@ -183,6 +184,7 @@ def assert_whole_weeks(member: Path, made: Made) -> None:
         assert found in (right, wrong)
 
 
+@pytest.mark.thorough("4")
 @often
 def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
     """Each archive counts as a whole or not at all."""
@@ -207,6 +209,7 @@ def archives_told(member: Path) -> int:
     return said.read_text().count('"archive"') if said.exists() else 0
 
 
+@pytest.mark.thorough
 @often
 def test_killed_while_archives_are_fetched(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
     """All comes, and nothing twice but what was on the way."""

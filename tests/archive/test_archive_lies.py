@@ -19,6 +19,7 @@ from archiving import (
 from people import ANN, BOB
 
 from cablestore import DRAFT8, LEGACY, Block, limits
+from cablestore.archive.format import archive as archive_format
 from cablestore.archive.format.archive import Archive, decode_archive, encode_archive, verified_post
 from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.archive.format.profile import (
@@ -62,7 +63,7 @@ def field(number: int, value: bytes) -> bytes:
         (field(3, b""), "not made as its metadata say"),
         (b"\x1a\x05", "claims 5 bytes"),
         (b"\x1a", "not well-formed"),
-        (b"\x1d\x00\x00\x00\x00", "no field"),
+        (b"\x1d\x00\x00\x00\x00", "fixed size"),
         (b"\x00", "no field"),
         (b"\x9a\x80\x00\x00", "not minimal"),
     ],
@@ -198,7 +199,7 @@ def test_a_larger_archive_is_neither_written_nor_read(monkeypatch: pytest.Monkey
     huge = bytes(limits.MAX_STORED_ARCHIVE_SIZE_BYTES + 1)
     with pytest.raises(ArchiveError, match="allowed are 134217728"):
         decode_archive(RFC61, huge, Entry("", WEEK, (), 0, len(huge)))
-    monkeypatch.setattr("cablestore.archive.format.archive.MAX_STORED_ARCHIVE_SIZE_BYTES", PIECE_SIZE_BYTES)
+    monkeypatch.setattr(archive_format, "MAX_STORED_ARCHIVE_SIZE_BYTES", PIECE_SIZE_BYTES)
     assert archive_with_document_of(RFC61, 50_000).num_posts == 1
     with pytest.raises(ArchiveError, match="Cut its messages"):
         archive_with_document_of(RFC61, 150_000)

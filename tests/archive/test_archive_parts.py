@@ -7,12 +7,12 @@ import json
 import math
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from archive_documents import status_go, waku
 from archiving import CHANNELS, WEEK, ordered
 from folders import KNOWN_ANSWERS
 from google.protobuf.message import DecodeError as ProtobufDecodeError
@@ -21,14 +21,11 @@ from hypothesis import strategies as st
 from people import ANN
 
 from cablestore import LEGACY, Block, Moderation, Text, decode_post, limits
-from cablestore.archive import proto
 from cablestore.archive.format.chunks import OversizeMessage, chunks
 from cablestore.archive.format.fitting import smallest_within
 from cablestore.archive.format.merkle import EMPTY_ROOT, MerkleTree
 from cablestore.archive.format.period import WEEK_MS, Period, week_of, weeks
 from cablestore.archive.format.profile import archive_id, keccak256
-from cablestore.archive.proto import status_go_pb2, waku_pb2
-from cablestore.archive.proto.make import make
 from cablestore.errors import ArchiveError
 from cablestore.protocol.dialect import DRAFT8
 from cablestore.protocol.post import encode_post
@@ -45,20 +42,6 @@ from cablestore.protocol.waku import (
 
 WAKU: dict[str, Any] = json.loads((KNOWN_ANSWERS / "waku_hash.json").read_text())
 HASHES = st.lists(st.binary(min_size=32, max_size=32), max_size=40)
-
-
-# --- generated modules -------------------------------------------------------------------------------
-
-
-def test_the_generated_modules_are_those_of_the_proto_files(tmp_path: Path) -> None:
-    make(tmp_path)
-    here = Path(str(proto.__file__)).parent
-    there = tmp_path / "cablestore" / "archive" / "proto"
-    made = sorted(path.name for path in there.iterdir())
-    assert made == sorted(path.name for path in here.glob("*_pb2.py*"))
-    assert len(made) == 2 * len(list(here.glob("*.proto"))) == 8
-    for name in made:
-        assert (there / name).read_bytes() == (here / name).read_bytes(), f"{name}: run `make proto`"
 
 
 # --- messages ----------------------------------------------------------------------------------------
@@ -94,7 +77,7 @@ def test_a_message_hash_does_not_say_where_fields_end() -> None:
 @given(st.binary(max_size=300), st.text(max_size=30), st.integers(-(2**63), 2**63 - 1))
 def test_a_message_is_written_as_the_library_writes_it(payload: bytes, topic: str, timestamp_ns: int) -> None:
     ours = encode_waku(WakuMessage(payload, topic, timestamp_ns, bytes(32)))
-    theirs = waku_pb2.WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp_ns)
+    theirs = waku.WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp_ns)
     assert ours == theirs.SerializeToString(deterministic=True)
 
 
@@ -114,7 +97,7 @@ def test_a_message_of_others_is_read_as_the_library_reads_it(
         for part in parts
     )
     try:
-        found = waku_pb2.WakuMessage.FromString(data)
+        found = waku.WakuMessage.FromString(data)
     except ProtobufDecodeError:
         with pytest.raises(ArchiveError):
             decode_waku(data)
@@ -190,10 +173,10 @@ def test_a_time_that_14_waku2_cannot_say_is_in_no_archive() -> None:
 
 def test_known_answers_of_ids() -> None:
     assert keccak256(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
-    metadata = status_go_pb2.WakuMessageArchiveMetadata(
+    metadata = status_go.WakuMessageArchiveMetadata(
         **{"from": 1_577_836_800, "to": 1_578_441_600}, contentTopic=[b"\1\2\3\4"]
     )
-    document = status_go_pb2.WakuMessageArchiveIndexMetadata(metadata=metadata, size=102_400, padding=102_000)
+    document = status_go.WakuMessageArchiveIndexMetadata(metadata=metadata, size=102_400, padding=102_000)
     data = document.SerializeToString()
     assert data.hex() == "12121080c2aff0051880b7d4f0052204010203042080a00628f09c06"
     assert archive_id(data) == "0xa0eb799e578a651c4ee89d7b1daf820d54b20374a68a3c535c222d7bca9d3c70"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from archive_network import (
     CABAL_KEY,
     Seed,
@@ -91,6 +92,7 @@ def assert_moved(wire: Wire, payload_bytes: int) -> None:
     assert payload_bytes <= moved_bytes < payload_bytes * MAX_OVERHEAD + MAX_METADATA_SIZE_BYTES
 
 
+@pytest.mark.thorough
 def test_archives_are_announced_over_cable_and_fetched_by_week(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """Only the newest week, then all, then one week more: each time only what is missing moves."""
     posts, more = history()

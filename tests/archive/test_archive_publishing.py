@@ -22,6 +22,7 @@ from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.fetch import ArchiveSources, fetching
 from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format import index as index_format
 from cablestore.archive.format.announcement import link_text, parse_link
 from cablestore.archive.format.archive import decode_archive
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid, ManifestFormat, manifest_cid
@@ -121,13 +122,14 @@ def test_deletions_for_which_the_index_by_content_id_has_no_room_are_left_out(
     files = made(tmp_path, (*some_weeks(), gone, *deletions))
     torrent = plan_of().verified(files)
     assert torrent is not None
-    monkeypatch.setattr("cablestore.archive.format.index.MAX_INDEX_SIZE_BYTES", len(files.index_bytes() or b""))
+    monkeypatch.setattr(index_format, "MAX_INDEX_SIZE_BYTES", len(files.index_bytes() or b""))
     found = published(files, tmp_path / "content")
     index = with_index(tmp_path / "content", found)
     assert found.deletions_left_out
     assert {*found.deletions_left_out, *map(post_hash, index.deletions)} == {*map(post_hash, torrent.deletions)}
 
 
+@pytest.mark.thorough("status-go-None", "rfc61-None")
 @every_form
 def test_equal_stores_publish_the_same_link_here_and_on_a_node(
     tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
@@ -140,6 +142,7 @@ def test_equal_stores_publish_the_same_link_here_and_on_a_node(
     assert first.sent == first.archives > 3
 
 
+@pytest.mark.thorough
 def test_a_week_later_only_what_is_new_is_sent(tmp_path: Path, node: ServedContent) -> None:
     posts = some_weeks(weeks=4)
     early = tuple(post for post in posts if post.timestamp_ms < FIRST_MS + 3 * WEEK_MS)
@@ -220,6 +223,7 @@ def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, manifest_f
 # --- fetching ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @every_form
 def test_a_member_gets_what_the_control_node_has(
     tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
@@ -249,6 +253,7 @@ def test_a_member_gets_what_the_control_node_has(
         assert other.dump_digest() == control.dump_digest()
 
 
+@pytest.mark.thorough
 def test_nothing_comes_twice_and_another_node_takes_over(tmp_path: Path, node: ServedContent) -> None:
     """Archives that are here and not imported, a node that is gone, one that does not have them: bytes are counted."""
     found = published_on(made(tmp_path, some_weeks(per_week=400)), node.url)
@@ -300,6 +305,7 @@ def test_a_newer_index_takes_the_place_of_the_earlier_one_and_an_older_one_does_
     assert len(local.verified.index.entries) == second.archives
 
 
+@pytest.mark.thorough
 def test_a_forged_index_leaves_the_earlier_one_and_the_store_as_they_were(tmp_path: Path, node: ServedContent) -> None:
     """Of another control node, of another key, no index at all, or gone from the node."""
     found = published_on(made(tmp_path), node.url)
@@ -354,6 +360,7 @@ def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
     assert [*folder.path.iterdir()] == []
 
 
+@pytest.mark.thorough
 def test_it_is_cancelled_from_another_thread_and_what_came_is_kept(tmp_path: Path, node: ServedContent) -> None:
     found = published_on(made(tmp_path, some_weeks(per_week=400)), node.url)
     folder = CidFolder(community_folder(tmp_path / "got", ME))

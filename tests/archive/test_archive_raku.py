@@ -29,6 +29,7 @@ def stored(logs: Path, scratch: Path, path: Path) -> int:
         return sum(store.stats().posts.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("channels", "least_posts"),
     [(FEW, 15_000), pytest.param(None, 250_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],

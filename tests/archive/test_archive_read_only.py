@@ -32,6 +32,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if not path.is_dir()}
 
 
+@pytest.mark.thorough("read_only_disk", "full_disk")
 @pytest.mark.parametrize("place", [read_only_disk, full_disk])
 def test_archives_are_imported_and_seeded(made: tuple[Path, Path, str], tmp_path: Path, place: Place) -> None:
     _, archives, community = made
@@ -69,6 +70,7 @@ def test_archives_of_another_user_are_imported(made: tuple[Path, Path, str]) -> 
         assert len(found.stdout.splitlines()) == WEEKS
 
 
+@pytest.mark.thorough
 def test_archives_are_made_from_a_store_that_cannot_be_written(made: tuple[Path, Path, str], tmp_path: Path) -> None:
     control, archives, community = made
     before = snapshot(control)

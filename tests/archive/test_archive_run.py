@@ -20,6 +20,7 @@ from folders import SUPPORT
 from people import Person
 from serving import HERE as ANY_PORT
 from serving import Served, environment
+from torrents import session_of
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
@@ -141,6 +142,7 @@ def late_post(here: Path, words: str) -> None:
 # --- run ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
     """One command for a control node: it gives new archives without a restart, and announces them."""
     with running(here) as run:
@@ -178,6 +180,7 @@ def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
     assert announcements(here / "control") == made
 
 
+@pytest.mark.thorough
 def test_run_and_create_leave_out_what_is_hidden_if_that_is_chosen(here: Path) -> None:
     with CableStore.open(here / "control") as store:
         hidden = [message.hash for message in store.messages("default", 5).messages]
@@ -191,6 +194,7 @@ def test_run_and_create_leave_out_what_is_hidden_if_that_is_chosen(here: Path) -
     assert again["posts"] == 0
 
 
+@pytest.mark.thorough
 def test_run_beside_serve(here: Path, serving: Callable[..., Served]) -> None:
     """The store is open in another process all the time, which makes the archives and announces them."""
     served = serving(here / "control", "--listen", ANY_PORT)
@@ -206,6 +210,7 @@ def test_run_beside_serve(here: Path, serving: Callable[..., Served]) -> None:
     assert len(announcements(here / "control")) == 1
 
 
+@pytest.mark.thorough
 def test_run_waits_for_a_store_that_another_process_has(here: Path) -> None:
     store = CableStore.open(here / "control")
     options = ("--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0")
@@ -217,6 +222,7 @@ def test_run_waits_for_a_store_that_another_process_has(here: Path) -> None:
         assert run.end(signal.SIGTERM)[0] == 0
 
 
+@pytest.mark.thorough
 def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
     """Its clock is some seconds before the instant at which the week has settled."""
     settle_ms = 5_000
@@ -249,6 +255,7 @@ def test_the_next_week_is_due_when_it_has_settled() -> None:
             assert (due_ms - settle_ms - FIRST_MS) % WEEK_MS == 0
 
 
+@pytest.mark.thorough
 def test_run_of_a_new_community_waits_for_its_first_week(tmp_path: Path) -> None:
     CableStore.open(tmp_path / "control").close()
     with running(tmp_path) as run:
@@ -278,6 +285,7 @@ def removed(path: Path) -> None:
     shutil.rmtree(path.parent)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("harm", [damaged, emptied, removed])
 def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
     here: Path, harm: Callable[[Path], None]
@@ -308,6 +316,7 @@ def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
     assert "Traceback" not in said
 
 
+@pytest.mark.thorough
 def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None:
     """Another profile than before, a port that is taken, a store that is missing: one sentence, and status 2."""
     told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
@@ -335,8 +344,7 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
     with TorrentEngine(config) as engine:
         seeding = Seeder(engine, community)
         assert not seeding.look()
-        assert engine._session is not None
-        engine._session._session.apply_settings({"listen_interfaces": ""})
+        session_of(engine).apply_settings({"listen_interfaces": ""})
 
         def is_noticed() -> bool:
             try:
@@ -363,6 +371,7 @@ def partly(here: Path) -> tuple[Path, str, str]:
     return here / "got", community, link
 
 
+@pytest.mark.thorough
 def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str, str]) -> None:
     folder, community, _ = partly
     torrent = folder / f"{community}.torrent"
@@ -399,6 +408,7 @@ def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_ot
         are_whole(tmp_path, folder.name, None)
 
 
+@pytest.mark.thorough
 def test_a_seed_gives_a_fetch_once_it_is_whole(here: Path, partly: tuple[Path, str, str]) -> None:
     """A member's seed goes on with what it has while more comes, and then gives all, without a restart."""
     folder, community, link = partly
@@ -453,6 +463,7 @@ def test_what_is_missing_is_known_without_a_key_too(tmp_path: Path) -> None:
 # --- status -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_status_compares_with_the_newest_announced_link(here: Path, partly: tuple[Path, str, str]) -> None:
     folder, community, link = partly
 

@@ -18,7 +18,20 @@ from pathlib import Path
 import libtorrent as lt
 import pytest
 from folders import SUPPORT
-from torrents import COMMUNITY, HERE, config, content, engine, fill, index_of, metainfo_of, now, opened, tracker
+from torrents import (
+    COMMUNITY,
+    HERE,
+    config,
+    content,
+    engine,
+    fill,
+    index_of,
+    metainfo_of,
+    now,
+    opened,
+    session_of,
+    tracker,
+)
 from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
@@ -78,6 +91,7 @@ def test_only_what_is_wanted_moves(tmp_path: Path) -> None:
         assert (tmp_path / "a" / COMMUNITY / name).read_bytes() == (tmp_path / "b" / COMMUNITY / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_only_what_was_appended_moves(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", ARCHIVES)
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
@@ -127,6 +141,7 @@ def test_peers_find_each_other_by_trackers_alone(tmp_path: Path) -> None:
         assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
 
 
+@pytest.mark.thorough
 def test_a_member_gives_what_it_has(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [2, 3, 4])
     with engine(tmp_path / "b") as member, engine(tmp_path / "c") as other:
@@ -183,6 +198,7 @@ def whole_pieces(made: Path, folder: Path) -> int:
     return sum(here[at : at + PIECE] == whole[at : at + PIECE] for at in range(0, len(whole), PIECE))
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again(tmp_path: Path, child: Callable[..., subprocess.Popen[str]]) -> None:
     """Two processes. The fetching one is killed at random; all comes, and what was written does not come again."""
     spans = fill(tmp_path / "a", ARCHIVES)
@@ -218,6 +234,7 @@ def test_killed_again_and_again(tmp_path: Path, child: Callable[..., subprocess.
     assert metainfo_of(tmp_path / "b") == metainfo_of(tmp_path / "a")
 
 
+@pytest.mark.thorough
 def test_cancelled_at_once_and_taken_up_again(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", ARCHIVES)
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b", download_rate_bytes_per_s=1_000_000) as member:
@@ -247,11 +264,11 @@ def test_cancelled_at_once_and_taken_up_again(tmp_path: Path) -> None:
 
 def asks(member: TorrentEngine) -> bool:
     """Tell whether any block is asked of a peer."""
-    assert member._session
-    [torrent] = member._session._session.get_torrents()
+    [torrent] = session_of(member).get_torrents()
     return any(block["state"] == 1 for piece in torrent.get_download_queue() for block in piece["blocks"])
 
 
+@pytest.mark.thorough
 def test_who_stops_iterating_stops_fetching(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", ARCHIVES)
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b", download_rate_bytes_per_s=500_000) as member:
@@ -325,8 +342,7 @@ def test_nothing_is_on_by_default(tmp_path: Path) -> None:
     fill(tmp_path / "a", [1])
     with engine(tmp_path / "a") as giver:
         giver.seed(COMMUNITY)
-        assert giver._session
-        session = giver._session._session
+        session = session_of(giver)
         assert not session.is_dht_running()
         settings = session.get_settings()
         for name in ("enable_dht", "enable_lsd", "enable_upnp", "enable_natpmp"):
@@ -382,12 +398,12 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
 
 def waits_for_its_rate(limited: TorrentEngine, side: str) -> bool:
     """Tell whether a peer's bytes wait because of a rate."""
-    assert limited._session
-    peers = [peer for torrent in limited._session._session.get_torrents() for peer in torrent.get_peer_info()]
+    peers = [peer for torrent in session_of(limited).get_torrents() for peer in torrent.get_peer_info()]
     states = [peer.write_state if side == "giver" else peer.read_state for peer in peers]
     return any(int(state) & int(lt.peer_info.bw_limit) for state in states)
 
 
+@pytest.mark.thorough("member")
 @pytest.mark.parametrize("side", ["giver", "member"])
 def test_rates_hold_for_peers_nearby_too(tmp_path: Path, side: str) -> None:
     up = {"upload_rate_bytes_per_s": 100_000 if side == "giver" else 0}

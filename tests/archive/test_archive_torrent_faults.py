@@ -103,6 +103,7 @@ def flipped(tmp_path: Path, *, keep: int) -> None:
             file.write(bytes([byte ^ 1]))
 
 
+@pytest.mark.thorough
 def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
     """STALL_TIMEOUT_S, the default, is how long a fetch waits for a piece when the peer that had it is banned."""
     assert TorrentConfig().stall_timeout_s == limits.STALL_TIMEOUT_S
@@ -191,6 +192,7 @@ def test_liars_that_come_one_after_another_do_not_keep_a_fetch_waiting(tmp_path:
             fetch.result()
 
 
+@pytest.mark.thorough
 def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [2, 3])
     with engine(tmp_path / "b") as member:
@@ -206,6 +208,7 @@ def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> N
             assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
 
 
+@pytest.mark.thorough
 def test_a_peer_that_hangs_up_is_asked_again_before_a_fetch_gives_up(tmp_path: Path) -> None:
     """Many clients refuse a connection while they still have one with the same address, as a torrent leaves it here."""
     fill(tmp_path / "a", [2, 3])
@@ -222,6 +225,7 @@ def test_a_peer_that_hangs_up_is_asked_again_before_a_fetch_gives_up(tmp_path: P
         assert wire.hang_ups == 0
 
 
+@pytest.mark.thorough
 def test_a_giver_whose_files_changed_gives_nothing_wrong(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [1, 1])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
@@ -268,6 +272,7 @@ def test_a_piece_that_comes_while_pieces_are_counted_is_not_missed(
 # --- disks -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_changes_on_the_disk_is_fetched_again(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [4, 3])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
@@ -322,6 +327,7 @@ def test_a_fetch_leaves_room_for_the_store_of_posts(tmp_path: Path, monkeypatch:
             remote.fetch(spans)
 
 
+@pytest.mark.thorough
 def test_a_disk_that_fills_up_meanwhile_is_an_error_and_no_loss(
     tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_announcements_are_left_out() -> None:
     assert [message.payload for message in messages_of(records_of([told, said]), LEGACY)] == [said.raw]
 
 
+@pytest.mark.thorough
 @given(posts(LEGACY), st.lists(st.integers(0, 8)), st.integers(0, 2**43))
 def test_weeks_are_cut_wherever_lists_end(history: list[Post], cuts: list[int], now_ms: int) -> None:
     bounds = [0, *sorted(cuts), 8]

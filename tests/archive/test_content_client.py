@@ -201,6 +201,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 @given(JSON)
 @settings(max_examples=120)
 def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
@@ -218,6 +219,7 @@ def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
         assert isinstance(answer, dict)
 
 
+@pytest.mark.thorough
 @given(st.sampled_from(["treeCid", "datasetSize", "blockSize", "filename", "mimetype"]), JSON)
 @settings(max_examples=120)
 def test_a_manifest_with_one_field_changed_is_refused(key: str, value: Any) -> None:
@@ -252,6 +254,7 @@ def test_a_download_goes_on_behind_the_last_good_block(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
+@pytest.mark.thorough
 @given(
     kept=st.integers(0, len(DATA) + 10), wrong=st.one_of(st.none(), st.integers(0, len(DATA) - 1)),
     has_leaves=st.booleans(), takes_ranges=st.booleans(),
@@ -284,6 +287,7 @@ def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
     assert [path.name for path in folder.iterdir()] == ["target"]
 
 
+@pytest.mark.thorough
 def test_a_killed_download_goes_on(tmp_path: Path) -> None:
     large = random.randbytes(40 << 20)
     cid, manifest, leaves = described(large)

@@ -97,6 +97,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, run: Run) -> None:
     assert not missing.exists()
 
 
+@pytest.mark.thorough("data-empty", "data-flipped")
 @pytest.mark.parametrize(("kind", "how"), [("data", "empty"), ("data", "flipped"), ("leaves", "missing")])
 def test_what_a_node_cannot_serve_is_published_again(tmp_path: Path, kind: str, how: str) -> None:
     """The node has the manifest, and runs while its file is damaged."""

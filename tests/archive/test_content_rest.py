@@ -88,6 +88,7 @@ def test_a_real_content_id_comes_back_with_everything_the_api_says(node: ServedC
     assert json.loads(ask(node, "GET", f"/data/{PAYLOAD_CID}/exists")[2]) == {PAYLOAD_CID: False, "has": False}
 
 
+@pytest.mark.thorough
 @given(
     size=st.one_of(st.integers(1, 300), st.integers(BLOCK_SIZE_BYTES - 1, BLOCK_SIZE_BYTES + 1), st.integers(1, 3_000_000)),
     seed=st.integers(0, 2**32), filename=st.sampled_from([None, "a.bin", "wörter-日本.txt", "a b.c"]),
@@ -143,6 +144,7 @@ def test_other_ranges_are_answered_with_the_whole(node: ServedContent, value: st
     assert ask(node, "GET", f"/data/{cid}", Range=value)[::2] == (200, b"0123456789")
 
 
+@pytest.mark.thorough
 def test_many_clients_at_once_get_what_they_put(tmp_path: Path, node: ServedContent) -> None:
     async def one(number: int) -> None:
         data = bytes_of(100 + number // 2, 400_000 + number // 2)  # two and two put the same
@@ -324,6 +326,7 @@ def connections(server: ContentServer) -> list[object]:
     return [*server._runner.server.connections]
 
 
+@pytest.mark.thorough
 def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
     """STALL_TIMEOUT_S is what the server waits by default; the test makes it short."""
 
@@ -353,6 +356,7 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
     with_server(tmp_path, work, stall_timeout_s=2.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_client_impatient", [True, False], ids=["upload", "download"])
 def test_a_slow_link_is_not_taken_for_a_silent_one(tmp_path: Path, *, is_client_impatient: bool) -> None:
     """In the stall time-out it carries less than is hashed at a time, and less than the kernel would hold back."""
@@ -482,6 +486,7 @@ def test_it_ends_gracefully_while_a_client_downloads(tmp_path: Path) -> None:
         assert [str(found) for found, _ in store.datasets()] == [cid]
 
 
+@pytest.mark.thorough
 def test_the_server_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
     def upload_and_download(node: ServedContent, size_bytes: int) -> None:
         (tmp_path / "up").write_bytes(random.randbytes(size_bytes))

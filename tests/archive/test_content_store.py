@@ -139,6 +139,7 @@ class Model(RuleBasedStateMachine):
             self.store.close()
 
 
+@pytest.mark.thorough
 def test_the_store_has_what_a_dictionary_has(tmp_path: Path) -> None:
     class InFolder(Model):
         folder = tmp_path / "store"
@@ -221,6 +222,7 @@ def test_nothing_is_stored_of_what_is_refused(tmp_path: Path) -> None:
 # --- damage ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 @settings(max_examples=40)
 def test_a_damaged_file_is_an_error_and_never_wrong_bytes(
@@ -487,6 +489,7 @@ def test_threads_put_get_and_delete_the_same_dataset_at_once(tmp_path: Path) -> 
 # --- kill -9 -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_killed_at_any_step_nothing_is_half_there_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     start = tmp_path / "start"
     with ContentStore.open(start) as store:

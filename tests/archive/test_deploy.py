@@ -151,6 +151,7 @@ def test_reload_reads_the_settings_file_again(tmp_path: Path, monkeypatch: pytes
         assert any('"settings reloaded"' in line and '"max-peers"' in line for line in serve.stderr)
 
 
+@pytest.mark.thorough
 def test_the_units_of_a_control_node_and_of_a_member_do_their_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,19 @@ def go_through_a_history(seed: int, dialect: Dialect, folder: Path) -> int:
     return backups
 
 
+@pytest.mark.thorough(
+    "0-draft8",
+    "0-legacy",
+    "1-draft8",
+    "1-legacy",
+    "2-draft8",
+    "2-legacy",
+    "3-draft8",
+    "4-draft8",
+    "4-legacy",
+    "5-draft8",
+    "5-legacy",
+)
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 @pytest.mark.parametrize("seed", range(6))
 def test_any_history_with_backups_in_between(monkeypatch: pytest.MonkeyPatch, seed: int, dialect: Dialect) -> None:
@@ -119,6 +132,7 @@ def test_many_histories_with_backups_in_between(monkeypatch: pytest.MonkeyPatch)
     assert backups > 100
 
 
+@pytest.mark.thorough
 def test_causal_logs_come_back(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store, causal_log(store) as log:
         log.channel("room", "ann").send(b"one", NOW_MS)
@@ -144,6 +158,7 @@ def posts_written(store: CableStore, out: Path, *, full: bool = False) -> tuple[
     return report, len({path.name for path in out.glob("posts-*")} - before)
 
 
+@pytest.mark.thorough
 def test_a_second_backup_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BACKUP_POSTS_SIZE_BYTES", 2_000)
     out = tmp_path / "backup"
@@ -185,6 +200,23 @@ def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None
             report = backup(store, out)
             assert (report.is_full, report.posts) == (False, whole.posts + 1 + number)
             assert report.written_size_bytes < whole.written_size_bytes // 4
+        require_equal(store, out, tmp_path / "restored")
+
+
+@pytest.mark.parametrize("loses", ["deletes", "discards"])
+def test_a_backup_after_a_post_is_gone_writes_what_is_new(tmp_path: Path, loses: str) -> None:
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        posts = [store.text("default", f"{number}") for number in range(20)]
+        whole = backup(store, out)
+        if loses == "deletes":
+            store.delete([posts[3].hash])
+        else:
+            store.discard([posts[3].hash])
+        report = backup(store, out)
+        assert (whole.is_full, report.is_full) == (True, False)
+        assert report.posts == whole.posts - (loses == "discards")
+        assert posts[3].hash not in hashes_in(out)
         require_equal(store, out, tmp_path / "restored")
 
 
@@ -240,6 +272,19 @@ def test_a_backup_takes_the_arrival_log_of_a_store_that_was_put_back(tmp_path: P
         require_equal(store, out, tmp_path / "restored")
 
 
+def test_a_store_that_was_put_back_by_one_local_change_is_backed_up_whole(tmp_path: Path) -> None:
+    path, out = tmp_path / "store", tmp_path / "backup"
+    with opened(path) as store:
+        store.text("default", "x")
+    shutil.copytree(path, tmp_path / "copy")
+    with opened(path) as store:
+        store.local.set_draft("default", "lost")
+        backup(store, out)
+    with opened(tmp_path / "copy") as store:
+        assert backup(store, out).is_full
+        require_equal(store, out, tmp_path / "restored")
+
+
 def test_all_posts_are_written_again_after_many_backups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_BACKUPS_SINCE_FULL", 2)
     with opened(tmp_path / "store") as store:
@@ -261,6 +306,7 @@ def test_all_posts_are_written_again_after_many_arrivals(tmp_path: Path, monkeyp
         assert found == [True, False, True]
 
 
+@pytest.mark.thorough
 def test_a_store_that_was_put_back_is_backed_up_as_it_is(tmp_path: Path) -> None:
     """An older copy of the folder has the same id, and then its arrival log goes on in another way."""
     path, out = tmp_path / "store", tmp_path / "backup"
@@ -278,6 +324,7 @@ def test_a_store_that_was_put_back_is_backed_up_as_it_is(tmp_path: Path) -> None
         require_equal(store, out, tmp_path / "restored")
 
 
+@pytest.mark.thorough
 def test_a_lost_file_is_written_again(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
@@ -294,6 +341,7 @@ def test_a_lost_file_is_written_again(tmp_path: Path) -> None:
         require_equal(store, out, tmp_path / "restored")
 
 
+@pytest.mark.thorough
 def test_damage_is_found_and_mended(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
@@ -332,6 +380,7 @@ def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch:
 # --- refusals -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_restored_store_is_another_store(tmp_path: Path) -> None:
     """Its arrival log goes on in its own way, so what names the generation and a number must not fit the old store."""
     with opened(tmp_path / "store") as store:
@@ -410,6 +459,7 @@ def test_two_backups_at_once(tmp_path: Path) -> None:
 # --- interruption ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
     out = tmp_path / "backup"
 
@@ -435,6 +485,7 @@ def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
         require_equal(store, out, tmp_path / "restored")
 
 
+@pytest.mark.thorough
 def test_a_half_restored_folder_is_no_store(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
         store.text("default", "x")

@@ -33,6 +33,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     status, printed, notes = run("backup", out, "-s", store)
@@ -58,6 +59,7 @@ def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run:
     assert run("backup", out, "--check")[0] == 0
 
 
+@pytest.mark.thorough
 def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     backup(store, out)
@@ -94,6 +96,9 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "half a byte": lambda fields: fields["pieces"][0].update(last="abc"),
     "no pieces": lambda fields: fields.update(pieces=7),
     "public key": lambda fields: fields.update(key=7),
+    "a flag for a number": lambda fields: fields["pieces"][0].update(items=True),
+    "not a number": lambda fields: fields.update(sealed=float("nan")),
+    "last entry": lambda fields: fields.update(last_entry="none"),
 }
 
 
@@ -118,6 +123,7 @@ def test_a_damaged_manifest_is_one_line(tmp_path: Path, store: Path, run: Run, d
         assert "backup.json is damaged" in errors
 
 
+@pytest.mark.thorough
 def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> None:
     """The process that has it runs the command, in the folder of the one that asks."""
     with CableStore.open(store) as opened, causal_log(opened) as log:
@@ -144,6 +150,7 @@ def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> N
     assert backup(store, tmp_path / "here" / "copy").written == 0
 
 
+@pytest.mark.thorough
 def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s3: S3Server) -> None:
     place = s3.uri("backups/one")
     status, _, errors = run("backup", place, "-s", store, "--with-key")

@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 from backing_up import opened, require_equal, rows_of
 from history import AUTHORS
+from people import BOB
 
-from cablestore import CableStore
+from cablestore import CableStore, Verdict
 from cablestore.backup import backup, read_backup, restore, verify_backup
 from cablestore.errors import IdentityError
 from cablestore.files import folder_of
+from cablestore.index.local import DROP, local_key
 from cablestore.index.reader import PRIVATE_PREFIX
 
 
+@pytest.mark.thorough
 def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with CableStore.open(tmp_path / "store") as store:
@@ -94,3 +97,25 @@ def test_a_restore_does_not_need_the_key_in_the_backup(tmp_path: Path, left: str
         assert not restore(out, tmp_path / "the rest", without_sealed=True).has_key
     with CableStore.open(tmp_path / "the rest") as store:
         assert store.check().is_clean
+
+
+def test_a_restore_without_local_only_posts_accepts_what_they_dropped(tmp_path: Path) -> None:
+    """An incremental backup writes the new posts alone, also with local-only posts."""
+    out = tmp_path / "backup"
+    counted: list[int] = []
+    with opened(tmp_path / "store") as store:
+        store.text("default", "x")
+        store.moderation.drop(users=[BOB.key], private=True)
+    with opened(tmp_path / "store") as store:  # opening it notes that the drops were decided
+        report = backup(store, out, progress=counted.append)
+        assert (report.is_full, report.sealed, report.posts, sum(counted)) == (True, 1, 2, 2)
+        store.text("default", "y")
+        again = backup(store, out)
+        assert (again.is_full, again.posts) == (False, 3)
+    for name, verdict in (("whole", Verdict.DROPPED), ("rest", Verdict.ACCEPTED)):
+        restore(out, tmp_path / name, identity=AUTHORS[0], without_sealed=name == "rest")
+        with opened(tmp_path / name) as store:
+            assert [outcome.verdict for outcome in store.ingest([BOB.text("default", "z").raw])] == [verdict]
+            has_drop = any(key.startswith(local_key(DROP)) for key, _ in rows_of(store))
+            assert has_drop == (verdict is Verdict.DROPPED)
+            assert store.check().is_clean

@@ -72,6 +72,7 @@ def check(path: Path, out: Path, known: bytes | None) -> None:
         shutil.rmtree(restored)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("when", "number"), STEPS)
 def test_a_backup_that_is_killed_at_a_step(tmp_path: Path, when: str, number: int) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
@@ -87,6 +88,7 @@ def test_a_backup_that_is_killed_at_a_step(tmp_path: Path, when: str, number: in
     assert kills >= 1
 
 
+@pytest.mark.thorough
 def test_files_of_a_killed_backup_are_not_written_again(tmp_path: Path) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     grow(path, 0)
@@ -97,6 +99,7 @@ def test_files_of_a_killed_backup_are_not_written_again(tmp_path: Path) -> None:
     assert left.items() <= {file.name: file.stat().st_mtime_ns for file in out.glob("*.seg")}.items()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_backups_that_are_killed_at_random(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -117,6 +120,7 @@ RESTORE_STEPS = [("done", 1), ("before", 2), ("before", 5), ("before", 6), ("bef
 """Told posts; the folder of the new database; it, the key, the causal logs and the header moved out of RESTORING."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("when", "number"), RESTORE_STEPS)
 def test_a_restore_that_is_killed_at_a_step(tmp_path: Path, when: str, number: int) -> None:
     """What is left is no store, or the whole one, and a second restore makes the whole one."""
@@ -136,6 +140,7 @@ def test_a_restore_that_is_killed_at_a_step(tmp_path: Path, when: str, number: i
     assert not (target / "RESTORING").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_restores_that_are_killed_at_random(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -105,6 +105,9 @@ def endless(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
+@pytest.mark.thorough(
+    "identity-device", "identity-folder", "identity-pipe", "posts-device", "posts-folder", "posts-pipe"
+)
 @pytest.mark.parametrize("make", [endless, os.mkfifo, Path.mkdir], ids=["device", "pipe", "folder"])
 @pytest.mark.parametrize("name", ["backup.json", "identity", "posts"])
 def test_what_is_not_a_file_is_not_read(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:

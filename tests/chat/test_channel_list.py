@@ -17,7 +17,6 @@ from waiting import LIMIT_S
 from cablestore import CableStore, Identity
 from cablestore.chat.app import ChatApp
 from cablestore.chat.hosting import Hosting
-from cablestore.chat.look import DARK, LIGHT
 from cablestore.chat.open_cabal import OpenCabal
 from cablestore.peers import Address, Invitation, NodeSettings
 
@@ -46,6 +45,7 @@ def opened(folder: Path) -> CableStore:
     return CableStore.open(folder / "store", identity=Identity.derive("chat", "ann"))
 
 
+@pytest.mark.thorough
 def test_keys_lead_through_channels_and_change_the_look() -> None:
     first, second = new_store(), new_store("bob")
     for channel in ("apples", "default"):
@@ -71,13 +71,14 @@ def test_keys_lead_through_channels_and_change_the_look() -> None:
             await pilot.press("f2")
             is_shown = not is_shown
             assert bool(members.display) is is_shown
-        for theme in (LIGHT, DARK):
+        for theme in ("cablestore-light", "cablestore-dark"):
             await pilot.press("f3")
-            assert app.theme == theme.name
+            assert app.theme == theme
 
     drive(run, first, second)
 
 
+@pytest.mark.thorough
 def test_a_muted_channel_tells_of_nothing_and_is_passed_over() -> None:
     store = new_store()
     for channel in ("apples", "bees", "default"):
@@ -106,12 +107,13 @@ def test_a_muted_channel_tells_of_nothing_and_is_passed_over() -> None:
         assert list(store.local.muted()) == ["apples"]
         await until(pilot, lambda: shown(app).startswith(" #apples  muted"))
         await enter(app, pilot, "/mute nowhere")
-        assert "there is no channel 'nowhere' here" in shown(app)
-        assert app.typing.text == "/mute nowhere"
+        assert "No channel #nowhere here" in shown(app)
+        assert app.typing.text == ""
 
     drive(run, store)
 
 
+@pytest.mark.thorough
 def test_a_muted_channel_is_muted_after_a_restart(tmp_path: Path) -> None:
     async def mute(app: ChatApp, pilot: Pilot) -> None:
         await enter(app, pilot, "/mute apples")
@@ -128,6 +130,7 @@ def test_a_muted_channel_is_muted_after_a_restart(tmp_path: Path) -> None:
         drive(look, store)
 
 
+@pytest.mark.thorough
 def test_what_was_sent_is_stored_before_the_client_ends(tmp_path: Path) -> None:
     """Ctrl-Q right after Enter, while the thread that writes is busy."""
 
@@ -147,6 +150,7 @@ def test_what_was_sent_is_stored_before_the_client_ends(tmp_path: Path) -> None:
         assert store.local.draft("default") == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("opening", [("f4",), (*"/invite", "enter")], ids=["F4", "command"])
 def test_the_invitation_is_shown_and_copied(opening: tuple[str, ...]) -> None:
     key = bytes(range(32))
@@ -160,7 +164,7 @@ def test_the_invitation_is_shown_and_copied(opening: tuple[str, ...]) -> None:
         assert len(expected.peers) == 1
         assert str(expected) in text
         assert app.clipboard == ""
-        await pilot.press("c")
+        await pilot.press("ctrl+c")
         assert app.clipboard == str(expected)
         assert "Copied" in shown(app)
         await pilot.press("escape")
@@ -170,6 +174,7 @@ def test_the_invitation_is_shown_and_copied(opening: tuple[str, ...]) -> None:
     drive(run, new_store(), hosting=hosting)
 
 
+@pytest.mark.thorough
 def test_an_offline_client_says_why_it_has_no_invitation() -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await pilot.press("f4")

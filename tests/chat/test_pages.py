@@ -13,7 +13,7 @@ from people import BOB, START_MS, raws
 from cablestore import CableStore
 from cablestore.chat.app import ChatApp
 from cablestore.chat.open_cabal import OpenCabal
-from cablestore.store.queries import Page
+from cablestore.store.results import Page
 
 Pilot = Any
 until = PICTURES.until
@@ -57,6 +57,7 @@ def post_late_before_all(store: CableStore) -> None:
     store.ingest(raws(BOB.text("default", "late", at=START_MS - 1000)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_at_end", [True, False], ids=["at the end", "scrolled up"])
 @pytest.mark.parametrize("happen", [delete, hide, rename, post_late, post_late_before_all])
 def test_what_happens_to_messages_far_above_is_seen_when_one_scrolls_up(
@@ -85,6 +86,7 @@ def test_what_happens_to_messages_far_above_is_seen_when_one_scrolls_up(
         drive_on(open_cabal, run)
 
 
+@pytest.mark.thorough
 def test_messages_far_above_stay_when_a_new_one_comes() -> None:
     store = with_history()
 

@@ -8,6 +8,7 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
+import wcwidth
 from chatting import cabals_on
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,25 +20,62 @@ from cablestore import CableStore
 from cablestore.chat import commands
 from cablestore.chat.amounts import MAX_HELD
 from cablestore.chat.commands import SentTexts, UnknownCommandError, completions
-from cablestore.chat.safe_text import clean, fit, wrap
+from cablestore.chat.doing import channels_in
+from cablestore.chat.safe_text import clean, clusters, fit, wrap
 from cablestore.chat.timeline import Timeline, local, short_name
+from cablestore.cli.output import safe
+from cablestore.errors import NotFoundError
+from cablestore.search.query import with_prefixes
 from cablestore.store import searching
+from cablestore.store.emotes import as_emote, emote_of, shown_parts
 
 WORD = b"zweiundvierzigstes"
+TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+WORDS = (
+    "\u0645\u06cc\u200c\u0631\u0648\u0645",  # Persian, with a non-joiner
+    "\u200f(\u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd)\u200e \u061c1",  # Hebrew with points, and direction marks
+    "\u0915\u094d\u200d\u0937\u093f \u0939\u093f\u0928\u094d\u0926\u0940",  # Hindi, with a joiner
+    "\u1000\u103c\u103d\u1031\u1038",  # Burmese
+    "\u0f56\u0f66\u0f92\u0fb2\u0f74\u0f56\u0f66",  # Tibetan, a stack of three below one
+    "\u17a2\u17d2\u1793\u1780\u200b\u1781\u17d2\u1798\u17c2\u179a",  # Khmer, with a space of no width
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f44d\U0001f3fd",  # a family, a heart, a thumb
+    "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f \U0001f1e9\U0001f1ea",  # flags
+    "e\u0323\u0302\u0301\u0308",
+    "a\u2060b\xadc\ue0b0",
+)
 
 
+@pytest.mark.thorough
 @given(st.text())
 def test_clean_text_controls_nothing(text: str) -> None:
     for lines in (False, True):
         for character in clean(text, lines=lines):
             is_break = lines and character == "\n"
-            assert is_break or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+            assert is_break or unicodedata.category(character) not in {"Cc", "Cs", "Zl", "Zp"}
+            assert unicodedata.bidirectional(character) not in TURNS
 
 
 def test_what_controls_a_terminal_is_replaced() -> None:
     assert clean("\x1b[2J\x07\u202e\x9b") == "\ufffd[2J\ufffd\ufffd\ufffd"
     assert clean("a\tb\r\nc", lines=True) == "a    b\nc"
-    assert clean("h" + "\u0301" * 9) == "h" + "\u0301" * 2
+    assert clean("a\rb\u2028c", lines=True) == "a\nb\nc"
+    assert clean("h" + "\u0301" * 99) == "h" + "\u0301" * 30
+    assert clean("\u2066\u2067\u2068\u2069\u202a\u202b\u202c\u202d") == "\ufffd" * 8
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_words_are_shown_as_they_are_written(text: str) -> None:
+    assert clean(text, lines=True) == clean(text) == safe(text) == text
+
+
+@given(st.lists(st.sampled_from([*WORDS, " ", "x"])).map("".join), st.integers(4, 40))
+def test_a_line_never_cuts_a_character_of_a_person_and_fits_every_terminal(text: str, width: int) -> None:
+    lines = wrap(text, width)
+    assert [c for line in lines for c in clusters(line) if c != " "] == [c for c in clusters(text) if c != " "]
+    for line in lines:
+        assert len(clusters(line)) == 1 or sum(max(wcwidth.wcwidth(c), 0) for c in line) <= width
+        assert len(clusters(line)) == 1 or cell_len(line) <= width
+        assert cell_len(fit(line, width - 1)) <= width - 1
 
 
 @given(st.text(alphabet=st.sampled_from("abc 東京\n\u0301")), st.integers(2, 20))
@@ -75,9 +113,91 @@ def test_what_is_typed() -> None:
     assert commands.read("//hello") == ("", "/hello")
     assert commands.read("/join  garden ") == ("join", "garden")
     assert commands.read("/topic") == ("topic", "")
-    for wrong in ("/", "/dance", "/join", "/JOIN x", "/hide "):
+    for text in ("/", "/ and", "/etc/hosts is a file"):
+        assert commands.read(text) == ("", text)
+    assert commands.read("/NICK ann \t") == ("nick", "ann")
+    assert commands.read("/part\t#garden") == ("leave", "#garden")
+    assert commands.read("/j #a") == ("join", "#a")
+    assert commands.read("/me waves\nand leaves") == ("me", "waves\nand leaves")
+    assert commands.read("/quit bye all") == ("quit", "bye all")
+    for wrong in ("/dance", "/join", "/hide ", "/me", "/msg bob hi", "/delete it"):
         with pytest.raises(UnknownCommandError):
             commands.read(wrong)
+
+
+def test_channels_as_people_write_them() -> None:
+    known = ["default", "Garden", "a, b", "caf\u00e9", "Twin", "twin"]
+    assert channels_in("#default", known) == ["default"]
+    assert channels_in("#x, #y,z", known) == ["x", "y", "z"]
+    assert channels_in("#x #y z", known) == ["x", "y z"]
+    assert channels_in("a, b", known) == ["a, b"]
+    assert channels_in("garden", known) == ["Garden"]
+    assert channels_in("cafe\u0301, CAFE\u0301", known) == ["caf\u00e9"]
+    assert channels_in("##linux", known) == ["#linux"]
+    assert channels_in("twin", known) == ["twin"]
+    for wrong in ("TWIN", "#", ", ,"):
+        with pytest.raises(NotFoundError):
+            channels_in(wrong, known)
+
+
+def test_every_command_has_help() -> None:
+    for name, command in commands.COMMANDS.items():
+        for each in (name, f"/{name}", *command.aliases):
+            assert command.meaning in commands.explained(each)
+    with pytest.raises(UnknownCommandError):
+        commands.explained("dance")
+
+
+@pytest.mark.parametrize(
+    ("text", "emote"),
+    [("/me waves", "waves"), ("/me", ""), ("/me  two", " two"), ("/mean it", None), (" /me waves", None), ("", None)],
+)
+def test_what_is_an_emote(text: str, emote: str | None) -> None:
+    assert emote_of(text) == emote
+    if emote:
+        assert as_emote(emote) == text
+
+
+def test_the_excerpt_of_an_emote_has_no_sign() -> None:
+    assert shown_parts([("/me ", False), ("waves", True)]) == [("waves", True)]
+    assert shown_parts([("/", False), ("me", True), (" waves", False)]) == [("waves", False)]
+    assert shown_parts([("…far ", False), ("waves", True)]) == [("…far ", False), ("waves", True)]
+
+
+def test_emotes_are_lines_of_their_own() -> None:
+    with CableStore.in_memory() as store:
+        store.ingest(
+            raws(
+                BOB.named("bob", at=START_MS),
+                *(BOB.text("x", text, at=START_MS + at) for at, text in enumerate(("hi", "/me waves\nto all", "bye"))),
+            )
+        )
+        timeline = Timeline(UTC)
+        timeline.set_newest(store.messages("x").messages, has_older=False)
+
+        def drawn() -> list[tuple[str, str]]:
+            return [(row.name, row.text) for row in timeline.rows(60, 9)][1:]
+
+        assert drawn() == [("bob", "hi"), ("*", "bob waves"), ("", "to all"), ("bob", "bye")]
+        store.ingest(raws(BOB.named("robert", at=START_MS + 10)))
+        timeline.set_newest(store.messages("x").messages, has_older=False)
+        assert ("*", "robert waves") in drawn()
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("tomato", "tomato*"),
+        ("to be", "to be"),
+        ('"tomato soup" hot', '"tomato soup" hot*'),
+        ("rust*", "rust*"),
+        ('a "b', 'a "b'),
+        ("don't", "don't*"),
+        ("why?", "why?"),
+    ],
+)
+def test_words_of_a_search_are_beginnings(text: str, query: str) -> None:
+    assert with_prefixes(text) == query
 
 
 def test_what_is_completed() -> None:
@@ -91,6 +211,14 @@ def test_what_is_completed() -> None:
     assert complete("an") == ["andy: ", "Ann: "]
     assert complete("hello @b") == ["hello @bob "]
     assert complete("hello ") == []
+    assert completions("/hide Ann L", [], ["Ann Lee", "bob"]) == ["/hide Ann Lee "]
+    assert completions("Ann ", [], ["Ann Lee", "Ann Lo"]) == ["Ann Lee: ", "Ann Lo: "]
+    assert completions("thanks @ann l", [], ["Ann Lee"]) == ["thanks @Ann Lee "]
+    assert completions("so (bo", [], ["bob"]) == ["so (bob "]
+    assert completions("/me greets bo", [], ["bob"]) == ["/me greets bob "]
+    assert completions("/join #a, my ga", ["my garden"], []) == ["/join #a, my garden "]
+    assert completions("/PART my ", ["my garden"], ["my"]) == ["/PART my garden "]
+    assert completions("limbo", [], ["bob"]) == []
 
 
 def test_what_was_sent_comes_back() -> None:
@@ -102,6 +230,7 @@ def test_what_was_sent_comes_back() -> None:
     assert [history.step(1, ""), history.step(1, ""), history.step(1, "")] == ["second", "now", None]
 
 
+@pytest.mark.thorough
 def test_a_window_moves_over_a_history_without_gaps() -> None:
     with CableStore.in_memory() as store:
         store.ingest(
@@ -122,6 +251,7 @@ def test_a_window_moves_over_a_history_without_gaps() -> None:
         assert sum(row.message is None for row in rows) == 1, "one day"
 
 
+@pytest.mark.thorough
 def test_a_session_ends_whatever_waits() -> None:
     with cabals_on(CableStore.in_memory(), CableStore.in_memory()) as open_cabals:
         assert [open_cabal.connection for open_cabal in open_cabals] == ["offline", "offline"]

@@ -31,11 +31,12 @@ from cablestore.chat.hosting import WatchedNode
 from cablestore.chat.open_cabal import OpenCabal
 from cablestore.chat.remote_cabal import _SILENT_BEATS, RemoteCabal, _Link
 from cablestore.chat.wire import CALLS, PROBLEM, RESULT, TOLD, VERSION
-from cablestore.cli.control_client import begin_conversation, connect
+from cablestore.cli.control_client import begin_conversation
 from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer
 from cablestore.cli.remote import control, talk
 from cablestore.errors import CableStoreError, OwnerGoneError, StorageError
 from cablestore.peers import Address
+from cablestore.remote.unix_socket import connect
 
 CabalCalls = tuple[str, tuple[Any, ...], dict[str, Any]]
 
@@ -61,19 +62,18 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("page", (channel, place), {}),
         ("page", (channel, 2, place_in_time), {"newest_first": bool(person)}),
         ("page", (channel, 2, word), {}),
-        ("page_from", (channel, NOW_MS * person, 50), {}),
-        ("page_from", (channel, (2**63 - 1) * (person > 0), -1), {}),
         ("channels", (), {}),
         ("members", (channel,), {}),
-        ("mentions", (channel,), {}),
+        ("details", (channel, [who]), {}),
         ("search", ("hello",), {}),
         ("search", (word,), {}),
         ("own_name", (), {}),
         ("users_named", (("x", "hello", who.hex()[:6])[person],), {}),
         ("text", (channel, word), {}),
         ("text", (channel, "hello hello"), {}),
-        ("mark_read", (channel, place_in_time), {}),
-        ("mark_read", (channel, word), {}),
+        ("mark_seen", (channel, [place_in_time], None), {}),
+        ("mark_seen", (channel, [], word), {}),
+        ("read_state", (channel,), {}),
         ("set_draft", (channel, word), {}),
         ("draft", (channel,), {}),
         ("join", (channel,), {}),
@@ -91,7 +91,7 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
     return made[kind]
 
 
-KINDS = 29
+KINDS = 27
 
 
 async def result(cabal: Cabal, call: CabalCalls) -> Any:
@@ -103,6 +103,7 @@ async def result(cabal: Cabal, call: CabalCalls) -> Any:
     return found._replace(changes_cursor="") if isinstance(found, Page) else found
 
 
+@pytest.mark.thorough
 @given(
     history=histories(max_posts=12),
     chosen=st.lists(
@@ -154,6 +155,7 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
         assert list(first.dump()) == list(second.dump())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, host: str) -> None:
     """The user writes a better one into the line."""
@@ -197,6 +199,7 @@ def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Remote
             each.close()
 
 
+@pytest.mark.thorough
 def test_several_clients_hear_of_each_other_and_of_peers(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, served(store, tmp_path, 3) as clients:
         asyncio.run(clients[0].text("garden", "hello"))
@@ -207,6 +210,7 @@ def test_several_clients_hear_of_each_other_and_of_peers(tmp_path: Path) -> None
         assert all(news.is_all for news in told(*clients))
 
 
+@pytest.mark.thorough
 def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
     with CableStore.in_memory() as store:
         server = control(store, tmp_path)
@@ -231,6 +235,7 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
             client.close()
 
 
+@pytest.mark.thorough
 def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     """The process ends in the middle of a call."""
     with CableStore.in_memory() as store:
@@ -253,6 +258,7 @@ def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
         client.close()
 
 
+@pytest.mark.thorough
 def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process gives signs of life meanwhile."""
     heard, may_read = count(1), threading.Event()
@@ -264,7 +270,7 @@ def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path, monk
         signs = next(heard)
         hear(link)
 
-    def slow(self: OpenCabal, store: CableStore, channel: str) -> list[Any]:
+    def slow(*_: object) -> list[Any]:
         assert may_read.wait(LIMIT_S)
         return []
 
@@ -287,7 +293,7 @@ class RawClient:
     """A conversation in bytes."""
 
     def __init__(self, folder: Path) -> None:
-        self.socket = talk(folder)
+        self.socket = talk(folder).connection
         self.socket.settimeout(LIMIT_S)
         self._file = self.socket.makefile("rb")
 
@@ -318,6 +324,7 @@ def raw_client(store: CableStore, folder: Path) -> Iterator[RawClient]:
 LATER = 2**40
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "call",
     [
@@ -367,6 +374,7 @@ def test_a_call_that_is_read_after_its_deadline_is_not_run(tmp_path: Path) -> No
         assert store.last_sequence == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "sent",
     [
@@ -401,6 +409,7 @@ def threads_of_clients() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(names)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_abrupt", [False, True])
 def test_nothing_remains_of_a_client_that_is_gone(tmp_path: Path, is_abrupt: bool) -> None:
     """It may have asked for more than it reads."""
@@ -418,6 +427,7 @@ def test_nothing_remains_of_a_client_that_is_gone(tmp_path: Path, is_abrupt: boo
             wait_until(lambda: not threads_of_clients(), threads_of_clients)
 
 
+@pytest.mark.thorough
 def test_a_server_ends_with_clients_that_read_nothing(tmp_path: Path) -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(*(BOB.text("default", f"{at} " + "x" * 4000) for at in range(200))))
@@ -431,6 +441,7 @@ def test_a_server_ends_with_clients_that_read_nothing(tmp_path: Path) -> None:
         client.close()
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_closed_ends_the_conversation(tmp_path: Path) -> None:
     store = CableStore.in_memory()
     with raw_client(store, tmp_path) as client:
@@ -441,6 +452,7 @@ def test_a_store_that_is_closed_ends_the_conversation(tmp_path: Path) -> None:
 # --- other versions -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_process_of_an_earlier_version_is_named(tmp_path: Path) -> None:
     """It answers as to any command that it does not know."""
 
@@ -453,6 +465,7 @@ def test_a_process_of_an_earlier_version_is_named(tmp_path: Path) -> None:
     assert not threads_of_clients()
 
 
+@pytest.mark.thorough
 def test_a_client_of_another_version_is_refused(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, control(store, tmp_path):
         for params in ({"version": VERSION + 1}, {}, {"version": VERSION, "more": 1}):
@@ -463,10 +476,11 @@ def test_a_client_of_another_version_is_refused(tmp_path: Path) -> None:
                 begin_conversation(connection, request)
 
 
+@pytest.mark.thorough
 def test_what_is_no_answer_of_this_version_is_told(tmp_path: Path) -> None:
     def other(_: ControlRequest, reply: ControlReply) -> int:
         body = msgpack.packb([TOLD, ["another", "state"], [{}, False, False], 0])
-        reply.begin_conversation().sendall(struct.pack(">I", len(body)) + body)
+        reply.begin_conversation("serve").sendall(struct.pack(">I", len(body)) + body)
         return 0
 
     with ControlServer(tmp_path, other), pytest.raises(CableStoreError, match="another version of cablestore"):

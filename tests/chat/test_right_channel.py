@@ -102,6 +102,7 @@ def test_a_text_goes_to_the_cabal_where_it_was_sent() -> None:
     drive(run, first, second)
 
 
+@pytest.mark.thorough
 def test_texts_after_a_join_go_to_the_joined_channel() -> None:
     """Also if another channel is looked at before the join is done."""
     first, second = with_channels("apples"), with_channels("bees", name="bob")
@@ -120,6 +121,7 @@ def test_texts_after_a_join_go_to_the_joined_channel() -> None:
     drive(run, first, second)
 
 
+@pytest.mark.thorough
 def test_texts_after_a_join_that_failed_go_nowhere_else() -> None:
     """The channel that is shown goes on to work."""
     store, name = with_channels("apples"), "g" * 100
@@ -129,7 +131,7 @@ def test_texts_after_a_join_that_failed_go_nowhere_else() -> None:
             await send(app, pilot, f"/join {name}")
             await send(app, pilot, "secret")
         assert texts(store, "apples") == ["begin of apples"]
-        assert app.typing.text == f"/join {name}"
+        assert app.typing.text == "secret"
         app.typing.clear()
         await send(app, pilot, "still here")
         await until(pilot, lambda: not app.is_busy)
@@ -138,6 +140,7 @@ def test_texts_after_a_join_that_failed_go_nowhere_else() -> None:
     drive(run, store)
 
 
+@pytest.mark.thorough
 def test_a_text_that_cannot_be_sent_is_kept_in_its_own_channel() -> None:
     store = with_channels("apples", "bees")
 
@@ -153,6 +156,7 @@ def test_a_text_that_cannot_be_sent_is_kept_in_its_own_channel() -> None:
     drive(run, store)
 
 
+@pytest.mark.thorough
 def test_a_text_that_cannot_be_sent_replaces_no_later_draft() -> None:
     store = with_channels("apples", "bees")
 
@@ -166,7 +170,10 @@ def test_a_text_that_cannot_be_sent_replaces_no_later_draft() -> None:
     drive(run, store)
 
 
-@pytest.mark.parametrize("asking", [("escape", "d"), (*"/delete", "enter")], ids=["D", "command"])
+@pytest.mark.thorough("command")
+@pytest.mark.parametrize(
+    "asking", [("escape", "enter", "down", "enter"), (*"/delete", "enter")], ids=["menu", "command"]
+)
 def test_a_deletion_is_done_in_the_cabal_of_its_message(asking: tuple[str, ...]) -> None:
     first, second = with_channels("apples"), with_channels("apples", name="bob")
 
@@ -175,7 +182,7 @@ def test_a_deletion_is_done_in_the_cabal_of_its_message(asking: tuple[str, ...])
         await pilot.press(*asking)
         await until(pilot, lambda: "Delete this message" in shown(app))
         await go(app, pilot, "ctrl+n", 1, "apples")
-        await pilot.press("y")
+        await pilot.press("ctrl+y")
         await until(pilot, lambda: not app.is_busy)
         assert texts(first, "apples") == []
         assert second.stats().posts == before
@@ -183,6 +190,7 @@ def test_a_deletion_is_done_in_the_cabal_of_its_message(asking: tuple[str, ...])
     drive(run, first, second)
 
 
+@pytest.mark.thorough
 def test_keys_that_come_at_once_are_done_in_their_order() -> None:
     """As after a pause of the line to the terminal. The drafts of both channels are known, so that nothing is read."""
     store = with_channels("apples", "bees")

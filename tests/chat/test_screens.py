@@ -1,8 +1,9 @@
-"""Each screen of the client as a picture, compared with one that a person has looked at."""
+"""The text of each screen of the client, compared with one that a person has looked at."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -28,15 +29,16 @@ def on_garden(
     text: str = "",
     size: tuple[int, int] = (80, 24),
     *,
-    light: bool = False,
     hosting: Hosting | None = None,
 ) -> None:
     async def run() -> None:
         with PICTURES.garden(hosting) as open_cabal:
-            app = app_on([open_cabal], channel="garden", light=light)
+            app = app_on([open_cabal], channel="garden")
             async with PICTURES.running(app, *size) as pilot:
                 await pilot.press(*text, *keys.split())
-                await PICTURES.until(pilot, lambda: not app.is_busy)
+                await PICTURES.until(
+                    pilot, lambda: not app.is_busy and (hosting is None or "nobody there" in shown(app))
+                )
                 assert_like(app, name)
 
     asyncio.run(run())
@@ -52,22 +54,22 @@ def on_stores(run: Callable[[ChatApp, Pilot], Awaitable[None]], *stores: Any, si
     asyncio.run(work())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "more"),
     [
         ("narrow", {}),
-        ("narrow-light", {"light": True}),
         ("tiny", {"size": (40, 10)}),
         ("huge", {"size": (180, 50)}),
         ("members", {"keys": "f2"}),
         ("help", {"keys": "f1"}),
         ("scrolled", {"keys": "ctrl+home"}),
         ("chosen", {"keys": "escape up up"}),
-        ("question", {"keys": "escape d"}),
+        ("menu", {"keys": "escape enter"}),
+        ("question", {"keys": "escape enter down enter"}),
         ("unknown-command", {"text": "/dance all night", "keys": "enter"}),
         ("several-lines", {"text": "first", "keys": "ctrl+j s e c o n d"}),
         ("other-channel", {"keys": "ctrl+n"}),
-        ("narrow-light", {"keys": "f3"}),
         ("narrow", {"keys": "f2 f2 f3 f3"}),
         ("muted", {"text": "/mute kitchen", "keys": "enter"}),
         ("invitation", {"keys": "f4", "hosting": INVITING}),
@@ -77,16 +79,24 @@ def test_a_screen(name: str, more: dict[str, Any]) -> None:
     on_garden(name, **more)
 
 
+@pytest.mark.thorough
 def test_what_a_search_finds() -> None:
     pytest.importorskip("apsw")
     on_garden("found", text="/search table", keys="enter")
 
 
-def test_the_pictures_of_the_documents_are_what_the_client_shows() -> None:
+def test_the_pictures_of_the_documents_show_what_the_client_shows() -> None:
+    """Their text: how a picture is drawn depends on the version of Textual."""
     for name, screen in PICTURES.SCREENS.items():
-        assert asyncio.run(PICTURES.draw(**screen)) == (PICTURES.HERE / name).read_text("utf-8"), "run `make pictures`"
+        drawn = asyncio.run(PICTURES.draw(**screen))
+        assert words_in(drawn) == words_in((PICTURES.HERE / name).read_text("utf-8")), "run `make pictures`"
 
 
+def words_in(picture: str) -> list[str]:
+    return re.sub(r"<[^>]+>", " ", picture[picture.rindex("</style>") :]).replace("&#160;", " ").split()
+
+
+@pytest.mark.thorough
 def test_an_empty_store() -> None:
     async def run(app: ChatApp, _: Pilot) -> None:
         assert_like(app, "empty")
@@ -94,6 +104,7 @@ def test_an_empty_store() -> None:
     on_stores(run, new_store())
 
 
+@pytest.mark.thorough
 def test_several_cabals() -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await pilot.press("ctrl+n", "ctrl+n")
@@ -107,6 +118,7 @@ def test_several_cabals() -> None:
     on_stores(run, first, second)
 
 
+@pytest.mark.thorough
 def test_texts_of_others_control_nothing() -> None:
     """Names, topics, channels and messages with control characters, markup and marks without end."""
 
@@ -115,7 +127,7 @@ def test_texts_of_others_control_nothing() -> None:
         await PICTURES.until(pilot, lambda: not app.is_busy)
         text = shown(app)
         assert "[bold red]markup[/]" in text
-        assert not any(character in text for character in "\x1b\x07\x9b\u202e\u200b")
+        assert not any(character in text for character in "\x1b\x07\x9b\u202e")
         assert_like(app, "hostile")
 
     store = new_store(clock=lambda: PICTURES.NOW_MS)

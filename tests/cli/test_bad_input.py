@@ -16,6 +16,7 @@ from exporting import with_manifest
 from irc_logs import SAMPLES, laid
 
 from cablestore import CableStore
+from cablestore.cli import demo
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.manifest import read_manifest
 
@@ -205,7 +206,7 @@ def test_the_demo_on_a_tree_of_days(tmp_path: Path, run: Run, monkeypatch: pytes
     """The layout of most public logs: `2013/01/07/#garden.txt`."""
     [sample] = [sample for sample in SAMPLES if sample.client == client]
     laid(tmp_path, sample.path, sample.text)
-    monkeypatch.setattr("cablestore.cli.demo.find_spec", lambda _: None)  # Spark has its own test
+    monkeypatch.setattr(demo, "find_spec", lambda _: None)  # Spark has its own test
     status, out, err = run("demo", "--logs", tmp_path / "2013", "--keep", tmp_path / "kept")
     assert status == 0, err
     assert "the dumps are equal" in out

@@ -162,6 +162,7 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["show", "abcd"], "no post here has a hash"),
         (["show"], "Missing argument"),
         (["delete", "0000"], "no post here"),
+        (["delete", "00" * 32], "no post has the hash 0000"),
         (["post", "x" * 65, "text"], "has 65 code points, allowed are 1 to 64"),
         (["post", "default", "x" * 4097], "has 4097 bytes, allowed are 4096"),
         (["post", "", "text"], "has 0 code points"),
@@ -259,6 +260,7 @@ def test_what_peers_wrote_cannot_move_the_cursor(run: Run, tmp_path: Path) -> No
     assert safe("a\x00b\u2066c👩‍🚀") == "a\\u{0}b\\u{2066}c👩‍🚀"
 
 
+@pytest.mark.thorough
 def test_follow_shows_what_another_process_writes(run: Run, tmp_path: Path) -> None:
     run("init")
     run("post", "default", "before")
@@ -285,6 +287,7 @@ def logged_size_bytes(store: Path) -> int:
     return found
 
 
+@pytest.mark.thorough
 def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
     folder = tmp_path / "logs" / "garden"
     folder.mkdir(parents=True)
@@ -349,6 +352,7 @@ def test_the_version(run: Run) -> None:
     assert re.fullmatch(r"cablestore, version \d+\.\d+\.\d+\n", run("--version").stdout)
 
 
+@pytest.mark.thorough
 def test_the_demo_runs_and_tells_its_stages(run: Run, tmp_path: Path) -> None:
     kept = run("demo", "--keep", str(tmp_path / "kept")).stdout
     for said in (
@@ -366,6 +370,7 @@ def test_the_demo_runs_and_tells_its_stages(run: Run, tmp_path: Path) -> None:
     assert "is not empty" in run("demo", "--keep", str(tmp_path / "kept"), expect=2).stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("stage", ["4. authors delete", "10. elsewhere"])
 def test_a_demo_that_is_ended_leaves_no_files(tmp_path: Path, number: signal.Signals, stage: str) -> None:

@@ -48,6 +48,7 @@ def completed(store: Path, *words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
+@pytest.mark.thorough
 def test_commands_options_and_channels_are_completed(store: Path) -> None:
     assert completed(store, "ver") == ["verify-export"]
     assert completed(store, "log", "--o") == ["--oldest"]

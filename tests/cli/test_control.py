@@ -17,18 +17,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import click.core
 import pytest
 from folders import SUPPORT
 from serving import hang
 from terminals import on_a_terminal
 from waiting import LIMIT_S
 
-from cablestore import CableStore
-from cablestore.cli.control_client import connect
-from cablestore.cli.control_socket import NAME
+from cablestore import CableStore, offer
 from cablestore.cli.output import Output
-from cablestore.cli.remote import control, forward
+from cablestore.cli.remote import control, forward, talk
 from cablestore.errors import StorageError, StoreLockedError
+from cablestore.remote.unix_socket import NAME, connect
 
 CHILD = SUPPORT / "control_child.py"
 HASTY = "from cablestore import limits; limits.CONTROL_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
@@ -116,6 +116,7 @@ READING = [
 ]
 
 
+@pytest.mark.thorough
 def test_reading_and_refusals_are_the_same_byte_for_byte(
     folder: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +131,7 @@ def test_reading_and_refusals_are_the_same_byte_for_byte(
     with CableStore.open(folder) as store:
         assert store.check().is_clean
     monkeypatch.setenv("CABLESTORE_STORE", str(folder))
-    monkeypatch.setattr("click.core._detect_program_name", lambda: "python -m cablestore")
+    monkeypatch.setattr(click.core, "_detect_program_name", lambda: "python -m cablestore")
     alone = [run(*words) for words in commands]
     for words, one, other in zip(commands, served, alone, strict=True):
         assert one == other, words
@@ -138,6 +139,7 @@ def test_reading_and_refusals_are_the_same_byte_for_byte(
     assert not any("Traceback" in errors for _, _, errors in served)
 
 
+@pytest.mark.thorough
 def test_a_day_is_the_same_on_both_sides(folder: Path, tmp_path: Path) -> None:
     """Two equal stores, the same commands: the output differs in hashes and times alone."""
     twin = tmp_path / "twin"
@@ -181,6 +183,7 @@ def test_a_day_is_the_same_on_both_sides(folder: Path, tmp_path: Path) -> None:
         assert one.stats().posts == other.stats().posts
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TZ": "Asia/Tokyo"}], ids=str)
 def test_a_terminal_shows_the_same_colours_and_columns(folder: Path, more: dict[str, str]) -> None:
     commands = [["log", "default"], ["channels"], ["log", "nowhere"]]
@@ -191,6 +194,7 @@ def test_a_terminal_shows_the_same_colours_and_columns(folder: Path, more: dict[
     assert (b"\x1b[" in b"".join(served)) is (more.get("TERM") != "dumb")
 
 
+@pytest.mark.thorough
 def test_a_follower_sees_what_other_clients_and_peers_store(folder: Path) -> None:
     with holding(folder) as holder, following(folder, "-n", "1") as one, following(folder, "-n", "2") as two:
         assert texts(one, 1) == ["mine"]
@@ -217,6 +221,7 @@ def test_a_follower_goes_on_when_a_file_is_gone_before_it_is_looked_at(folder: P
         assert texts(follower, 1) == ["more"]
 
 
+@pytest.mark.thorough
 def test_a_follower_goes_on_when_a_server_takes_the_store(folder: Path) -> None:
     with following(folder, "-n", "1") as follower:
         assert texts(follower, 1) == ["mine"]
@@ -226,6 +231,7 @@ def test_a_follower_goes_on_when_a_server_takes_the_store(folder: Path) -> None:
                 assert texts(follower, 1) == [word]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path, is_killed: bool) -> None:
     with holding(folder) as holder, following(folder, "-n", "1") as follower:
@@ -260,6 +266,7 @@ def waiting_for(holder: subprocess.Popen[str], folder: Path, *command: str) -> I
         yield client
 
 
+@pytest.mark.thorough("9", "None")
 @pytest.mark.parametrize("end", [None, signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_was_given_up_is_not_run_later(folder: Path, end: signal.Signals | None) -> None:
     with holding(folder) as holder:
@@ -292,6 +299,7 @@ def test_a_command_that_had_begun_says_so_when_it_is_given_up(folder: Path) -> N
         assert "may have run: look whether it is done" in follower.stderr.read()
 
 
+@pytest.mark.thorough
 def test_a_command_that_takes_longer_than_the_limit_is_not_given_up(folder: Path) -> None:
     """Its process gives signs of life."""
     with holding(folder) as holder, following(folder, "-n", "1", is_hasty=True) as follower:
@@ -312,6 +320,7 @@ def test_a_stale_socket_does_not_hide_who_has_the_store(folder: Path) -> None:
     assert f"is open in process {os.getpid()}" in found.stderr
 
 
+@pytest.mark.thorough
 def test_what_is_not_offered_says_that_the_store_is_open(folder: Path) -> None:
     with CableStore.open(folder) as store, control(store, folder):
         for command in ("dump", "compact", "prune --keep 1", "check", "rebuild"):
@@ -320,6 +329,7 @@ def test_what_is_not_offered_says_that_the_store_is_open(folder: Path) -> None:
             assert "One process at a time" in found.stderr
 
 
+@pytest.mark.thorough
 def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "t"
     scratch.mkdir()
@@ -339,6 +349,7 @@ def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pyte
     assert not list(long.parent.glob("cablestore-*"))
 
 
+@pytest.mark.thorough
 def test_many_clients_at_once(folder: Path) -> None:
     def client(number: int) -> int:
         found = cablestore("post", "default", f"number {number}", store=folder)
@@ -386,3 +397,13 @@ def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(fol
                 assert done.returncode == 0, done.stderr
             child.communicate(timeout=LIMIT_S)
     assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_program_that_offers_its_store_runs_no_commands(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store") as store, offer(store):
+        done = cablestore("post", "garden", "hello", store=tmp_path / "store")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"process {os.getpid()} has the store open and runs no commands for others" in done.stderr
+        with pytest.raises(StoreLockedError, match="runs no commands"):
+            talk(tmp_path / "store")  # as `chat` does
+        assert not list(store.channels())

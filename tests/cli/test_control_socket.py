@@ -22,10 +22,11 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, limits
 from cablestore.cli import cli
-from cablestore.cli.control_client import ask, connect
-from cablestore.cli.control_socket import NAME, ControlReply, ControlRequest, ControlServer
+from cablestore.cli.control_client import ask
+from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer
 from cablestore.cli.remote import control
 from cablestore.errors import StorageError
+from cablestore.remote.unix_socket import NAME, connect
 
 HELLO = ControlRequest("channels", {}, json=True, width=80, terminal=False)
 

@@ -83,6 +83,7 @@ main()
 """
 
 
+@pytest.mark.thorough("reconcile 127.0.0.1:9 --store", "serve --quiet --listen 127.0.0.1:0 --store")
 @pytest.mark.parametrize(
     "command",
     [
@@ -116,6 +117,7 @@ runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.thorough
 def test_ctrl_c_changes_nothing_when_all_is_done(tmp_path: Path) -> None:
     assert cablestore("init", store=tmp_path / "store").returncode == 0
     done = interrupted(AT_THE_END, "-", "channels", "--store", tmp_path / "store")

@@ -116,6 +116,7 @@ def test_every_kind_of_write_is_reported_and_tried_again(served: Limited) -> Non
     assert said.count("before") == 20
 
 
+@pytest.mark.thorough
 def test_what_peers_offered_meanwhile_is_fetched_afterwards(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
         store.ingest(raws(*(ANN.text("default", f"{i} " + "x" * 1000) for i in range(300))))

@@ -31,6 +31,7 @@ def texts(path: Path) -> list[str]:
     return [json.loads(line)["text"] for line in cablestore("log", "default", "--json", store=path).stdout.splitlines()]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="this system has no /proc")
 def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
     tmp_path: Path, serving: Callable[..., Served]
@@ -75,6 +76,7 @@ def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
         assert key.hex() not in json.dumps(served.logged())
 
 
+@pytest.mark.thorough
 def test_the_next_peer_is_tried_and_other_keys_are_kept_out(tmp_path: Path, serving: Callable[..., Served]) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE, CABLESTORE_SERVE_CABAL_KEY=KEY)
     assert cablestore("post", "default", "hello", store=one.store).returncode == 0 if one.address else None

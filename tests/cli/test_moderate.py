@@ -65,6 +65,7 @@ def test_a_dry_run_and_a_list_make_no_key(run: Run, folder: Path) -> None:
     assert not (folder / "identity").exists()
 
 
+@pytest.mark.thorough
 def test_hidden_messages_are_marked_and_say_by_whom_and_why(run: Run, posts: list[Post]) -> None:
     [dry] = told(run, "hide", "bob", "--reason", "spam", "--dry-run")
     assert (dry["posts"], dry["dry_run"]) == ([], True)
@@ -93,6 +94,7 @@ def test_hidden_messages_are_marked_and_say_by_whom_and_why(run: Run, posts: lis
     assert "marks" not in run("users")[1]
 
 
+@pytest.mark.thorough
 def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts: list[Post]) -> None:
     told(run, "hide", posts[0].hash.hex()[:10])
     assert texts(run, "default", "--hidden", "omit") == ["hello", "who is this?"]
@@ -107,6 +109,7 @@ def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts:
     assert [act["outcome"] for act in told(run, "moderation", "--history")] == ["applies", "undone", "applies"]
 
 
+@pytest.mark.thorough
 def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path, posts: list[Post]) -> None:
     code, out, err = run("drop", "bob")
     assert (code, "is dropped" in out, "3 posts of this store are removed" in err) == (0, True, True)
@@ -121,6 +124,7 @@ def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path
     assert [channel["channel"] for channel in told(run, "channels")] == ["default"]
 
 
+@pytest.mark.thorough
 def test_roles_are_given_in_a_channel_or_everywhere(run: Run) -> None:
     told(run, "role", "ann", "admin")
     told(run, "role", CYD.key.hex()[:8], "mod", "--channel", "default")
@@ -131,6 +135,7 @@ def test_roles_are_given_in_a_channel_or_everywhere(run: Run) -> None:
     assert [act["what"] for act in told(run, "moderation", "--channel", "default")] == ["admin", "mod"]
 
 
+@pytest.mark.thorough
 def test_blocks_are_undone_as_privately_as_they_were_done(run: Run) -> None:
     told(run, "block", "bob", "--drop", "--private")
     assert {act["what"] for act in told(run, "moderation")} == {"blocked and dropped (private)"}
@@ -141,6 +146,7 @@ def test_blocks_are_undone_as_privately_as_they_were_done(run: Run) -> None:
     assert [act["what"] for act in told(run, "moderation")] == ["blocked"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["bytes", "digits", "printed", "given"])
 def test_a_moderation_seed_is_given_and_revoked(run: Run, tmp_path: Path, form: str) -> None:
     file = tmp_path / "seed"
@@ -181,6 +187,7 @@ def test_what_is_refused_says_why(run: Run, words: list[str], reason: str) -> No
     assert reason in err
 
 
+@pytest.mark.thorough
 def test_two_users_of_one_name_are_told_apart(run: Run, folder: Path) -> None:
     with CableStore.open(folder) as store:
         store.ingest(raws(CYD.named("bob")))
@@ -192,6 +199,7 @@ def test_two_users_of_one_name_are_told_apart(run: Run, folder: Path) -> None:
     assert [user["public_key"] for user in told(run, "users") if user["marks"]] == [BOB.key.hex()]
 
 
+@pytest.mark.thorough
 def test_commands_work_while_the_store_is_served(folder: Path, tmp_path: Path, serving: Callable[..., Served]) -> None:
     """The seed that `serve` was given counts once: what was revoked stays revoked."""
     seed = tmp_path / "seed"

@@ -71,6 +71,7 @@ def test_a_link_counts_as_the_place_it_leads_to(unmounted: Path, mounted: Path) 
     assert run("init", "-s", mounted / "back" / "store") == 2
 
 
+@pytest.mark.thorough("backup", "archive create --public")
 @pytest.mark.parametrize("command", [("backup",), ("archive", "create", "--public")], ids=" ".join)
 def test_a_command_that_the_owner_of_the_store_runs_requires_it_too(
     closed: Path, unmounted: Path, mounted: Path, command: tuple[str, ...]

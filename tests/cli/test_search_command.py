@@ -11,9 +11,9 @@ import pytest
 from people import ANN, BOB, START_MS, raws
 
 from cablestore import CableStore
-from cablestore.cli.control_socket import NAME
 from cablestore.cli.remote import control
 from cablestore.index.folder import SEARCH_INDEX
+from cablestore.remote.unix_socket import NAME
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -56,6 +56,7 @@ def test_json_has_marks_a_cursor_and_what_is_pending(searched: Path, run: Run) -
     assert end == {"cursor": None, "pending": 0}
 
 
+@pytest.mark.thorough
 def test_filters_and_order(searched: Path, run: Run) -> None:
     def found(*arguments: object) -> list[str]:
         return [value["text"] for value in values(run("search", *arguments, "--json")[1]) if "text" in value]
@@ -75,7 +76,7 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
         ((), "say what to search for"),
         (("word", "--index"), "say what to search for"),
         (("!!",), "'!!' has no word to search for"),
-        (("word", "--cursor", "x"), "'x' is no cursor"),
+        (("word", "--cursor", "x"), "invalid cursor of a search"),
         (("word", "--author", "nobody"), "'nobody': no user here"),
         (("word", "--order", "best"), "'best' is not one of"),
         (("x" * 1001,), "1,001 characters"),
@@ -95,6 +96,7 @@ def test_the_index_is_made_on_request(searched: Path, run: Run) -> None:
     assert values(run("search", "--index", "--json")[1]) == [{"pending": 0}]
 
 
+@pytest.mark.thorough
 def test_while_another_process_has_the_store_open(searched: Path, run: Run) -> None:
     alone = run("search", "word", "--json")[1]
     with CableStore.open(searched) as store, control(store, searched):

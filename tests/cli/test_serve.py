@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from people import ANN, BOB, raws
-from serving import HERE, KEY, OTHER_KEY, Served, cablestore, environment, fetch
+from serving import HERE, KEY, OTHER_KEY, Served, cablestore, environment, fetch, own_host
 from waiting import LIMIT_S, wait_until
 
 from cablestore import LEGACY, CableStore
@@ -45,6 +45,7 @@ def texts(path: Path, channel: str = "default") -> list[str]:
 # --- syncing --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", [None, KEY])
 def test_a_sync_gives_an_equal_store_and_metrics_say_so(
     tmp_path: Path, serving: Callable[..., Served], key: str | None
@@ -73,6 +74,7 @@ def test_a_sync_gives_an_equal_store_and_metrics_say_so(
     assert [line["event"] for line in one.logged()][-1] == "stopped"
 
 
+@pytest.mark.thorough
 def test_only_what_is_asked_for_is_synced(tmp_path: Path, serving: Callable[..., Served]) -> None:
     history(tmp_path / "a")
     one = serving(tmp_path / "a", "--listen", HERE)
@@ -94,6 +96,7 @@ def test_a_peer_that_is_not_there_has_status_2(tmp_path: Path) -> None:
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.thorough
 def test_ctrl_c_keeps_what_a_sync_brought(tmp_path: Path, serving: Callable[..., Served]) -> None:
     whole = history(tmp_path / "a", 3000)
     slowly = ("--rows-in-advance", "3500", "--rows-per-s", "500")  # each answer of 500 posts takes seconds
@@ -121,6 +124,7 @@ def test_ctrl_c_keeps_what_a_sync_brought(tmp_path: Path, serving: Callable[...,
     assert digest(tmp_path / "b") == whole
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_served_is_not_synced_beside(tmp_path: Path, serving: Callable[..., Served]) -> None:
     history(tmp_path / "a")
     one = serving(tmp_path / "a", "--listen", HERE)
@@ -156,6 +160,7 @@ def test_commands_work_on_a_served_store_and_posts_reach_a_connected_one(
     assert json.loads(cablestore("stats", "--json", store=one.store).stdout)["posts"]["text"] == 3
 
 
+@pytest.mark.thorough
 def test_sigterm_while_it_syncs_leaves_a_store_that_goes_on(tmp_path: Path, serving: Callable[..., Served]) -> None:
     whole = history(tmp_path / "a", 6_000)
     one = serving(tmp_path / "a", "--listen", HERE, "--no-follow")
@@ -173,7 +178,7 @@ def test_sigterm_while_it_syncs_leaves_a_store_that_goes_on(tmp_path: Path, serv
 
 def test_after_kill_9_a_new_one_serves(tmp_path: Path, serving: Callable[..., Served]) -> None:
     whole = history(tmp_path / "a")
-    one = serving(tmp_path / "a", "--listen", HERE)
+    one = serving(tmp_path / "a", "--listen", own_host())
     address = one.address
     assert one.stop(signal.SIGKILL) == -signal.SIGKILL
     two = serving(tmp_path / "a", "--listen", address)
@@ -191,6 +196,7 @@ def test_ctrl_c_ends_it_with_130(tmp_path: Path, serving: Callable[..., Served])
     assert not (tmp_path / "a" / "control.sock").exists()
 
 
+@pytest.mark.thorough
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """The first signal waits for a peer that does not read."""
     history(tmp_path / "a", 6_000)
@@ -209,6 +215,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., 
     assert digest(tmp_path / "a")
 
 
+@pytest.mark.thorough
 def test_another_cabal_key_is_told_on_both_sides_and_nothing_is_synced(
     tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
@@ -235,6 +242,7 @@ def test_another_cabal_key_is_told_on_both_sides_and_nothing_is_synced(
     assert OTHER_KEY not in log
 
 
+@pytest.mark.thorough
 def test_a_folder_that_takes_no_socket_is_served_all_the_same(tmp_path: Path, serving: Callable[..., Served]) -> None:
     history(tmp_path / "a")
     (tmp_path / "a" / "control.sock").mkdir()
@@ -244,6 +252,7 @@ def test_a_folder_that_takes_no_socket_is_served_all_the_same(tmp_path: Path, se
     assert cablestore("sync", one.address, "--create", store=tmp_path / "b").returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_port_that_is_taken_has_status_2(tmp_path: Path, serving: Callable[..., Served]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -260,6 +269,7 @@ def hears(pid: int, number: signal.Signals) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
+@pytest.mark.thorough
 def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Callable[..., Served]) -> None:
     quiet = serving(tmp_path / "a", "--create", "--listen", HERE, "-q")
     wait_until((tmp_path / "a" / "control.sock").exists)
@@ -295,6 +305,7 @@ def test_a_damaged_store_is_told_by_sync(tmp_path: Path, serving: Callable[..., 
     assert len(failed.stderr.splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """These processes may write no file of more than 600 kB, as on a full disk."""
 

@@ -69,7 +69,7 @@ def test_without_options_settings_are_those_of_a_node(tmp_path: Path, run: Comma
 def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     tmp_path: Path, run: Command, plans: list[ServePlan]
 ) -> None:
-    [text] = blocks("docs/reference/settings.md", "toml")
+    text, _ = blocks("docs/reference/settings.md", "toml")
     assert set(tomllib.loads(text)["serve"]) == set(config_keys(service.serve))
     (tmp_path / "key").write_text(KEY)
     text = text.replace("/etc/cablestore/cabal-key", str(tmp_path / "key"))

@@ -59,6 +59,7 @@ def test_peers_leave_descriptors_for_commands_and_metrics(serving: Serving, tmp_
     assert "while full" in cablestore("log", "default", store=tmp_path / "other").stdout
 
 
+@pytest.mark.thorough("arguments1")
 @pytest.mark.parametrize("arguments", [(), ("--cabal-key", "ab" * 32)])
 def test_accepting_goes_on_after_no_descriptor_was_left(
     serving: Serving, tmp_path: Path, arguments: tuple[str, ...]

@@ -101,7 +101,7 @@ def test_the_table_of_logs_has_every_event_of_a_node() -> None:
         if line.startswith("| `"):
             events, level, fields = line.strip("| ").split(" | ")
             told |= dict.fromkeys(quoted(events), (level, set(quoted(fields))))
-    command = ("serve.py", "serve_plan.py", "service.py")
+    command = ("serve.py", "serve_plan.py", "service.py", "remote.py")
     sources = [*(ROOT / "cablestore/peers").glob("*.py"), *(ROOT / "cablestore/cli" / name for name in command)]
     calls = [call for path in sources for call in log_calls(path.read_text())]
     assert {call.event for call in calls} == set(told)
@@ -136,9 +136,9 @@ def test_health_tells_what_waits(chat: CableStore) -> None:
         health = json.loads(text)
         assert (status, health["status"], health["peers"]) == (200, "ok", 0)
         assert health["loop_lag_s"] >= 0
-        core = node._running
-        assert core is not None
-        core.metrics.failed_writes, core.context.writes.failure = 1, "the disk refused"
+        assert node._parts is not None
+        context = node._parts.context
+        context.metrics.failed_writes, context.writes.failure = 1, "the disk refused"
         status, text = fetch(f"{url}/healthz")
         assert (status, json.loads(text)["status"]) == (503, "failing")
         assert "the disk refused" in json.loads(text)["reason"]

@@ -38,6 +38,7 @@ def test_after_a_change_of_address_the_peer_is_dialled_at_once(serving: Serving,
         assert [line["peer"].split(":")[0] for line in there.logged("connected")] == [one.host, one.other_host]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
 def test_both_ends_notice_a_network_that_vanished(serving: Serving, tmp_path: Path, key: str | None) -> None:
     """No packet arrives, and nobody says so: a router lost its uplink. A third side is not needed to find out."""
@@ -74,6 +75,7 @@ def can_connect(address: str) -> bool:
         return True
 
 
+@pytest.mark.thorough("0.0.0.0", "127.0.0.1", "localhost")
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "localhost", "127.0.0.1"])
 def test_printed_addresses_work(host: str, serving: Serving, tmp_path: Path) -> None:
     """Port 0 is one that is free, also where a name stands for several addresses."""

@@ -34,6 +34,7 @@ def connecting(hosts: tuple[str, ...]) -> list[str]:
     return [part for host in hosts for part in ("--connect", host)]
 
 
+@pytest.mark.thorough("asyncio")
 @UVLOOP
 def test_a_good_peer_is_reached_beside_dead_names_and_serve_stops(
     names: SilentNames, tmp_path: Path, *, has_uvloop: bool
@@ -51,6 +52,7 @@ def test_a_good_peer_is_reached_beside_dead_names_and_serve_stops(
         assert [message.text for message in stored.messages("default").messages] == ["a text"]
 
 
+@pytest.mark.thorough("asyncio")
 @UVLOOP
 def test_the_second_address_of_a_host_is_tried_while_the_first_is_silent(
     names: SilentNames, tmp_path: Path, *, has_uvloop: bool
@@ -62,6 +64,7 @@ def test_the_second_address_of_a_host_is_tried_while_the_first_is_silent(
     assert "2 new posts" in sync.output
 
 
+@pytest.mark.thorough("--listen-asyncio", "--metrics-uvloop", "--reconcile-listen-uvloop")
 @UVLOOP
 @pytest.mark.parametrize("option", ["--listen", "--metrics", "--reconcile-listen"])
 def test_serve_stops_while_a_name_to_listen_on_is_looked_up(
@@ -74,6 +77,7 @@ def test_serve_stops_while_a_name_to_listen_on_is_looked_up(
     assert "Traceback" not in served.output
 
 
+@pytest.mark.thorough
 @UVLOOP
 def test_a_sync_says_that_the_name_server_does_not_answer(
     names: SilentNames, tmp_path: Path, *, has_uvloop: bool
@@ -87,6 +91,7 @@ def test_a_sync_says_that_the_name_server_does_not_answer(
     assert "Traceback" not in interrupted.output
 
 
+@pytest.mark.thorough
 def test_a_content_node_that_is_not_found_is_given_up(names: SilentNames) -> None:
     hasher = DatasetHasher()
     hasher.update(b"content")

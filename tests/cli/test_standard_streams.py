@@ -193,6 +193,7 @@ def test_arguments_are_those_of_commands() -> None:
     assert set(ARGUMENTS) <= set(COMMANDS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_with_any_streams(sample: Path, tmp_path: Path, name: str) -> None:
     *_, usual = tried(sample, tmp_path, name, "")
@@ -282,6 +283,7 @@ def test_a_listing_beside_serve_ends_when_its_reader_stops(long_store: Path, tmp
         assert serving.wait(LIMIT_S) == 0
 
 
+@pytest.mark.thorough("2>&-", ">&-")
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
 def test_serve_runs_with_closed_streams(sample: Path, tmp_path: Path, closed: str) -> None:
     folder = shutil.copytree(sample, tmp_path / "copy")

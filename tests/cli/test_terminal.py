@@ -120,6 +120,7 @@ def test_a_log_is_in_the_time_zone_of_the_user(store: Path) -> None:
     assert [line[:5] for line in found if re.match(r"\d\d:\d\d ", line)] == ["21:00", "22:00", "08:00", "22:00"]
 
 
+@pytest.mark.thorough("120")
 @both_widths
 def test_tables_fit(store: Path, columns: int) -> None:
     head, row = shown(store, columns, "channels")

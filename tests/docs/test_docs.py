@@ -47,6 +47,7 @@ def test_python_in_the_documents_runs(document: str, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.thorough("async_client.py", "history_archives.py", "sds_udp.py")
 @pytest.mark.parametrize(
     "example",
     sorted({*(ROOT / "examples").glob("*.py")} - {ROOT / "examples" / "terminal_chat.py"}),
@@ -155,29 +156,6 @@ def test_packages_have_what_they_name(package: str) -> None:
     assert len(names) == len(set(names))
     for name in names:
         assert getattr(module, name) is not None
-
-
-def test_moved_names_say_where_they_are_now() -> None:
-    for old, now in [("OpenError", "errors.OpenError"), ("Filters", "export.Filters"), ("Kind", "EventKind")]:
-        with pytest.warns(DeprecationWarning, match=rf"^cablestore\.{old} is cablestore\.{now} now"):
-            found = getattr(cablestore, old)
-        package, _, name = f"cablestore.{now}".rpartition(".")
-        assert found is getattr(importlib.import_module(package), name)
-
-
-@pytest.mark.parametrize(
-    ("old", "now", "names"),
-    [
-        ("node", "peers", "Address Node NodeSettings ReconcileReport SyncReport"),
-        ("answers", "store.answers", "channel_list channel_state channel_time_range moderation_state post_request"),
-    ],
-)
-def test_moved_modules_can_be_imported_and_say_where_they_are_now(old: str, now: str, names: str) -> None:
-    sys.modules.pop(f"cablestore.{old}", None)
-    with pytest.warns(DeprecationWarning, match=rf"^cablestore\.{old} is now cablestore\.{re.escape(now)}$"):
-        found = importlib.import_module(f"cablestore.{old}")
-    moved = importlib.import_module(f"cablestore.{now}")
-    assert all(getattr(found, name) is getattr(moved, name) for name in names.split())
 
 
 @pytest.mark.skipif(not TRACKED, reason="no git checkout")

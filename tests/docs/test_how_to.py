@@ -1,14 +1,17 @@
-"""The guides for backing up, moving, upgrading and keeping small: their commands, in order, on a store."""
+"""The guides for backing up, moving, upgrading, keeping small and moderating: what they have runs in order."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from documents import blocks
+from folders import ROOT
 from s3 import S3Server
 
 from cablestore import CableStore
@@ -71,6 +74,7 @@ def test_what_was_backed_up_is_restored_both_ways(home: Path, run: Run) -> None:
     assert "all is well" in told[-1]
 
 
+@pytest.mark.thorough
 def test_an_export_goes_to_an_object_store_and_comes_back(home: Path, run: Run, s3: S3Server) -> None:
     text = "\n".join(blocks("docs/how-to/back-up.md", "console"))
     follow_lines(text.replace("$ ", "").replace("s3://BUCKET/", s3.uri("how-to/")), run)
@@ -86,8 +90,37 @@ def test_a_store_moves_with_its_identity_and_merges_with_another(home: Path, run
     assert any((home / "PART").iterdir())
 
 
+def test_a_program_moderates_and_prints_what_the_page_says(tmp_path: Path) -> None:
+    page = "docs/how-to/moderate-from-a-program.md"
+    program = tmp_path / "bot.py"
+    program.write_text("\n".join(blocks(page)))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("".join(blocks(page, "text")), "")
+    with CableStore.open(tmp_path / "store", create=False) as store:
+        assert store.check().is_clean
+
+
 @pytest.mark.parametrize("page", ["upgrade.md", "keep-small.md", "search.md"])
 def test_what_is_not_lost_stays(page: str, home: Path, run: Run) -> None:
     before = contents("STORE-FOLDER")
     assert follow(page, run)
     assert contents("STORE-FOLDER") == before
+
+
+def test_two_programs_use_one_store(tmp_path: Path) -> None:
+    page = "docs/how-to/two-programs.md"
+    owner, program, tasks = blocks(page)
+    expected, *_ = blocks(page, "text")
+
+    def run(text: str) -> str:
+        command = [sys.executable, "-c", text]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    command = [sys.executable, "-c", owner]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as offering:
+        assert offering.stdout is not None
+        assert offering.stdout.readline() == "open\n"
+        assert run(program) == expected
+        assert f"It prints `{run(tasks).strip()}`." in (ROOT / page).read_text()

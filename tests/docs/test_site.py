@@ -76,16 +76,6 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(pages(SITE["nav"])) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
 
 
-def test_the_readme_fits_on_two_screens() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
-
-
-@pytest.mark.parametrize("page", [AT_THE_TOP[0], *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
-def test_lines_of_prose_are_short(page: Path) -> None:
-    long = [number for number, line in prose(page) if len(line) > 120 and not line.lstrip().startswith("|")]
-    assert not long, f"{page}: lines {long}"
-
-
 def test_the_picture_is_what_its_script_draws() -> None:
     spec = importlib.util.spec_from_file_location("make_pictures", DOCS / "img" / "make.py")
     assert spec is not None
@@ -95,6 +85,7 @@ def test_the_picture_is_what_its_script_draws() -> None:
     assert (DOCS / "img" / "overview.svg").read_text() == script.overview(), "run `make pictures`"
 
 
+@pytest.mark.thorough
 def test_the_site_builds_in_strict_mode_and_has_every_command(tmp_path: Path) -> None:
     """In a copy, because a build writes beside its input."""
     for name in ("cablestore", "views", "reindex", "docs"):

@@ -30,10 +30,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         terminal.kill()
 
 
-def test_it_fits_on_two_screens() -> None:
-    assert len(CLIENT.read_text().splitlines()) <= 110
-
-
 def test_two_people_talk(start: Start, tmp_path: Path) -> None:
     """Live in both directions, topics, names, deletions; what was missed comes later; history outlives the process.
 
@@ -79,6 +75,7 @@ def test_two_people_talk(start: Start, tmp_path: Path) -> None:
     assert alone.end() == 0
 
 
+@pytest.mark.thorough
 def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
     first = start("ann")
     first.shows("#default: ")

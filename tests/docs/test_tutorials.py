@@ -1,4 +1,4 @@
-"""The tutorials, as they are on their pages: their programs, their sessions, their commands."""
+"""The tutorials: what a reader types, in the order of the page, in one fresh folder, and what the page says it prints."""
 
 from __future__ import annotations
 
@@ -6,51 +6,174 @@ import doctest
 import json
 import re
 import shlex
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import pytest
-from documents import blocks
+from documents import blocks, blocks_in_order
 from folders import ROOT
 from serving import environment, fetch
-from terminals import Terminal
+from terminals import Terminal, screen_of
 from waiting import wait_until
-
-from cablestore import CableStore
-from cablestore.peers import Address, Invitation
 
 CHAT_CLIENT = "docs/tutorial/chat-client.md"
 PEER = "docs/tutorial/run-a-peer.md"
-OTHERS = re.compile(r"\b[0-9a-f]{6} \d\d:\d\d (?:<[0-9a-f]{32}>)?|'[0-9a-f]{6}'")
-"""Hashes, times and keys, which differ from run to run."""
+PREFIX: Final = Path(sys.prefix)
+OTHERS = re.compile(
+    r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,}\b|\b\d\d:\d\d\b|\w+ \d+ \w+ 20\d\d|─+|[0-9,]+(?= rows| bytes)", flags=re.IGNORECASE
+)
+"""Hashes, keys, times, sizes and lines across a terminal, which differ from run to run."""
 
 
-class Checker(doctest.OutputChecker):
-    """Compares output without what differs from run to run."""
+def is_printed(page: str, printed: str) -> bool:
+    """Tell whether a command printed what a page says: `...` is any text, and blanks and `OTHERS` do not count."""
+    want, got = ("\n".join(OTHERS.sub("?", text).split()) + "\n" for text in (page, printed))
+    return doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS)
 
-    def check_output(self, want: str, got: str, optionflags: int) -> bool:
-        return super().check_output(OTHERS.sub("?", want), OTHERS.sub("?", got), optionflags)
+
+def free_port() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
 
 
-def test_the_chat_client_grows_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each session runs with the code up to its step, in one folder."""
-    monkeypatch.chdir(tmp_path)
-    steps, sessions = blocks(CHAT_CLIENT), blocks(CHAT_CLIENT, "pycon")
-    assert (len(steps), len(sessions)) == (5, 4)
-    for number, session in enumerate(sessions, 1):
-        names: dict[str, Any] = {"__name__": "chat"}
-        exec(compile("\n\n".join(steps[:number]), "chat.py", "exec"), names)
-        found = doctest.DocTestParser().get_doctest(session, names, f"step {number}", CHAT_CLIENT, 0)
-        assert found.examples
-        told: list[str] = []
-        result = doctest.DocTestRunner(Checker(), verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(
-            found, out=told.append
+def test_outputs_are_compared() -> None:
+    assert is_printed("5ab64a 21:11 <ann> hello\n", "77c001 00:59 <ann> hello")
+    assert not is_printed("5ab64a 21:11 <ann> hello\n", "77c001 00:59 <5ab64a12> hello")
+    assert not is_printed("6 posts came\n", "5 posts came\n")
+
+
+# --- a chat client --------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reader of the first tutorial: one folder, one file that grows, a Python shell, and terminals of two people."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.terminals: dict[str, Terminal] = {}
+        self._places = {"13333": free_port(), "192.0.2.7": "127.0.0.1", "0.0.0.0": "127.0.0.1"}
+
+    def save(self, code: str) -> None:
+        """Add a block at the end of the file."""
+        with (self.folder / "chat.py").open("a") as file:
+            file.write(code + "\n\n")
+
+    def type_in_python(self, session: str) -> None:
+        """Type a session into `python -i chat.py`."""
+        typed = [line for line in session.splitlines() if line.startswith((">>>", "..."))]
+        shown = [line for line in session.splitlines() if not line.startswith((">>>", "..."))]
+        done = subprocess.run(
+            [".venv/bin/python", "-i", "chat.py"],
+            cwd=self.folder,
+            env=environment(),
+            input="\n".join(line[4:] for line in typed) + "\n",
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        assert result.failed == 0, "".join(told)
+        assert "Error" not in done.stderr, done.stderr
+        assert is_printed("\n".join(shown), done.stdout), (session, done.stdout)
+
+    def type(self, line: str) -> None:
+        """Type a line into a shell: of a new terminal, if it starts the client."""
+        for written, here in self._places.items():
+            line = line.replace(written, here)
+        words = shlex.split(line)
+        if line == "python3 -m venv .venv":
+            (self.folder / ".venv").symlink_to(PREFIX, target_is_directory=True)
+        elif words[0] == ".venv/bin/pip":
+            assert words[1:] == ["install", "PATH-OF-CABLESTORE[cli]", "prompt_toolkit"]  # they are there
+        elif words[:2] == [".venv/bin/python", "chat.py"]:
+            self.terminals[words[2]] = Terminal([str(self.folder / words[0]), *words[1:]], self.folder)
+        elif line != ".venv/bin/python -i chat.py":  # whose session follows
+            subprocess.run(line, shell=True, cwd=self.folder, env=environment(), check=True, capture_output=True)
+
+    def end(self, name: str) -> None:
+        """Press Ctrl-D in the terminal of a person."""
+        assert self.terminals.pop(name).end() == 0
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    found = Reader(tmp_path)
+    yield found
+    for terminal in found.terminals.values():
+        terminal.kill()
+
+
+def talk(reader: Reader) -> None:
+    """Do what step 5 says: write on either, try the commands, end one, write on the other, start the first again."""
+    ann, bob = reader.terminals["ann"], reader.terminals["bob"]
+    for each in (ann, bob):
+        each.shows("<ann> hello, world")
+    bob.type("hello, ann")
+    digits = ann.shows(r"(\w{6}) \d\d:\d\d <bob> hello, ann")[1]
+    ann.type("hello, bob")
+    bob.shows("<ann> hello, bob")
+    bob.type("/topic tea alone")
+    ann.shows("#default: tea alone")
+    bob.type(f"/delete {digits}")
+    ann.shows(f"{digits} is deleted")
+    ann.type("/name anna")
+    bob.shows("is called anna")
+    ann.type("/name ann")
+    reader.end("bob")
+    ann.type("you are gone")
+    ann.shows("<ann> you are gone")
+
+
+def meet_again(reader: Reader) -> None:
+    ann, bob = reader.terminals["ann"], reader.terminals["bob"]
+    bob.shows("<ann> you are gone")
+    bob.type("I am back")
+    ann.shows("<bob> I am back")
+    reader.end("bob")
+    reader.end("ann")
+
+
+def test_the_sessions_print_what_the_page_says(reader: Reader) -> None:
+    """All that comes before the file is a program."""
+    sessions = 0
+    for language, text in blocks_in_order(CHAT_CLIENT):
+        if language == "python":
+            reader.save(text)
+        elif language == "pycon":
+            reader.type_in_python(text)
+            sessions += 1
+        elif "chat.py ann" not in text:
+            for line in text.splitlines():
+                reader.type(line)
+        else:
+            break
+    assert sessions == 4
+
+
+@pytest.mark.thorough
+def test_the_chat_client_grows_and_talks_as_the_page_says(reader: Reader) -> None:
+    """Both people go through all steps with one store each: ann writes in step 1, bob fetches in step 4."""
+    for language, text in blocks_in_order(CHAT_CLIENT):
+        if language == "python":
+            reader.save(text)
+        elif language == "pycon":
+            reader.type_in_python(text)
+        else:
+            for line in text.splitlines():
+                reader.type(line)
+                if "chat.py bob --connect" in line:
+                    talk(reader)
+                    reader.type(line)
+                if "chat.py bob" in line:
+                    meet_again(reader)
+                if "invite" in line and "chat.py" not in line:
+                    assert (reader.folder / "invitation").stat().st_mode & 0o077 == 0
+    assert not reader.terminals
 
 
 def test_the_chat_client_of_the_page_is_the_example() -> None:
@@ -58,77 +181,40 @@ def test_the_chat_client_of_the_page_is_the_example() -> None:
     assert page == (ROOT / "examples" / "terminal_chat.py").read_text()
 
 
-def test_two_terminals_talk_with_the_commands_of_the_page(tmp_path: Path) -> None:
-    (tmp_path / "chat.py").write_text("\n\n".join(blocks(CHAT_CLIENT)))
-    commands = [line for text in blocks(CHAT_CLIENT, "sh") for line in text.splitlines() if "chat.py" in line]
-    listening = next(shlex.split(line) for line in commands if "--listen" in line)
-    connecting = next(shlex.split(line) for line in commands if "--connect" in line)
-    ann = Terminal([sys.executable, *listening[1:-1], "127.0.0.1:0"], tmp_path)
-    try:
-        bob = Terminal([sys.executable, *connecting[1:-1], ann.shows(r"listening on (\S+)\s")[1]], tmp_path)
-        try:
-            bob.shows("is called ann")
-            bob.type("hello, ann")
-            ann.shows("<bob> hello, ann")
-            assert (bob.end(), ann.end()) == (0, 0)
-        finally:
-            bob.kill()
-    finally:
-        ann.kill()
-
-
-def test_two_terminals_talk_with_an_invitation(tmp_path: Path) -> None:
-    (tmp_path / "chat.py").write_text("\n\n".join(blocks(CHAT_CLIENT)))
-    commands = [line for text in blocks(CHAT_CLIENT, "sh") for line in text.splitlines() if "invitation" in line]
-    inviting, listening, joining = (line.replace(".venv/bin/", f"{Path(sys.executable).parent}/") for line in commands)
-    CableStore.open(tmp_path / "ann").close()
-    subprocess.run(inviting, shell=True, cwd=tmp_path, check=True, capture_output=True)
-    file = tmp_path / "invitation"
-    invitation = Invitation.read(file)
-    assert [str(peer) for peer in invitation.peers] == ["192.0.2.7:13333"]
-    assert file.stat().st_mode & 0o077 == 0
-    file.write_text(str(replace(invitation, peers=())))
-    ann = Terminal(shlex.split(listening.replace("0.0.0.0:13333", "127.0.0.1:0")), tmp_path)
-    try:
-        address = Address.parse(ann.shows(r"listening on (\S+)\s")[1])
-        file.write_text(str(replace(invitation, peers=(address,))))
-        bob = Terminal(shlex.split(joining), tmp_path)
-        try:
-            bob.shows("is called ann")
-            bob.type("hello, ann")
-            ann.shows("<bob> hello, ann")
-            assert (bob.end(), ann.end()) == (0, 0)
-        finally:
-            bob.kill()
-    finally:
-        ann.kill()
+# --- a peer ---------------------------------------------------------------------------------------
 
 
 class Peers:
-    """The commands of the page in a folder. What serves goes on; its ports are free ones."""
+    """The commands of the page in a folder. What serves runs until it is stopped; its ports are free ones."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ports: dict[str, str] = {}
         self.served: list[subprocess.Popen[str]] = []
 
-    def run(self, line: str) -> str:
+    def type(self, line: str, page: str) -> None:
+        """Type a line into a shell, and compare what it prints with what the page says."""
         for written, port in self.ports.items():
             line = line.replace(written, port)
         if line.startswith("cablestore serve"):
-            return self._serve(line)
+            self._serve(line)
+        elif line.split()[1] in ("log", "stats") or line.startswith("curl "):  # posts of others need a moment
+            wait_until(lambda: is_printed(page, self._run(line)), lambda: f"{page}\nis not\n{self._run(line)}")
+        else:
+            found = self._run(line)
+            assert is_printed(page, found), (line, page, found)
+
+    def _run(self, line: str) -> str:
         if line.startswith("curl "):
             status, text = fetch(line.split()[1])
             assert status == 200
             return text
-        line = line.replace("cablestore", f"{shlex.quote(sys.executable)} -m cablestore")
-        done = subprocess.run(
-            line, shell=True, cwd=self.folder, env=environment(), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, (line, done.stderr)
-        return done.stdout
+        line = line.replace("cablestore", f"{shlex.quote(sys.executable)} -m cablestore", 1)
+        terminal = Terminal(["env", "-u", "CABLESTORE_STORE", "sh", "-c", line], self.folder)
+        assert terminal.wait() == 0, (line, terminal.text)
+        return "\n".join(screen_of(terminal.bytes, terminal.size[0]))
 
-    def _serve(self, line: str) -> str:
+    def _serve(self, line: str) -> None:
         listening = re.findall(r"(?:--listen|--metrics) (\S+)", line)
         words = [sys.executable, "-m", *shlex.split(line), "--json"]
         process = subprocess.Popen(
@@ -146,13 +232,17 @@ class Peers:
             written = re.search(rf"--{'metrics' if 'metrics' in told else 'listen'} (\S+)", line)
             assert written is not None
             self.ports[written[1]] = next(iter(told.values()))
-        return ""
+        store = words[words.index("-s") + 1]
+        wait_until((self.folder / store / "control.sock").exists)
 
-    def stop(self) -> list[int]:
-        """End what serves, and return its statuses."""
-        for process in self.served:
-            process.terminate()
-        return [process.wait() for process in self.served]
+    def stop(self) -> None:
+        """Press Ctrl-C in each terminal that serves."""
+        while self.served:
+            process = self.served.pop()
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 128 + signal.SIGINT
+            assert process.stdout is not None
+            process.stdout.close()
 
 
 @pytest.fixture
@@ -166,27 +256,25 @@ def peers(tmp_path: Path) -> Iterator[Peers]:
         process.stdout.close()
 
 
+def typed_and_printed(session: str) -> list[tuple[str, str]]:
+    """Return each command of a block, and the lines below it."""
+    return [(found[0], found[1]) for found in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, flags=re.MULTILINE)]
+
+
+@pytest.mark.thorough
 def test_a_peer_is_run_as_the_page_says(peers: Peers) -> None:
-    steps = re.split(r"^## Step \d", (ROOT / PEER).read_text(), flags=re.MULTILINE)[1:]
-    assert len(steps) == 5
-    lines = [re.findall(r"^\$ (.*)$", step, flags=re.MULTILINE) for step in steps]
-    assert all(lines)
-    for line in lines[0]:
-        peers.run(line)
+    commands = list[str]()
+    for step in re.split(r"^## Step \d", (ROOT / PEER).read_text(), flags=re.MULTILINE)[1:]:
+        if "Stop both with Ctrl-C" in step:
+            peers.stop()
+        for session in re.findall(r"```console\n(.*?)```", step, flags=re.DOTALL):
+            for command, printed in typed_and_printed(session):
+                commands.append(command)
+                peers.type(command, printed)
+    assert sum("cablestore" in command for command in commands) > 10
     assert len((peers.folder / "cabal-key").read_text()) == 64
-    served, *rest = lines[1]
-    peers.run(served)
-    assert "this peer is always here" in [peers.run(line) for line in rest][-1]
-    served, [here, post, there] = lines[2][0], lines[2][1:]
-    peers.run(served)
-    wait_until((peers.folder / "laptop" / "control.sock").exists)
-    wait_until(lambda: re.search("keeper +this peer is always here", peers.run(here)))
-    peers.run(post)
-    wait_until(lambda: "and this one is not" in peers.run(there))
-    stats, health = [peers.run(line) for line in lines[3]]
-    assert stats.startswith("5 posts in 1 channels")
-    assert json.loads(health)["status"] == "ok"
-    assert peers.stop() == [0, 0]
-    check, *backup = [peers.run(line) for line in lines[4]]
-    assert "all is well" in check
-    assert all(backup)
+    served = next(command for command in commands if "--listen" in command)
+    peers.type(served, "")  # "Start `serve` again as in step 2"
+    peers.type("cablestore log default -s home", "...this peer is always here...and this one is not...")
+    peers.stop()
+    shutil.rmtree(peers.folder / "backup")

@@ -25,7 +25,7 @@ from cablestore.errors import CorruptExportError
 from cablestore.export import Segment, read_manifest, sort, verify_export
 from cablestore.export.manifest import read_arrivals, read_posts
 from cablestore.export.records import records_of
-from cablestore.export.segment import SegmentWriter
+from cablestore.export.segment import SegmentWriter, read_segment
 from cablestore.export.writer import (
     ExportWriter,
     place_of,
@@ -33,6 +33,7 @@ from cablestore.export.writer import (
     write_post_segment,
     write_tombstone_segment,
 )
+from cablestore.index.header import peek
 from cablestore.index.packing import pack
 from cablestore.index.reader import data_key
 
@@ -155,11 +156,31 @@ def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
         list(read_posts(tmp_path, segment))
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_block_has_at_most_a_million_items(tmp_path: Path, more: int) -> None:
+    with SegmentWriter(tmp_path / "x.seg", 1) as writer:
+        writer.write_packed(pack([None] * (2**20 + more)))
+        written = writer.close()
+    blocks = read_segment(tmp_path / "x.seg", written.blake3)
+    if not more:
+        assert [len(block) for block in blocks] == [2**20]
+        return
+    with pytest.raises(CorruptExportError, match="is not a segment of blocks"):
+        list(blocks)
+
+
+def test_a_segment_that_is_not_closed_is_removed(tmp_path: Path) -> None:
+    with SegmentWriter(tmp_path / "x.seg", 1) as writer:
+        writer.write_packed(pack([b"x"]))
+    assert list(tmp_path.iterdir()) == []
+
+
 def write_part(arguments: tuple[Path, int, list[bytes]]) -> Segment:
     folder, number, records = arguments
     return write_post_segment(folder, number, sort.into_blocks([records], 300))
 
 
+@pytest.mark.thorough
 def test_segments_can_be_written_in_parallel(tmp_path: Path) -> None:
     posts = [ANN.text("default", str(number), at=START_MS + number) for number in range(40)]
     records = [post_record(post.timestamp_ms, post.hash, post.raw, post.type) for post in posts]
@@ -217,8 +238,9 @@ def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
         arrivals = read_arrivals(tmp_path / "during")
         assert arrivals is not None
         assert arrivals[1] == last
-        assert store._engine.folder is not None
-        assert arrivals[0] == store._engine.folder.header.store_id
+        header = peek(tmp_path / "store")
+        assert header is not None
+        assert arrivals[0] == header.store_id
         assert store.check().is_clean
 
 
@@ -248,6 +270,7 @@ def test_an_export_covers_nothing_of_a_log_with_another_history(tmp_path: Path, 
 # --- memory ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
     peaks: list[int] = []
     with CableStore.open(tmp_path / "store") as store:

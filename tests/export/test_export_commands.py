@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from exporting import export, some_posts, stored
 from history import AUTHORS, NOW_MS, Model
 from waiting import LIMIT_S
@@ -64,6 +65,7 @@ def test_commands_that_fail(tmp_path: Path, run: Callable[..., tuple[int, str, s
     assert json.loads(said.splitlines()[0])["file"] == name
 
 
+@pytest.mark.thorough
 def test_the_shell_sees_an_interrupted_export(tmp_path: Path) -> None:
     """Ctrl-C ends the command with 130, and the same command goes on."""
     with stored(tmp_path / "store"):

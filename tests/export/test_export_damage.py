@@ -14,10 +14,11 @@ import pytest
 from exporting import copied, in_memory, scratch_folder, with_manifest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inside import engine_of
 
-from cablestore import LEGACY, zstd
+from cablestore import LEGACY, limits, zstd
 from cablestore.errors import CorruptExportError, ExportError
-from cablestore.export import Segment, read_manifest, verify_export
+from cablestore.export import Filters, Segment, read_manifest, verify_export
 from cablestore.export.manifest import read_arrivals, read_posts, read_tombstones, segment_name
 from cablestore.export.segment import SegmentWriter
 from cablestore.index.packing import pack
@@ -86,6 +87,17 @@ def test_a_manifest_that_says_something_else(
     assert "manifest.json" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["start_ms", "end_ms"])
+@pytest.mark.parametrize("at_ms", [-1, 0, limits.MAX_TIMESTAMP_MS, limits.MAX_TIMESTAMP_MS + 1])
+def test_the_times_of_a_filter_are_those_of_posts(copy: Path, name: str, at_ms: int) -> None:
+    with_manifest(copy, lambda fields: fields.update(filters=Filters().fields() | {name: at_ms}))
+    if 0 <= at_ms <= limits.MAX_TIMESTAMP_MS:
+        assert getattr(read_manifest(copy).filters, name) == at_ms
+        return
+    with pytest.raises(CorruptExportError, match="expected a number"):
+        read_manifest(copy)
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -93,6 +105,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=200)
 @given(st.data())
 def test_no_manifest_raises_anything_foreign(whole: Path, data: st.DataObject) -> None:
@@ -163,7 +176,7 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
             stones = [stone for block in read_tombstones(Path(scratch), segment) for stone in block]
         except CorruptExportError:
             return
-        with in_memory(LEGACY) as store, store._engine.transaction() as transaction:
+        with in_memory(LEGACY) as store, engine_of(store).transaction() as transaction:
             plan = transaction.plan()
             for stone in stones:
                 plan.lay(stone)

@@ -38,6 +38,7 @@ from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERA
 # --- import ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
 @given(
     histories(),

@@ -33,6 +33,7 @@ def objects_of(s3: S3Server, prefix: str) -> dict[str, bytes]:
     return {name: data for name, data in s3.objects(f"{prefix}/").items() if name != "arrivals.json"}
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories())
 def test_an_export_to_s3_is_the_same_bytes_and_comes_back(
@@ -58,6 +59,7 @@ def test_an_export_to_s3_is_the_same_bytes_and_comes_back(
             assert list(store.dump()) == expected == import_(dialect, folder)
 
 
+@pytest.mark.thorough
 def test_filters_and_arrivals_are_those_of_a_folder(s3: S3Server, tmp_path: Path) -> None:
     filters = Filters(authors=frozenset([AUTHORS[0].public_key]))
     with stored(tmp_path / "store") as store:
@@ -98,6 +100,7 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy
         yield proxy
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("when", "instant"), [("before", 4), ("after", 3)])
 def test_kill_9_at_any_instant(s3: S3Server, proxy: FaultyProxy, tmp_path: Path, when: str, instant: int) -> None:
     """Each child dies after a few objects and the next goes on, until one comes to the end."""
@@ -142,6 +145,7 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", ["none", "new post", "other arguments", "no runs", "segment lost"])
 def test_what_cannot_go_on_begins_again(s3: S3Server, tmp_path: Path, change: str) -> None:
     uri = s3.uri(f"again {change}")
@@ -165,6 +169,7 @@ def test_what_cannot_go_on_begins_again(s3: S3Server, tmp_path: Path, change: st
     assert [path.name for path in (tmp_path / "cache").rglob("run-*")] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["manifest.json", "notes.txt", "folder/notes.txt"])
 def test_what_is_there_is_not_overwritten(s3: S3Server, name: str) -> None:
     prefix = f"taken {name.replace('/', ' ')}"
@@ -177,6 +182,7 @@ def test_what_is_there_is_not_overwritten(s3: S3Server, name: str) -> None:
     assert s3.objects(f"{prefix}/") == {name: b"mine"}
 
 
+@pytest.mark.thorough
 def test_two_exports_to_one_uri(s3: S3Server) -> None:
     """On this machine a lock keeps them apart. Another machine is noticed at the end."""
     uri = s3.uri("two exports")
@@ -196,6 +202,7 @@ def test_two_exports_to_one_uri(s3: S3Server) -> None:
     assert "manifest.json" not in s3.objects("two machines/")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", ["lost", "cut", "changed"])
 def test_damage_is_found_and_named(s3: S3Server, damage: str) -> None:
     uri = s3.uri(f"damaged {damage}")
@@ -212,6 +219,7 @@ def test_damage_is_found_and_named(s3: S3Server, damage: str) -> None:
         store.import_exports([uri])
 
 
+@pytest.mark.thorough
 def test_the_commands_take_uris(s3: S3Server, tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
     uri = s3.uri("by command")
     with stored(tmp_path / "source") as store:
@@ -240,6 +248,7 @@ def test_the_commands_take_uris(s3: S3Server, tmp_path: Path, run: Callable[...,
     assert (status, error.count("\n"), "NO_SUCH_BUCKET" in error) == (3, 1, True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "before"), [("posts-", 0), ("unfinished.json", 0), ("unfinished.json", 1)])
 def test_ctrl_c_ends_the_command_while_the_server_hangs(
     s3: S3Server, proxy: FaultyProxy, tmp_path: Path, name: str, before: int

@@ -76,6 +76,7 @@ def test_exports_are_sound(folders: list[Path]) -> None:
         assert len(read_manifest(folder).post_segments) == POSTS / SLICE_POSTS
 
 
+@pytest.mark.thorough
 def test_bytes_follow_from_the_arguments_alone(folders: list[Path], tmp_path: Path) -> None:
     made = files_of(folders[0].parent)
     make_exports(tmp_path / "two", POSTS, exports=2, processes=2, slice_posts=SLICE_POSTS)
@@ -166,6 +167,7 @@ def test_tombstones_are_those_of_the_deletions(content: Content) -> None:
         assert stone.is_effective == (stone.target not in content.posts)
 
 
+@pytest.mark.thorough
 def test_a_store_takes_both_exports(folders: list[Path], content: Content, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.import_exports(folders)

@@ -19,6 +19,7 @@ from cablestore.files import ObjectFolder, folder_of, for_each, remove
 from cablestore.files.many import REQUESTS_AT_ONCE
 
 
+@pytest.mark.thorough("S3")
 def test_many_files_are_read_and_removed(place: ObjectFolder) -> None:
     assert place.is_empty()
     names = [f"{number:02d}" for number in range(3 * REQUESTS_AT_ONCE)]
@@ -35,6 +36,7 @@ def test_many_files_are_read_and_removed(place: ObjectFolder) -> None:
     assert place.is_empty()
 
 
+@pytest.mark.thorough("S3")
 def test_several_processes_write_one_file(place: ObjectFolder) -> None:
     """It is always that of one of them, whole."""
     contents = [bytes([number]) * 100_000 for number in range(8)]
@@ -44,6 +46,7 @@ def test_several_processes_write_one_file(place: ObjectFolder) -> None:
     assert place.names() == ["report"]
 
 
+@pytest.mark.thorough("S3")
 def test_parts_of_a_file_are_read(place: ObjectFolder) -> None:
     content = os.urandom(200_000)
     place.write("run", content)
@@ -55,6 +58,7 @@ def test_parts_of_a_file_are_read(place: ObjectFolder) -> None:
         place.open_parts("none")
 
 
+@pytest.mark.thorough
 def test_a_part_of_an_object_is_one_request(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.put("parts/run", bytes(10_000_000))
     with faulty_proxy(s3.port) as proxy:

@@ -33,6 +33,7 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy
         yield proxy
 
 
+@pytest.mark.thorough
 def test_what_is_written_is_read_and_removed(s3: S3Server) -> None:
     folder = folder_of(s3.uri("read and/written/"))
     assert (folder.is_local, str(folder)) == (False, s3.uri("read%20and/written"))
@@ -57,6 +58,7 @@ def test_what_is_written_is_read_and_removed(s3: S3Server) -> None:
     assert s3.objects("read and/written") == {}
 
 
+@pytest.mark.thorough
 def test_it_travels_to_another_process_without_its_credentials(s3: S3Server) -> None:
     folder = folder_of(s3.uri("travelling"))
     folder.write("from here", b"hello")
@@ -68,6 +70,7 @@ def test_it_travels_to_another_process_without_its_credentials(s3: S3Server) -> 
     assert folder.read("from there") == b"hello"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_in_the_middle_leaves_no_object(s3: S3Server, error: type[BaseException]) -> None:
     folder = folder_of(s3.uri(f"whole {error.__name__}"))
@@ -88,6 +91,7 @@ with folder_of(sys.argv[1]).writing("big") as file:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_process_that_ends_while_it_sends_leaves_no_object(
     s3: S3Server, proxy: FaultyProxy, how: signal.Signals
@@ -108,6 +112,7 @@ def test_a_process_that_ends_while_it_sends_leaves_no_object(
     assert s3.objects(prefix) == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["refuse", "cut", "cut answer"])
 def test_a_server_that_fails_for_a_while_is_asked_again(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
     prefix = f"failing for a while {fault}"
@@ -136,6 +141,7 @@ def read_in_steps(folder: ObjectFolder) -> bytes:
         return b"".join(iter(lambda: stream.read(1_000_000), b""))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["refuse", "cut"])
 def test_a_server_that_fails_for_good_is_named_in_one_line(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
     prefix = f"failing for good {fault}"
@@ -157,6 +163,7 @@ def test_a_server_that_fails_for_good_is_named_in_one_line(s3: S3Server, proxy: 
             assert not isinstance(found.value, MissingFileError)
 
 
+@pytest.mark.thorough
 def test_a_missing_object_and_a_missing_bucket(s3: S3Server) -> None:
     folder = folder_of(s3.uri("missing"))
     for reading in (folder.read, folder.open, folder.size):
@@ -169,6 +176,7 @@ def test_a_missing_object_and_a_missing_bucket(s3: S3Server) -> None:
         elsewhere.read("x")
 
 
+@pytest.mark.thorough
 def test_a_local_disk_that_is_full_is_named_as_such(s3: S3Server, tmp_path: Path) -> None:
     code = """
 import json, resource, signal, sys

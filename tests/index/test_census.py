@@ -12,6 +12,7 @@ import pytest
 from history import AUTHORS, NOW_MS, histories
 from hypothesis import given
 from hypothesis import strategies as st
+from inside import live_database, reload
 from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import CableStore, Dialect, Post
@@ -133,6 +134,7 @@ def assert_counts_heads(store: CableStore) -> None:
     assert report.is_clean, [str(problem) for problem in report.problems]
 
 
+@pytest.mark.thorough
 @given(
     histories(),
     st.randoms(use_true_random=False),
@@ -173,7 +175,7 @@ def test_any_census_is_a_function_of_the_posts(
 def test_a_check_finds_a_census_that_is_wrong_and_a_rebuild_mends_it(value: bytes | None, says: str) -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(ANN.join("default"), BOB.join("default")))
-        database = store._engine._database
+        database = live_database(store)
         assert isinstance(database, MemoryDB)
         database.write({COUNT_KEY: value, membership.COUNT_PREFIX + b"nowhere": bytes(8)}, sync=False)
         told = [str(problem) for problem in store.check().problems]
@@ -187,10 +189,10 @@ def test_a_check_finds_a_census_that_is_wrong_and_a_rebuild_mends_it(value: byte
 def test_a_census_that_cannot_be_right_says_what_to_do_and_nothing_is_written(value: bytes | None) -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(ANN.join("default")))
-        database = store._engine._database
+        database = live_database(store)
         assert isinstance(database, MemoryDB)
         database.write({COUNT_KEY: value}, sync=False)
-        store._engine._load()
+        reload(store)
         before = list(store.dump())
         with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
             store.ingest(raws(ANN.leave("default")))

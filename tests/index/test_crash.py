@@ -67,6 +67,7 @@ def assert_whole_and_holds(folder: Path, said: list[list[str]], held: set[str]) 
     return held & here
 
 
+@pytest.mark.thorough("5-back-to", "5-delete", "5-import", "5-prune", "5-rebuild")
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("kills", [5, pytest.param(170, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_kill_9_at_random_instants(tmp_path: Path, work: str, kills: int) -> None:

@@ -19,7 +19,7 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore, CableStoreError, Post
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError, StorageError
-from cablestore.store import Tuning
+from cablestore.store import ClosedStore, Tuning
 
 # --- a full disk -----------------------------------------------------------------------------------
 
@@ -168,6 +168,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
+@pytest.mark.thorough
 def test_a_full_file_system(small_disk: Path) -> None:
     folder = small_disk / "store"
     said = fill(folder, "mounted")
@@ -191,6 +192,7 @@ def test_no_space_for_a_rebuild_leaves_the_store_as_it_was(small_disk: Path) -> 
     assert len(list(folder.glob("generation-*"))) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("free_kb", [3500, 2600, 2300, 1500, 600])
 def test_no_space_for_a_rebuild_in_processes(small_disk: Path, free_kb: int) -> None:
     """LevelDB reports nothing when writing the end of a table fails: no row may be missing from what is joined."""
@@ -202,7 +204,7 @@ def test_no_space_for_a_rebuild_in_processes(small_disk: Path, free_kb: int) -> 
     free_size_bytes = os.statvfs(small_disk).f_bavail * 4096
     (small_disk / "ballast").write_bytes(bytes(max(0, free_size_bytes - free_kb * 1000)))
     with contextlib.suppress(StorageError):
-        CableStore.rebuild_closed(folder, processes=2)
+        ClosedStore(folder).rebuild(processes=2)
     (small_disk / "ballast").unlink()
     with CableStore.open(folder) as store:
         assert store.dump_digest() == before
@@ -251,7 +253,7 @@ def overwrite(file: Path, place: float, data: bytes) -> None:
 
 def rescued(folder: Path, posts: list[Post]) -> int:
     """Rebuild a damaged store and return how many posts it kept."""
-    report = CableStore.rebuild_closed(folder)
+    report = ClosedStore(folder).rebuild()
     assert report.damaged
     assert report.kept_aside is not None
     assert report.kept_aside.is_dir()
@@ -290,6 +292,7 @@ def test_a_damaged_block(folder: Path, posts: list[Post]) -> None:
     assert rescued(folder, posts) >= 0.9 * len(posts)
 
 
+@pytest.mark.thorough
 def test_a_truncated_table(folder: Path, posts: list[Post]) -> None:
     assert damage_tables(folder, lambda file: os.truncate(file, file.stat().st_size // 2)) > 1
     with CableStore.open(folder) as store:
@@ -300,6 +303,7 @@ def test_a_truncated_table(folder: Path, posts: list[Post]) -> None:
     assert rescued(folder, posts) >= count
 
 
+@pytest.mark.thorough
 def test_damage_where_the_database_says_what_it_is(folder: Path, posts: list[Post]) -> None:
     for file in database_files(folder, "*.ldb"):
         overwrite(file, 0.5, b"\xa5" * 64)
@@ -311,6 +315,9 @@ def test_damage_where_the_database_says_what_it_is(folder: Path, posts: list[Pos
     assert 0 < rescued(folder, posts) < len(posts)
 
 
+@pytest.mark.thorough(
+    "<lambda>0-CURRENT", "<lambda>0-MANIFEST-*", "<lambda>1-CURRENT", "<lambda>1-MANIFEST-*", "unlink-MANIFEST-*"
+)
 @pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*"])
 @pytest.mark.parametrize("damage", [Path.unlink, lambda f: os.truncate(f, 7), lambda f: f.write_bytes(b"\x00" * 99)])
 def test_a_lost_or_damaged_index_of_files_costs_nothing(
@@ -324,6 +331,7 @@ def test_a_lost_or_damaged_index_of_files_costs_nothing(
     assert rescued(folder, posts) == len(posts) - 1
 
 
+@pytest.mark.thorough(".\\n", "LOG\\n", "MANIFEST-1\\x00\\n", "\\x00\\x00\\x00\\x00\\x00\\x00\\x00T-000006\\n")
 @pytest.mark.parametrize("name", [b"\x00" * 7 + b"T-000006\n", b"LOG\n", b"../lock\n", b"MANIFEST-1\x00\n", b".\n"])
 def test_a_current_file_that_names_another_file_is_damage(folder: Path, posts: list[Post], name: bytes) -> None:
     """LevelDB opens any file that it names, and reports a folder as a failed write."""
@@ -353,13 +361,14 @@ os.kill(os.getpid(), signal.SIGKILL)
     overwrite(max(database_files(folder, "*.log"), key=lambda f: f.stat().st_size), 0.5, b"\xa5" * 64)
     with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
         CableStore.open(folder)
-    report = CableStore.rebuild_closed(folder)
+    report = ClosedStore(folder).rebuild()
     assert report.damaged
     with CableStore.open(folder) as store:
         assert store.check().is_clean
         assert 100 < store.stats().posts["text"] < 800
 
 
+@pytest.mark.thorough
 def test_random_damage_never_gives_a_foreign_error(tmp_path: Path, posts: list[Post]) -> None:
     with CableStore.open(tmp_path / "whole") as store:
         store.ingest(raws(*posts[:400], ANN.delete(posts[0])), verify=False)
@@ -380,7 +389,7 @@ def test_random_damage_never_gives_a_foreign_error(tmp_path: Path, posts: list[P
         except CableStoreError:
             pass
         try:
-            CableStore.rebuild_closed(folder)
+            ClosedStore(folder).rebuild()
             with CableStore.open(folder) as store:
                 assert store.check().is_clean
         except (NotAStoreError, FormatError):

@@ -14,7 +14,7 @@ from stores import scratch_folder
 
 from cablestore import CableStore
 from cablestore.errors import CableStoreError, StorageError
-from cablestore.index import leveldb
+from cablestore.index import engine, leveldb
 
 STEPS = (
     (Path, ("mkdir", "replace", "rename", "unlink", "touch", "write_text")),
@@ -62,6 +62,7 @@ def folder() -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.thorough("KeyboardInterrupt-False", "StorageError-True")
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, StorageError])
 def test_what_is_written_after_an_interrupted_rebuild_is_kept(
@@ -100,6 +101,22 @@ def test_what_is_written_after_an_interrupted_rebuild_is_kept(
     assert 0 < refused < step / 2
 
 
+def test_an_interrupted_rebuild_leaves_no_generation(tmp_path: Path) -> None:
+    """Nothing remains of it while the store is still open, and the next one succeeds."""
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with CableStore.open(tmp_path, identity=ANN.identity) as store:
+        store.text("default", "before")
+        before = sorted(path.name for path in tmp_path.iterdir())
+        with pytest.raises(KeyboardInterrupt):
+            store.rebuild(progress=interrupt)
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+        store.rebuild()
+        assert store.check().is_clean
+
+
 def test_a_new_database_that_cannot_be_opened_leaves_the_store_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +126,7 @@ def test_a_new_database_that_cannot_be_opened_leaves_the_store_as_it_was(
     with CableStore.open(tmp_path, identity=ANN.identity) as store:
         store.text("default", "before")
         with monkeypatch.context() as patch:
-            patch.setattr("cablestore.index.engine.LevelDB", refuse)
+            patch.setattr(engine, "LevelDB", refuse)
             with pytest.raises(StorageError, match="too many open files"):
                 store.rebuild()
         store.text("default", "after it")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_no_command_makes_a_database_where_one_is_lost(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "LOG").write_text("")
-    CableStore.export_closed(folder, tmp_path / "EXPORT")
+    ClosedStore(folder).export(tmp_path / "EXPORT")
     lose(folder)
     before = content_of(folder)
     for command in COMMANDS:
@@ -94,7 +95,7 @@ def test_no_command_makes_a_database_where_one_is_lost(
 
 def test_no_reindexing_takes_it_for_a_new_store(run: Run, folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    CableStore.export_closed(folder, tmp_path / "export")
+    ClosedStore(folder).export(tmp_path / "export")
     for lose in (names_another, has_no_header):
         lose(folder)
         before = content_of(folder)
@@ -108,14 +109,12 @@ def test_no_reindexing_takes_it_for_a_new_store(run: Run, folder: Path, tmp_path
 def test_an_open_in_a_program_is_refused_too(folder: Path) -> None:
     names_another(folder)
 
-    def generations(path: Path) -> object:
-        return ClosedStore(path).generations()
-
-    for attempt in (CableStore.open, CableStore.rebuild_closed, CableStore.check_closed, generations):
+    closed = ClosedStore(folder)
+    for attempt in (partial(CableStore.open, folder), closed.rebuild, closed.check, closed.generations):
         with pytest.raises(MissingDatabaseError, match=rf"names {NINTH}, .*is not there.*{FIRST} \([\d,]+ bytes\)"):
-            attempt(folder)
+            attempt()
     with pytest.raises(MissingDatabaseError):
-        CableStore.export_closed(folder, folder.with_name("out"))
+        ClosedStore(folder).export(folder.with_name("out"))
 
 
 def test_where_no_generation_is_left_it_says_so(run: Run, folder: Path) -> None:
@@ -249,7 +248,7 @@ def test_what_is_merely_not_named_is_never_removed(run: Run, folder: Path) -> No
     for _ in range(2):
         assert run("rebuild", "-s", folder)[0] == 0
         assert content_of(kept) == before
-        assert CableStore.check_closed(folder).is_clean
+        assert ClosedStore(folder).check().is_clean
     found = {each.name: each.state for each in ClosedStore(folder).generations()}
     assert found == {NINTH: "unnamed", "generation-000012": "unnamed", "generation-000014": "live"}
     status, said, _ = run("generations", "-s", folder)
@@ -266,7 +265,7 @@ def test_what_is_merely_not_named_is_never_removed(run: Run, folder: Path) -> No
 
 def test_numbers_of_damaged_databases_are_not_given_again(folder: Path) -> None:
     (folder / "damaged-000041").mkdir()
-    CableStore.rebuild_closed(folder)
+    ClosedStore(folder).rebuild()
     assert [each.name for each in ClosedStore(folder).generations()] == ["generation-000042"]
 
 
@@ -303,6 +302,7 @@ import os, signal, sys
 from pathlib import Path
 from cablestore import CableStore
 from cablestore.index import leveldb
+from cablestore.store.closed import ClosedStore
 
 path, work, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 steps = 0
@@ -326,9 +326,8 @@ for owner, names in ((Path, ("mkdir", "replace", "rename", "unlink", "touch", "w
 if work == "init":
     CableStore.open(path).close()
 elif work == "rebuild":
-    CableStore.rebuild_closed(path)
+    ClosedStore(path).rebuild()
 elif work == "remove":
-    from cablestore.store.closed import ClosedStore
     ClosedStore(path).remove("kept")
 print(steps)
 """
@@ -347,6 +346,7 @@ def killed_at(step: int, path: Path, work: str) -> bool:
     return found.returncode != 0
 
 
+@pytest.mark.thorough
 def test_a_store_whose_making_was_killed_at_any_step_is_made(tmp_path: Path) -> None:
     step = 0
     while killed_at(step, tmp_path / str(step), "init"):
@@ -360,6 +360,7 @@ def test_a_store_whose_making_was_killed_at_any_step_is_made(tmp_path: Path) -> 
     assert step > 10
 
 
+@pytest.mark.thorough
 def test_a_rebuild_that_was_killed_at_any_step_leaves_no_second_database(folder: Path) -> None:
     with CableStore.open(folder) as store:
         before = store.dump_digest()
@@ -380,6 +381,7 @@ def test_a_rebuild_that_was_killed_at_any_step_leaves_no_second_database(folder:
     assert step > 20
 
 
+@pytest.mark.thorough
 def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(folder: Path) -> None:
     with locked_folder(folder) as opened:
         name = opened.begin()
@@ -410,5 +412,5 @@ def test_a_lost_header_between_two_databases_costs_neither(folder: Path) -> None
     (folder / "STORE").unlink()
     ClosedStore(folder).recover(FIRST)
     for _ in range(2):
-        assert CableStore.check_closed(folder).is_clean
+        assert ClosedStore(folder).check().is_clean
         assert {each.name for each in ClosedStore(folder).generations()} == {FIRST, name}

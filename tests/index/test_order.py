@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
+import pytest
 from history import AUTHORS, NOW_MS, Model, histories
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from cablestore import CableStore, Dialect, Post, Verdict
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.dialect import LEGACY
-from cablestore.store import answers
+from cablestore.store import ClosedStore, answers
 
 
 def clock() -> int:
@@ -40,7 +41,7 @@ def feed(store: CableStore, posts: list[Post], cuts: list[int]) -> None:
     """Ingest in batches of the sizes that `cuts` gives, the rest at once."""
     at = 0
     for cut in [*cuts, len(posts)]:
-        store.ingest([post.raw for post in posts[at : at + cut]], batch_posts=cut)
+        store.ingest([post.raw for post in posts[at : at + cut]], batch_posts=max(cut, 1))
         at += cut
 
 
@@ -116,6 +117,7 @@ def test_any_order_any_batches_duplicates(
         assert_whole(other)
 
 
+@pytest.mark.thorough
 @given(histories(max_posts=16), st.randoms(use_true_random=False), st.lists(st.integers(1, 7), min_size=1, max_size=4))
 def test_on_disk_reopened_in_between(history: tuple[Dialect, list[Post]], random: Random, cuts: list[int]) -> None:
     dialect, posts = history
@@ -135,11 +137,12 @@ def test_on_disk_reopened_in_between(history: tuple[Dialect, list[Post]], random
             store.rebuild()
             assert list(store.dump()) == expected
             assert store.last_sequence == len([e for e in store.events() if e.sequence])
-        CableStore.rebuild_closed(folder, identity=AUTHORS[0])
+        ClosedStore(folder, identity=AUTHORS[0]).rebuild()
         with on_disk(Path(folder), dialect) as store:
             assert list(store.dump()) == expected
 
 
+@pytest.mark.thorough
 @given(histories(), st.randoms(use_true_random=False), st.sets(st.integers(0, 23)))
 def test_discarding_leaves_what_was_never_there(
     history: tuple[Dialect, list[Post]], random: Random, indexes: set[int]
@@ -231,4 +234,4 @@ class Life(RuleBasedStateMachine):
         self.store.close()
 
 
-TestLife = Life.TestCase
+TestLife = pytest.mark.thorough(Life.TestCase)

@@ -31,6 +31,7 @@ from cablestore.index.leveldb_files import link_database
 from cablestore.index.processes import process_pool
 from cablestore.index.rebuild import RebuildReport
 from cablestore.protocol.body import LOCAL_ONLY, Block
+from cablestore.store import ClosedStore
 from cablestore.store.closed import locked_folder
 
 POSTS = conversation(1500)
@@ -80,14 +81,14 @@ def rows_of(folder: Path) -> list[Row]:
 
 def rebuilt(folder: Path, in_processes: int) -> RebuildReport:
     done: list[int] = []
-    report = CableStore.rebuild_closed(folder, processes=in_processes, progress=done.append)
+    report = ClosedStore(folder).rebuild(processes=in_processes, progress=done.append)
     assert sum(done) >= report.posts - report.tombstones
     return report
 
 
 def checked(folder: Path, in_processes: int) -> CheckReport:
     """Check a closed store in N processes."""
-    return CableStore.check_closed(folder, processes=in_processes)
+    return ClosedStore(folder).check(processes=in_processes)
 
 
 # --- the same in any number of processes -----------------------------------------------------------
@@ -103,6 +104,7 @@ def test_what_is_rebuilt_is_the_same_in_any_number_of_processes(folder: Path) ->
     assert not list(folder.glob("scratch-*"))
 
 
+@pytest.mark.thorough
 def test_what_is_damaged_is_left_out_whoever_finds_it(folder: Path) -> None:
     rows = dict(rows_of(folder))
     stones = [key for key in rows if key.startswith(b"!chat!deleted!")]
@@ -130,6 +132,7 @@ def test_a_database_that_cannot_be_read_whole_is_read_as_far_as_it_can_be(folder
     digest_of(folder)  # what is left is whole
 
 
+@pytest.mark.thorough
 def test_a_database_of_one_post_and_an_empty_one(tmp_path: Path) -> None:
     for posts in ([], [ANN.text("default", "alone")]):
         path = tmp_path / str(len(posts))
@@ -140,6 +143,7 @@ def test_a_database_of_one_post_and_an_empty_one(tmp_path: Path) -> None:
         assert rows_of(path) == before
 
 
+@pytest.mark.thorough
 def test_where_the_file_system_knows_no_links(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = rows_of(folder)
 
@@ -163,15 +167,16 @@ def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(parallel, "process_pool", told)
     assert limits.SHARED_OUT_FROM_SIZE_BYTES > 2**25
-    CableStore.rebuild_closed(folder)
+    ClosedStore(folder).rebuild()
     assert pools == []
     monkeypatch.setattr(parallel, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
-    CableStore.rebuild_closed(folder, processes=1)
+    ClosedStore(folder).rebuild(processes=1)
     assert pools == []
-    CableStore.rebuild_closed(folder)
+    ClosedStore(folder).rebuild()
     assert pools == [None]
 
 
+@pytest.mark.thorough
 def test_processes_find_what_one_process_finds(folder: Path) -> None:
     assert checked(folder, 2) == checked(folder, 1)
     rows = dict(rows_of(folder))
@@ -187,6 +192,7 @@ def test_processes_find_what_one_process_finds(folder: Path) -> None:
 # --- sums ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_values_that_changed_places_are_found(folder: Path) -> None:
     """Two rows with each other's values: as many rows, as many bytes, the same bytes."""
     rows = dict(rows_of(folder))
@@ -237,6 +243,7 @@ def children(parent: int) -> list[int]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_leaves_the_store_as_it_was(folder: Path) -> None:
     before = rows_of(folder)
 
@@ -245,7 +252,7 @@ def test_a_process_that_is_killed_leaves_the_store_as_it_was(folder: Path) -> No
             os.kill(pid, signal.SIGKILL)
 
     with pytest.raises(StorageError, match="was killed"):
-        CableStore.rebuild_closed(folder, processes=2, progress=kill)
+        ClosedStore(folder).rebuild(processes=2, progress=kill)
     assert not children(os.getpid())
     assert rows_of(folder) == before
     assert len(list(folder.glob("generation-*"))) == 1
@@ -255,8 +262,8 @@ def test_a_process_that_is_killed_leaves_the_store_as_it_was(folder: Path) -> No
 
 UNGUARDED = """
 import sys, time
-from cablestore import CableStore
-CableStore.rebuild_closed(sys.argv[1], processes=2, progress=lambda _: time.sleep(float(sys.argv[2])))
+from cablestore.store import ClosedStore
+ClosedStore(sys.argv[1]).rebuild(processes=2, progress=lambda _: time.sleep(float(sys.argv[2])))
 print("done")
 """
 
@@ -268,12 +275,14 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_a_script_needs_no_guard(folder: Path, script: Path) -> None:
     """Processes of the standard library would each run the script once more."""
     found = subprocess.run([sys.executable, script, folder, "0"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.thorough
 def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path) -> None:
     before = rows_of(folder)
     parent = subprocess.Popen([sys.executable, script, folder, "30"], stderr=subprocess.PIPE)
@@ -297,6 +306,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None:
     """A terminal sends it to all processes. The workers stay silent, even while they start.
 
@@ -337,6 +347,7 @@ main()
 """
 
 
+@pytest.mark.thorough("1", "2", "3")
 @pytest.mark.parametrize("at", range(4))
 def test_ctrl_c_says_one_line_while_a_pool_is_made(folder: Path, at: int) -> None:
     """It comes after a semaphore was made, of which a tracker would tell that it is left over."""

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
+from inside import engine_of, exchange_database, live_database, reload
 from people import ANN, BOB, CYD, raws
 
 from cablestore import CableStore, Post, limits
-from cablestore.errors import StorageError
+from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index.memory import MemoryDB
+from cablestore.index.reader import data_key
 from cablestore.views import links
 
 
@@ -23,7 +25,7 @@ def posts() -> list[Post]:
 
 
 def remembered_by(store: CableStore) -> dict[bytes, bytes | None]:
-    return store._engine.recent._rows
+    return engine_of(store).recent._rows
 
 
 def assert_right(store: CableStore) -> None:
@@ -68,7 +70,7 @@ def test_a_store_is_the_same_however_much_is_remembered(
 
 
 def groups_of(store: CableStore) -> dict[bytes, dict[bytes, bytes] | None]:
-    return store._engine.recent._groups
+    return engine_of(store).recent._groups
 
 
 def assert_groups_right(store: CableStore) -> None:
@@ -137,12 +139,12 @@ def test_nothing_is_remembered_of_a_write_that_failed(fails: str) -> None:
     """The rows that the database holds then are read."""
     with CableStore.in_memory() as store:
         database = Failing()
-        before = store._engine._database
+        before = live_database(store)
         with before.snapshot() as state:
             database.write(dict(state.scan(b"", b"\xff")), sync=False)
-        store._engine._database = database
+        exchange_database(store, database)
         store.ingest(raws(ANN.text("default", "1")))
-        with store._engine.transaction() as transaction:
+        with engine_of(store).transaction() as transaction:
             transaction.holding(links.unsettled_group("default"))
         assert remembered_by(store)
         assert groups_of(store)
@@ -151,9 +153,26 @@ def test_nothing_is_remembered_of_a_write_that_failed(fails: str) -> None:
             store.ingest(raws(BOB.join("default")))
         assert not remembered_by(store)
         assert not groups_of(store)
-        store._engine._load()  # sizes and numbers, as the next start reads them
+        reload(store)  # sizes and numbers, as the next start reads them
         store.ingest(raws(CYD.join("default"), ANN.text("default", "2")))
         assert_right(store)
         assert store.check().is_clean
         (channel,) = store.channels()
         assert channel.members == (2 if fails == "before" else 3)
+
+
+def test_posts_that_are_remembered_hide_no_damage() -> None:
+    """MAX_POSTS_REMEMBERED, MAX_POST_REMEMBERED_SIZE_BYTES: all are read as they were written, in any order."""
+    many = [ANN.text("default", str(number)) for number in range(limits.MAX_POSTS_REMEMBERED + 50)]
+    large = [ANN.text("default", "x" * (limits.MAX_POST_REMEMBERED_SIZE_BYTES - less)) for less in (1_000, 1)]
+    with CableStore.in_memory() as store:
+        store.ingest(raws(*many, *large))
+        for post in (*many, *many, *large, *large):
+            found = store.post(post.hash)
+            assert found is not None
+            assert (found.raw, found.body) == (post.raw, post.body)
+        database = live_database(store)
+        for post in (many[-1], large[0], large[1]):
+            database.write({data_key(post.hash_hex): post.raw[:-1]}, sync=False)
+            with pytest.raises(CorruptStoreError, match=post.hash.hex()):
+                store.post(post.hash)

@@ -98,6 +98,7 @@ def test_a_store_does_without_the_extension() -> None:
 # --- the threads of the extension ------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @needs_extension
 @pytest.mark.parametrize("number", [1, 30])
 def test_many_callers_share_the_threads(number: int) -> None:
@@ -172,6 +173,7 @@ print("right", flush=True)
 """
 
 
+@pytest.mark.thorough
 @needs_extension
 @pytest.mark.parametrize(("program", "said"), [(FORK, 2), (END, 1)])
 def test_a_process_forks_and_ends_while_posts_are_verified(program: str, said: int) -> None:

@@ -250,6 +250,7 @@ def test_an_empty_file_is_no_log(tmp_path: Path) -> None:
 # --- real logs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("step", "least_lines"), [(4, 15_000), pytest.param(1, 104_861, marks=pytest.mark.soak)], ids=["a quarter", "whole"]
 )
@@ -304,6 +305,7 @@ def test_the_sample_gives_the_posts_that_it_always_gave() -> None:
     assert digest_of(find_logs([sample()])) == MADE["sample"]
 
 
+@pytest.mark.thorough
 def test_real_logs_give_the_posts_that_they_always_gave(data: Path, tmp_path: Path) -> None:
     assert digest_of(find_logs([data / "irc" / "ubuntu-excerpts.tar.xz"])[::4]) == MADE["a quarter of ubuntu"]
     few = unpacked(data, "raku.tar.xz", tmp_path, ("cro", "red", "perl6-toolchain"))

@@ -21,7 +21,7 @@ def channels(run: Run, store: Path) -> dict[str, list[str]]:
     """Return the texts of each channel."""
     found = [json.loads(line)["channel"] for line in run("channels", "--json", "-s", store)[1].splitlines()]
     return {
-        name: [json.loads(line)["text"] for line in run("log", name, "--json", "-s", store)[1].splitlines()]
+        name: [json.loads(line)["text"] for line in run("log", f"#{name}", "--json", "-s", store)[1].splitlines()]
         for name in found
     }
 

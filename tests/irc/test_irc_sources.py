@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_zip_archive_and_archives_in_a_folder_and_in_each_other(tmp_path: Path
 def test_nothing_is_written_but_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     archive = tar_of(tmp_path / "logs.tar.gz", (entry(NAME), LINE))
     assert run("import-irc", archive, "-s", tmp_path / "store")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logs.tar.gz", "scratch", "store"]
@@ -354,6 +355,7 @@ def test_a_line_that_is_too_long_is_counted_and_the_others_are_read(store: Cable
         assert report.skips.cut == 1
 
 
+@pytest.mark.thorough
 def test_a_line_of_600_mb_in_a_small_archive_stays_flat(tmp_path: Path) -> None:
     """Memory is that of a line at most: it was 2.8 GB once."""
     script = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moderation_model import MemoryActs, ModerationModel
@@ -171,6 +172,7 @@ def test_decisions_are_what_the_model_says(number: int) -> None:
     compare(Random(number), 20)
 
 
+@pytest.mark.thorough
 @settings(max_examples=10 * settings().max_examples)
 @given(number=st.integers(0, 2**64))
 def test_decisions_are_what_the_model_says_of_larger_histories(number: int) -> None:

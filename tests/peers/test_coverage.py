@@ -21,6 +21,8 @@ from cablestore.peers import Address, Node
 from cablestore.peers.answering import items_of
 from cablestore.peers.coverage import Coverage
 from cablestore.peers.news import MAX_ENTRIES, hashes_since
+from cablestore.protocol.acts import Action
+from cablestore.protocol.body import PUBLIC, Moderation
 from cablestore.protocol.message import (
     FrameReader,
     ListRequest,
@@ -64,6 +66,19 @@ def test_what_is_compared_and_what_is_new_since_are_the_state(
                 new = hashes_since(state.reader, request, place)
                 found = answer(state.reader, request) if new is None else set(new)
                 assert answer(state.reader, request) <= compared | found, request
+
+
+def test_an_act_that_was_undone_before_it_came_is_not_the_state_of_its_channel() -> None:
+    recipients = (bytes(32),)
+    hidden, shown = (
+        ANN.post(Moderation("", PUBLIC, "default", recipients, action), at=START_MS + at)
+        for at, action in ((1, Action.HIDE_USER), (2, Action.UNHIDE_USER))
+    )
+    with memory("a", posts=[ANN.join("default"), shown]) as store:
+        place = store.place
+        store.ingest([hidden.raw])
+        with store.snapshot() as state:
+            assert hashes_since(state.reader, StateRequest(b"", "default", 1), place) == []
 
 
 def test_too_many_entries_since_and_another_database_cost_the_history() -> None:

@@ -60,7 +60,7 @@ def failures(log: Log, address: Address) -> int:
 
 
 def have_failed(log: Log, addresses: list[Address], times: int) -> bool:
-    return all(failures(log, address) == times for address in addresses)
+    return all(failures(log, address) >= times for address in addresses)
 
 
 # --- the pauses -----------------------------------------------------------------------------------
@@ -121,11 +121,12 @@ def test_a_peer_that_ends_each_connection_at_once_is_left_alone_more_and_more() 
 
 @on_standing_loop
 async def test_a_peer_that_is_back_is_reached_and_its_next_absence_begins_with_short_pauses() -> None:
+    """The machine's network may change meanwhile, which ends the pauses too."""
     address = free_address()
     with logged() as log, memory("b") as store:
         async with listening(channels=None) as (node, _):
             node.keep_connected(address)
-            while failures(log, address) < 8:
+            while max(pauses(log), default=0.0) < limits.LONGEST_RETRY_S / 2:
                 await pass_time(1.0)
                 await asyncio.to_thread(lambda: None)
             async with Node(store, NodeSettings()) as other:
@@ -133,10 +134,14 @@ async def test_a_peer_that_is_back_is_reached_and_its_next_absence_begins_with_s
                 node.dial_now()
                 await until(node.peers)
                 await pass_time(limits.WORKING_S + 1)
-            await until(lambda: not node.peers() and failures(log, address) > 8)
-            last = [vars(record)["again_in_s"] for record in log.records if record.getMessage() == "no connection"]
-            assert last[7] >= limits.LONGEST_RETRY_S / 2
-            assert last[8] <= limits.FIRST_RETRY_S
+                before = len(pauses(log))
+            await until(lambda: not node.peers() and len(pauses(log)) > before)
+            assert pauses(log)[before] <= limits.FIRST_RETRY_S
+
+
+def pauses(log: Log) -> list[float]:
+    """Return the pauses after failed attempts, in seconds."""
+    return [vars(record)["again_in_s"] for record in log.records if record.getMessage() == "no connection"]
 
 
 @on_loop
@@ -163,11 +168,11 @@ async def test_a_peer_that_is_reachable_again_has_the_others_tried_at_once() -> 
             for address in (back, away):
                 node.keep_connected(address)
             node.reconcile_port.keep_connected(reconciling)
-            await until(lambda: all(failures(log, address) == 1 for address in (back, away, reconciling)))
+            await until(lambda: all(failures(log, address) >= 1 for address in (back, away, reconciling)))
             async with Node(store, NodeSettings()) as other:
                 await other.listen(back)
                 node.dial_now()  # it finds one, and that one has the others tried once more
-                await until(lambda: all(failures(log, address) == 3 for address in (away, reconciling)))
+                await until(lambda: all(failures(log, address) >= 3 for address in (away, reconciling)))
                 assert [dial.is_connected for dial in node.dials()] == [True, False, False]
 
 
@@ -184,6 +189,7 @@ async def run_command(*arguments: object, store: Path) -> tuple[int, str, str]:
     return process.returncode, out.decode(), errors.decode()
 
 
+@pytest.mark.thorough("True")
 @pytest.mark.parametrize("now", [False, True])
 def test_connect_shows_the_peers_and_with_now_dials_them(now: bool, tmp_path: Path) -> None:
     @on_loop
@@ -193,12 +199,12 @@ def test_connect_shows_the_peers_and_with_now_dials_them(now: bool, tmp_path: Pa
             store = stack.enter_context(CableStore.open(tmp_path))
             async with running(store, **NEVER) as (node, _):
                 stack.enter_context(control(store, tmp_path, WatchedNode(None)))
-                stack.enter_context(dialling(node.store, node))
+                stack.enter_context(dialling(node.store, node, asyncio.get_running_loop()))
                 status, out, errors = await run_command("connect", store=tmp_path)
                 assert (status, out) == (2, "")
                 assert "stays connected to no peer" in errors
                 node.keep_connected(address)
-                await until(lambda: failures(log, address) == 1)
+                await until(lambda: failures(log, address) >= 1)
                 status, out, errors = await run_command("connect", "--json", *["--now"] * now, store=tmp_path)
                 assert status == 0, errors
                 shown = json.loads(out)
@@ -206,7 +212,7 @@ def test_connect_shows_the_peers_and_with_now_dials_them(now: bool, tmp_path: Pa
                 assert shown["reason"].startswith(f"cannot connect to {address}")
                 assert (shown["again_in_s"] == 0) is now
                 if now:
-                    await until(lambda: failures(log, address) == 2)
+                    await until(lambda: failures(log, address) >= 2)
                 stack.pop_all().close()
 
     scenario()

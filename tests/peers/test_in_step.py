@@ -97,6 +97,7 @@ async def test_posts_that_are_lost_while_it_runs_end_it(tmp_path: Path, over_cab
             assert one.store.dump_digest() == other.store.dump_digest()
 
 
+@pytest.mark.thorough("1-own port", "2-beside Cable", "2-own port")
 @WAYS
 @pytest.mark.parametrize("seed", [1, 2])
 @on_loop

@@ -39,6 +39,7 @@ parts = (
 )
 
 
+@pytest.mark.thorough
 @given(peers=st.lists(addresses, min_size=1, max_size=4).map(tuple), key=st.none() | st.just(KEY), seed=seeds)
 def test_what_is_written_is_read_again(peers: tuple[Address, ...], key: bytes | None, seed: bytes) -> None:
     invitation = Invitation(key, peers, seed)
@@ -52,6 +53,7 @@ def test_what_is_written_is_read_again(peers: tuple[Address, ...], key: bytes | 
     assert repr(KEY) not in repr(invitation)
 
 
+@pytest.mark.thorough
 @given(text=st.text(max_size=200) | st.lists(parts, max_size=12).map("".join).map("cable:".__add__))
 @example("cable:?peer=a:" + "9" * 5000)
 @example("cable:?peer=[")

@@ -137,11 +137,11 @@ async def test_a_pass_during_which_posts_are_lost_leaves_no_mark(tmp_path: Path)
     """The posts came before a rebuild, and the pass ends after it."""
     with CableStore.open(tmp_path) as store:
         async with Node(store, QUICK) as node:
-            marks = await node._core.context.current_marks()
+            marks = await node.parts.context.current_marks()
             begun = marks.epoch
             store.ingest(raws(*TEXTS))
             await asyncio.to_thread(store.rebuild)
-            assert (await node._core.context.current_marks()).epoch != begun
+            assert (await node.parts.context.current_marks()).epoch != begun
 
 
 # --- any history -------------------------------------------------------------------------------
@@ -260,6 +260,7 @@ def test_a_place_is_read_as_it_was_written() -> None:
 # --- as people run it --------------------------------------------------------------------------
 
 
+@pytest.mark.thorough("rebuild", "power failure")
 @pytest.mark.parametrize("lose", [rebuilt_with_losses, older_database], ids=["rebuild", "power failure"])
 def test_sync_after_a_loss(tmp_path: Path, serving: Callable[..., Served], lose: Callable[[Path, Path], None]) -> None:
     there, here, earlier = tmp_path / "there", tmp_path / "here", tmp_path / "earlier"

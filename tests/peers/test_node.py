@@ -164,6 +164,7 @@ async def agree(net: Network, model: Model) -> None:
 # --- convergence -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough("ring", "star", "two")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=8)
 @given(histories(), randoms, st.booleans())
@@ -190,6 +191,7 @@ def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: R
     run(main())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=8)
 @given(histories(), randoms, st.integers(0, 4))
@@ -300,6 +302,7 @@ LIES: dict[str, str | None] = {
 }
 
 
+@pytest.mark.thorough("foreign posts", "wrong posts", "wrong type")
 @pytest.mark.parametrize("how", LIES)
 @on_loop
 async def test_liar(how: str) -> None:
@@ -317,8 +320,8 @@ async def test_liar(how: str) -> None:
             await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))
             assert sum(fault in reason for reason in net.log.reasons()) == len(liars), net.log.reasons()
         for node in net.nodes:
-            assert len(node._core.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER * len(node.connections)
+            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER * len(node.connections)
         for liar in liars:
             await liar.close()
-        await every(net.nodes, lambda node: not len(node._core.sync.fetches.wanted))
+        await every(net.nodes, lambda node: not len(node.parts.sync.fetches.wanted))
         assert not any(link.closed.done() for link in net.links), "an honest link was given up"

@@ -53,6 +53,7 @@ async def ended(net: Network, reason: str) -> None:
     await until(lambda: reason in net.log.reasons(), net.log.reasons)
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_the_posts_of_who_blocks_a_peer_are_kept_from_it() -> None:
     """And nobody tells the peer of the block: not the one that blocks, and not those that know of it."""
@@ -68,6 +69,7 @@ async def test_the_posts_of_who_blocks_a_peer_are_kept_from_it() -> None:
         assert has(guest, [theirs[0], secret]) == [False, False]
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_peer_does_not_get_the_posts_of_those_that_it_blocks() -> None:
     theirs = [BOB.text("default", "of bob"), ANN.text("default", "of ann")]
@@ -78,6 +80,7 @@ async def test_a_peer_does_not_get_the_posts_of_those_that_it_blocks() -> None:
         assert has(net.nodes[1].store, theirs[:1]) == [False]
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_who_the_local_user_blocks_is_cut_off_and_comes_back_when_unblocked() -> None:
     post = ANN.text("default", "x")
@@ -94,6 +97,7 @@ async def test_who_the_local_user_blocks_is_cut_off_and_comes_back_when_unblocke
         await until(comes_back)
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_block_ends_a_connection_that_is_there() -> None:
     async with network(memory("host", posts=[ANN.text("default", "x")]), memory("guest"), settings=KEYED) as net:
@@ -105,6 +109,7 @@ async def test_a_block_ends_a_connection_that_is_there() -> None:
         assert has(net.nodes[1].store, [secret]) == [False]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_there", [True, False])
 @on_loop
 async def test_a_block_that_notifies_reaches_whom_it_blocks_and_nothing_else_does(is_there: bool) -> None:
@@ -122,6 +127,7 @@ async def test_a_block_that_notifies_reaches_whom_it_blocks_and_nothing_else_doe
         assert has(guest, [later]) == [False]
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_block_applies_before_it_is_read() -> None:
     """Reading what moderation forbids waits where the last reading took long. Posts that come with a block do not."""
@@ -130,8 +136,8 @@ async def test_a_block_applies_before_it_is_read() -> None:
         host, guest = net.nodes
         await net.link(host, guest)
         await net.are_alike()
-        keeper = host._core.context.restrictions
-        keeper._not_before_s = host._core.context.loop.time() + 10 * LIMIT_S
+        keeper = host.parts.context.restrictions
+        keeper._not_before_s = host.parts.context.loop.time() + 10 * LIMIT_S
         host.store.ingest([notice.raw, later.raw])
         await until(lambda: all(has(guest.store, [notice])), net.log.reasons)
         keeper.read()
@@ -145,7 +151,7 @@ async def test_a_reading_that_began_before_a_block_does_not_undo_it(monkeypatch:
         host, guest, other = net.nodes
         await net.link(host, guest)
         await net.link(host, other)
-        keeper, static = host._core.context.restrictions, static_key_of(GUEST.key)
+        keeper, static = host.parts.context.restrictions, static_key_of(GUEST.key)
         host.store.ingest([block(HOST, GUEST).raw])
         await until(lambda: keeper.audience(static).is_blocked)
         monkeypatch.setattr(restrictions, "read_restrictions", lambda *_: Restrictions())
@@ -164,13 +170,14 @@ async def test_a_peer_that_does_not_ask_for_its_notice_goes_after_a_while() -> N
         await until(lambda: net.nodes[0].connections)
         [link] = net.nodes[0].connections
         assert link.is_banished
-        now_s = net.nodes[0]._core.context.loop.time()
+        now_s = net.nodes[0].parts.context.loop.time()
         link.tick(now_s)
         assert not link.closed.done()
         link.tick(now_s + limits.BLOCK_NOTICE_S)
         await ended(net, "the local user blocks the peer")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("over_cable", [True, False])
 @on_loop
 async def test_reconciliation_keeps_back_the_same(over_cable: bool) -> None:
@@ -183,6 +190,7 @@ async def test_reconciliation_keeps_back_the_same(over_cable: bool) -> None:
         assert report.posts_received == 2
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_the_reconciliation_port_is_closed_to_who_is_blocked() -> None:
     secret = [block(HOST, GUEST), ANN.named("ann")]

@@ -95,7 +95,7 @@ def test_live_news_are_of_what_is_borne(dialect: Dialect) -> None:
         async with network(memory(posts=MEMBERS), settings=ANSWERS_ONLY) as net:
             peer = await raw_peer(net.addresses[net.nodes[0]], dialect=dialect)
             asked = [peer.ask(request) for request in everything(is_live=True)]
-            await until(lambda: net.nodes[0]._core.live.count == len(asked))
+            await until(lambda: net.nodes[0].parts.serving.live.count == len(asked))
             (session,) = [connection.session for connection in net.nodes[0].connections]
             await until(lambda: all(exchange.state is State.LIVE for exchange in session.to_answer.values()))
             last = ANN.text("default", "the last")

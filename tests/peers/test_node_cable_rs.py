@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cable_rs import written_by_cable_rs
 from peering import QUICK, Keeper, memory, network, raw_listener, raw_peer, run, until
 from people import ANN, BOB
@@ -42,6 +43,7 @@ def is_short_by_one(*posts: Post) -> bool:
     return written_by_cable_rs(message) != encode_message(message, LEGACY)
 
 
+@pytest.mark.thorough
 def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
     async def main() -> None:
         here = memory("here", posts=[ANN.join("default"), BOB.join("default")])

@@ -26,7 +26,7 @@ SELDOM = NodeSettings(list_every_s=36_000, reconcile_every_s=36_000)
 async def in_touch(net: Network) -> None:
     """Wait until all links are between stores that know each other, and their first exchanges are done."""
     await until(lambda: all(link.met.done() and link.met.result() for link in net.links))
-    await until(lambda: not any(len(node._core.reconciler) for node in net.nodes))
+    await until(lambda: not any(len(node.parts.reconciler) for node in net.nodes))
     for link in net.links:  # whose first questions are answered, since this one is
         asked = link.ask(ListRequest(b"", 0, 1))
         await until(partial(getattr, asked, "is_over"))
@@ -36,6 +36,7 @@ async def has(node: Node, channel: str, texts: set[str]) -> None:
     await until(lambda: {message.text for message in node.store.messages(channel).messages} == texts)
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_new_channel_goes_through_a_line_of_stores() -> None:
     """From either end, whichever side connected. What is written to it later arrives too."""
@@ -151,4 +152,4 @@ def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.Monk
 def listed(node: Node) -> float:
     """Return how often a node was asked for its channels."""
     name = "cablestore_requests_total"
-    return node._core.metrics.registry.get_sample_value(name, {"type": "channel_list_request"}) or 0.0
+    return node.parts.context.metrics.registry.get_sample_value(name, {"type": "channel_list_request"}) or 0.0

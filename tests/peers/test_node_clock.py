@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from by_hand import CABAL_KEY, on_loop
+from clock import SetClock
 from hypothesis import given
 from hypothesis import strategies as st
 from peering import QUICK, Network, memory, network, until, with_key
@@ -24,23 +25,14 @@ RECONCILING = replace(QUICK, reconciles=True, reconcile_delay_ms=50, reconcile_e
 CHATTING = tuple(ANN.text("default", f"text {number}", at=NOW_MS + number) for number in range(300))
 
 
-class Clock:
-    """Clock that the test sets."""
-
-    def __init__(self, now_ms: int) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
+@pytest.mark.thorough("fetch-encrypted", "reconcile-encrypted")
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("settings", [QUICK, RECONCILING], ids=["fetch", "reconcile"])
 @on_loop
 async def test_posts_of_the_present_come_when_a_clock_that_was_behind_is_set(
     settings: NodeSettings, key: bytes | None
 ) -> None:
-    clock = Clock(NOW_MS - YEARS_MS)
+    clock = SetClock(NOW_MS - YEARS_MS)
     behind, right = memory("behind", clock=clock), memory("right", posts=CHATTING, clock=lambda: NOW_MS + 1000)
     async with network(behind, right, settings=with_key(settings, key), may_complain=True) as net:
         await net.link(*net.nodes)
@@ -56,7 +48,7 @@ async def test_posts_of_the_present_come_when_a_clock_that_was_behind_is_set(
 
 @on_loop
 async def test_reconciliations_do_not_bring_refused_posts_again_and_again() -> None:
-    clock = Clock(NOW_MS - YEARS_MS)
+    clock = SetClock(NOW_MS - YEARS_MS)
     behind, right = memory("behind", clock=clock), memory("right", posts=CHATTING, clock=lambda: NOW_MS + 1000)
     async with network(behind, right, settings=RECONCILING, may_complain=True) as net:
         await net.link(*net.nodes)
@@ -78,7 +70,7 @@ def number_of_reconciliations(net: Network) -> int:
 async def test_a_post_that_was_too_far_ahead_comes_when_its_time_has_come() -> None:
     """Nothing else is asked for: other posts of the peer are known, and the clock runs as ever."""
     first_refused_ms = NOW_MS + limits.MAX_FUTURE_MS
-    clock = Clock(NOW_MS)
+    clock = SetClock(NOW_MS)
     post = ANN.text("default", "from next week", at=first_refused_ms + 5_000)
     early, late = memory("early", clock=clock), memory("late", posts=(post,), clock=lambda: NOW_MS + 10_000)
     async with network(early, late, may_complain=True) as net:
@@ -94,7 +86,7 @@ async def test_a_post_that_was_too_far_ahead_comes_when_its_time_has_come() -> N
 
 @on_loop
 async def test_a_post_comes_from_another_peer_if_the_one_that_gave_it_is_gone() -> None:
-    clock = Clock(NOW_MS)
+    clock = SetClock(NOW_MS)
     posts = (BOB.text("default", "now", at=NOW_MS), ANN.text("default", "ahead", at=NOW_MS + limits.MAX_FUTURE_MS))
     early = memory("early", clock=clock)
     others = [memory(name, posts=posts, clock=lambda: NOW_MS + 10_000) for name in ("one", "other")]
@@ -111,7 +103,7 @@ async def test_a_post_comes_from_another_peer_if_the_one_that_gave_it_is_gone() 
 
 @on_loop
 async def test_a_clock_that_was_ahead_is_reported_when_it_is_set_back() -> None:
-    clock = Clock(NOW_MS + YEARS_MS)
+    clock = SetClock(NOW_MS + YEARS_MS)
     store = memory("ahead", clock=clock)
     store.text("default", "written with the wrong clock")
     async with network(store, may_complain=True) as net:
@@ -124,13 +116,36 @@ async def test_a_clock_that_was_ahead_is_reported_when_it_is_set_back() -> None:
 @on_loop
 async def test_a_clock_before_the_posts_of_the_store_is_reported_at_the_start() -> None:
     """As on a machine that starts in 1970."""
-    clock = Clock(NOW_MS + 1000)
+    clock = SetClock(NOW_MS + 1000)
     store = memory("behind", posts=CHATTING, clock=clock)
     clock.now_ms = 0
     async with network(store, may_complain=True) as net:
         await until(lambda: any(record.getMessage() == WARNING for record in net.log.records))
         [warning] = [vars(record) for record in net.log.records if record.getMessage() == WARNING]
         assert warning["stored"] == len(CHATTING)
+
+
+DIFFERS = "the clock differs from those of other users: is it right?"
+
+
+@on_loop
+async def test_a_clock_that_differs_by_hours_is_reported_when_peers_write() -> None:
+    """Once, with how far it is behind. Nothing is refused: the posts are dated less than a week ahead."""
+    clock = SetClock(NOW_MS - 3 * 3_600_000)
+    behind = memory("behind", clock=clock)
+    others = [memory(name, clock=lambda: NOW_MS) for name in ("one", "other")]
+    async with network(behind, *others, may_complain=True) as net:
+        for node in net.nodes[1:]:
+            await net.link(net.nodes[0], node)
+        others[0].text("default", "one user may be wrong")
+        await net.are_alike()
+        assert behind.clock_difference() is None
+        others[1].text("default", "two agree")
+        await net.are_alike()
+        clock.now_ms += 61_000  # as if the clock was set: it is compared at once
+        await until(lambda: any(record.getMessage() == DIFFERS for record in net.log.records))
+        [warning] = [vars(record) for record in net.log.records if record.getMessage() == DIFFERS]
+        assert (warning["users"], warning["ahead_s"] // 3600) == (2, -3)
 
 
 # --- what is remembered ------------------------------------------------------------------------

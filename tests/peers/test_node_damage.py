@@ -16,7 +16,8 @@ from serving import fetch
 
 from cablestore import CableStore, Post
 from cablestore.errors import StorageError
-from cablestore.peers import Address, Node, core, news, threads
+from cablestore.peers import Address, Node, news, threads
+from cablestore.peers import node as node_module
 from cablestore.peers.metrics_http import exporter
 from cablestore.protocol.body import Block
 from cablestore.protocol.message import StateRequest, TimeRangeRequest
@@ -60,7 +61,7 @@ async def followed(*posts: Post) -> AsyncIterator[tuple[Watched, Follower]]:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
         texts, state = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)), peer.ask(StateRequest(b"", CHANNEL, 1))
-        await until(lambda: node._core.live.count == 2 and peer.hashes(state))
+        await until(lambda: node.parts.serving.live.count == 2 and peer.hashes(state))
         yield Watched(node, net.log), Follower(peer, texts)
         await peer.close()
         node.store.rebuild()
@@ -94,7 +95,7 @@ async def test_an_entry_that_cannot_be_read_keeps_no_other_news_from_peers() -> 
 
 @on_loop
 async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "_TICK_S", 0.02)
+    monkeypatch.setattr(node_module, "_TICK_S", 0.02)
     old = ANN.post(Block("", 0, (BOB.key,), 0, 0))
     key = b"!data!" + old.hash_hex
     settings = with_key(ANSWERS_ONLY, CABAL_KEY)
@@ -132,5 +133,5 @@ async def test_news_that_could_not_be_read_for_a_while_are_told_after_it(monkeyp
         here.node.store.ingest(raws(text))
         await peer.hears(text)
         assert here.reasons(EVENT) == ["too many open files"]
-        await until(lambda: not here.node._core.feed_failure)
+        await until(lambda: not here.node.parts.serving.feed_failure)
         assert (await here.health())[0] == 200

@@ -66,6 +66,7 @@ async def named_to(peer: Raw) -> set[str]:
     return {name for m in peer.answers_to(asked) if isinstance(m, ListResponse) for name in m.channels}
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_user_is_dropped_and_comes_back() -> None:
     """Three nodes that all know each other. One drops another, which goes on writing."""
@@ -117,6 +118,7 @@ async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked
         assert has(one, evidence) == [False]
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_for_once() -> None:
     old, new = written(), [CYD.text("default", "new"), ANN.text("default", "another's")]
@@ -127,7 +129,7 @@ async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_
         for _ in range(3):
             link = await node.connect(address)
             await until(lambda: all(has(store, new[1])))
-            await until(lambda: not node._core.sync.fetches.wanted and not node._core.sync.fetches.storing)
+            await until(lambda: not node.parts.sync.fetches.wanted and not node.parts.sync.fetches.storing)
             link.close("again")
             await until(lambda: not node.connections)
         asked = [digest for keeper in keepers for m in keeper.asked(PostRequest) for digest in m.hashes]
@@ -136,6 +138,7 @@ async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_
         assert set(asked) == {post.hash for post in new}
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_dropped_channel_is_asked_of_nobody_until_it_is_undropped() -> None:
     posts = written()
@@ -157,6 +160,7 @@ async def test_a_dropped_channel_is_asked_of_nobody_until_it_is_undropped() -> N
         assert await named_to(client) == {"default", "elsewhere"}
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_channel_that_is_dropped_while_it_is_followed() -> None:
     """The live requests for it end. An admin's drop counts for those who regard it as one, and so does its undoing."""
@@ -209,6 +213,7 @@ async def test_a_channel_that_is_dropped_before_its_history_came_is_not_followed
         assert asked("elsewhere") == [history]
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_nothing_that_is_dropped_is_passed_on() -> None:
     """A relay asks others for what it does not have, and they have what it dropped."""
@@ -237,6 +242,7 @@ async def test_nothing_that_is_dropped_is_passed_on() -> None:
         assert [set(m.channels) for m in lists] == [{"default", "third"}]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("over_cable", [True, False])
 @on_loop
 async def test_stores_with_different_drops_reconcile_to_the_end(over_cable: bool) -> None:
@@ -252,6 +258,7 @@ async def test_stores_with_different_drops_reconcile_to_the_end(over_cable: bool
             assert has(one, *posts) == [False] * 4 + [True] * 2
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_private_acts_change_no_answer_about_moderation() -> None:
     """And a private block ends no connection: the peer sees that posts are missing, at most."""

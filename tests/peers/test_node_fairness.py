@@ -121,6 +121,7 @@ async def serve_others(honest: ByHand, times: int) -> None:
         assert len(await honest.hashes(limit=50)) == 50
 
 
+@pytest.mark.thorough("moderation", "names", "nonsense", "posts", "taken back", "unknown posts")
 @pytest.mark.parametrize("kind", [*ASKS, *FLOODS])
 def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch, kind: str
@@ -132,7 +133,7 @@ def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
     @on_standing_loop
     async def scenario() -> None:
         async with listening(texts(MANY), rows_in_advance=IN_ADVANCE) as (node, address):
-            node._core.context.watch = Hearing(node)
+            node.parts.context.watch = Hearing(node)
             honest = await ByHand.connect(address)
             async with greedy(node, address, kind) as peer:
                 await until(lambda: has_had_its_share(peer), lambda: vars(peer))

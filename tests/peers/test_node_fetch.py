@@ -47,7 +47,7 @@ async def test_fetches_open_and_fetch_posts() -> None:
             asked += request.hashes
             sizes.append(len(request.hashes))
             peer.send(PostResponse(request.request_id, tuple(posts[digest] for digest in request.hashes)))
-            assert len(node._core.sync.fetches._of_peers[next(iter(node.connections))]._requests) <= limits.FETCHES_OPEN
+            assert len(node.parts.sync.fetches._of_peers[next(iter(node.connections))]._requests) <= limits.FETCHES_OPEN
             if len(asked) < len(posts):
                 waiting.append(await post_request(peer))
         assert first == limits.FETCH_POSTS_LEAST
@@ -67,7 +67,7 @@ async def test_a_silent_peer_is_asked_for_little() -> None:
         peer.send(PostResponse(requests[1].request_id, ()))
         assert len((await post_request(peer)).hashes) == limits.FETCH_POSTS_LEAST
         assert await asks_for_no_posts(peer)
-        assert len(node._core.sync.fetches.wanted) == 4_000 - limits.FETCH_POSTS_LEAST
+        assert len(node.parts.sync.fetches.wanted) == 4_000 - limits.FETCH_POSTS_LEAST
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
@@ -84,10 +84,11 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
 
 
 def nothing_waits(node: Node) -> bool:
-    fetches = node._core.sync.fetches
+    fetches = node.parts.sync.fetches
     return not len(fetches.wanted) and not fetches.storing
 
 
+@pytest.mark.thorough
 def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """What came before is kept and given to others. Nothing is asked for again that could not be stored."""
     posts = {post_hash(post.raw): post for post in texts(3_000)}
@@ -101,9 +102,9 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
             await deliver(peer, posts)
             await until(lambda: node.store.last_sequence == limits.FETCH_POSTS_LEAST)
             await deliver(peer, posts)
-            await until(lambda: node._core.sync.fetches.is_halted)
-            assert node._core.metrics.failed_writes == 1
-            assert node._core.context.writes.failure.startswith("the disk refused")
+            await until(lambda: node.parts.sync.fetches.is_halted)
+            assert node.parts.context.metrics.failed_writes == 1
+            assert node.parts.context.writes.failure.startswith("the disk refused")
             await until(lambda: nothing_waits(node))
             other = await ByHand.connect(address)
             await offered(other, tuple(posts))
@@ -125,7 +126,7 @@ def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> 
             assert 0 < report.posts < 2_000
             assert report.posts + report.unstored <= 2_000
             assert report.unstored > 0
-            assert not node._core.context.marks._peers
+            assert not node.parts.context.marks._peers
 
     scenario()
 
@@ -161,7 +162,7 @@ def test_a_sync_tells_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPa
             with logged() as log, pytest.raises(CorruptStoreError, match="damaged"):
                 await node.sync_once(address)
             assert not log.errors()
-            assert node._core.context.marks.get(str(address), "default") is None
+            assert node.parts.context.marks.get(str(address), "default") is None
             await until(lambda: node.store.post(OTHER.hash))
 
     scenario()

@@ -175,6 +175,7 @@ async def fuzzed(dialect: Dialect, connections: int, talk: Callable[..., Awaitab
         assert not errors, errors[:3]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @BOTH
 def test_messages_of_a_real_exchange_changed(dialect: Dialect) -> None:
@@ -213,6 +214,7 @@ class Confused(Keeper):
             self.write(frame)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @BOTH
 def test_answers_to_what_a_node_asks_changed(dialect: Dialect) -> None:
@@ -230,6 +232,7 @@ def test_answers_to_what_a_node_asks_changed(dialect: Dialect) -> None:
     run(fuzzed(dialect, 100 * TIMES, talk, max_invalid_posts=1000))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @BOTH
 def test_messages_changed_within_an_encrypted_channel(dialect: Dialect) -> None:
@@ -255,6 +258,7 @@ def test_messages_changed_within_an_encrypted_channel(dialect: Dialect) -> None:
     run(scenario())
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(7200)
 def test_bytes_of_an_encrypted_connection_changed() -> None:
     """From the first byte of the handshake on: any change ends the connection, and nothing is stored."""

@@ -52,7 +52,7 @@ def test_older_posts_are_found_in_the_background(monkeypatch: pytest.MonkeyPatch
         """Connect until the pass has come a page further. True when the late post is here."""
 
         def reached() -> tuple[int, int]:
-            [mark] = [mark for marks in node._core.context.marks._peers.values() for mark in marks.values()]
+            [mark] = [mark for marks in node.parts.context.marks._peers.values() for mark in marks.values()]
             return mark.back_ms, mark.full_at_ms
 
         before = reached()

@@ -62,7 +62,7 @@ async def told(node: Node, store: CableStore) -> Raw:
     """Connect a peer that is told of an own post and does not ask for it, so that the node waits when it stops."""
     peer: Raw = await raw_peer(await node.listen(Address(HOST, 0)))
     asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
-    await until(lambda: node._core.live.count)
+    await until(lambda: node.parts.serving.live.count)
     digest = store.text("default", "not asked for").hash
     await until(lambda: digest in peer.hashes(asked))
     return peer

@@ -16,7 +16,7 @@ from people import ANN, raws
 from cablestore import CableStore, limits
 from cablestore.peers import NodeSettings
 from cablestore.peers.answering import AnswerQueue
-from cablestore.peers.connection import Connection
+from cablestore.peers.serving import Serving
 from cablestore.protocol.exchange import Exchange, RequestRole, State
 from cablestore.protocol.message import (
     CancelRequest,
@@ -155,7 +155,7 @@ async def test_max_live_alike() -> None:
         peer.send(*[LIVE] * (limits.MAX_LIVE_ALIKE + 3), LIVE._replace(channel="other"))
         peer.send(*[StateRequest(b"", "default", 1)] * limits.MAX_LIVE_ALIKE)
         await peer.hashes()
-        assert node._core.live.count == 2 * limits.MAX_LIVE_ALIKE + 1
+        assert node.parts.serving.live.count == 2 * limits.MAX_LIVE_ALIKE + 1
         assert only(node).faults == 3
         node.store.ingest(raws(ANN.text("default", "new")))
         for _ in range(limits.MAX_LIVE_ALIKE):
@@ -163,7 +163,7 @@ async def test_max_live_alike() -> None:
             assert isinstance(message, HashResponse)
         assert await peer.is_silent()
         peer.send(*[CancelRequest(b"", peer_id(peer, number)) for number in range(1, 10)])
-        await until(lambda: node._core.live.count == 2 * limits.MAX_LIVE_ALIKE - 8)
+        await until(lambda: node.parts.serving.live.count == 2 * limits.MAX_LIVE_ALIKE - 8)
         await peer.close()
 
 
@@ -245,7 +245,7 @@ def test_an_unforeseen_error_in_a_connection_ends_that_connection(monkeypatch: p
             honest, victim = await ByHand.connect(address), await ByHand.connect(address)
             await honest.hashes()
             with monkeypatch.context() as patched:
-                patched.setattr(Connection, "_asked", broken)
+                patched.setattr(Serving, "request", broken)
                 victim.send(ALL)
                 assert await victim.is_ended()
             await until(lambda: len(node.connections) == 1)

@@ -34,7 +34,7 @@ async def test_slow_reader_size_bytes() -> None:
         slow = only(node)
         await until(lambda: slow.is_slow and not slow.answers._is_reading)
         sent = slow.sent_size_bytes
-        assert node._core.context.reads.waiting == 0
+        assert node.parts.context.reads.waiting == 0
         other = await ByHand.connect(address)
         assert len(await other.hashes()) == len(posts)
         assert slow.sent_size_bytes == sent < 60 * len(posts) * 32
@@ -43,6 +43,7 @@ async def test_slow_reader_size_bytes() -> None:
             assert sum(sizes_of(await peer.concluded(peer_id(peer, number)))) == len(posts)
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_not_read() -> None:
     """MAX_QUEUED_SIZE_BYTES also holds for news that wait to be sent."""
@@ -50,7 +51,7 @@ async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_no
         async with listening(texts(MANY), max_queued_size_bytes=2_000_000) as (node, address):
             peer = await slow_reader(address)
             peer.send(*[LIVE] * limits.MAX_LIVE_ALIKE)
-            await until(lambda: only(node).is_slow and node._core.live.count == limits.MAX_LIVE_ALIKE)
+            await until(lambda: only(node).is_slow and node.parts.serving.live.count == limits.MAX_LIVE_ALIKE)
             known, most, number = only(node), 0, 0
             while node.connections:
                 before = known.queued_size_bytes
@@ -69,7 +70,7 @@ async def test_max_queued_size_bytes_where_news_are_not_read() -> None:
             peer, reader = await ByHand.connect(address, receive_size_bytes=4096), await ByHand.connect(address)
             peer.send(*[LIVE] * limits.MAX_LIVE_ALIKE)
             reader.send(LIVE)
-            await until(lambda: node._core.live.count == limits.MAX_LIVE_ALIKE + 1)
+            await until(lambda: node.parts.serving.live.count == limits.MAX_LIVE_ALIKE + 1)
             told = 0
             while len(node.connections) == 2 and told < MANY:
                 node.store.ingest(raws(*texts(MANY)[told : told + 500]), verify=False)
@@ -104,6 +105,7 @@ async def test_max_queued_total_size_bytes() -> None:
                 await peer.close()
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_large_requests_of_a_peer_that_does_not_read_wait_unread() -> None:
     """4,096 requests of 10,000 hashes each would be 3 GB: half of MAX_QUEUED_SIZE_BYTES is what they may take."""
@@ -125,6 +127,7 @@ async def test_large_requests_of_a_peer_that_does_not_read_wait_unread() -> None
         await until(lambda: not only(node).session.to_answer and not only(node).pauses)
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_requests_that_are_cancelled_before_their_turn_leave_nothing() -> None:
     async with listening(texts(MANY)) as (node, address):
@@ -173,10 +176,10 @@ async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> N
         received = only(node).received_size_bytes
         await asyncio.sleep(0.2)
         assert only(node).received_size_bytes == received
-        assert node._core.context.writes.queued_size_bytes < 1_000_000
+        assert node.parts.context.writes.queued_size_bytes < 1_000_000
         gate.open.set()
         await until(lambda: node.store.stats().posts.get("text") == len(posts))
-        await until(lambda: not only(node).pauses and not node._core.intake.paused)
+        await until(lambda: not only(node).pauses and not node.parts.intake.paused)
         await peer.close()
 
 
@@ -200,13 +203,13 @@ async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
     async with listening(texts(1), channels=None) as (node, address):
         peer = await raw_peer(address, Offering, posts=texts(1))
         await until(lambda: node.connections and PauseReason.OFFERS in only(node).pauses)
-        (offered,) = node._core.sync.fetches._of_peers.values()
+        (offered,) = node.parts.sync.fetches._of_peers.values()
         for _ in range(50):
             other = await ByHand.connect(address)
             assert len(await other.hashes()) == 1
             await other.close()
             assert offered._offered < 2 * limits.MAX_WANTED_PER_PEER
-            assert len(node._core.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER
-            assert len(node._core.life._tasks) < 20
+            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER
+            assert len(node.parts.context.life.tasks) < 20
         peer.flood.cancel()
         await peer.close()

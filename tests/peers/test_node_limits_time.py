@@ -160,7 +160,7 @@ async def test_idle_timeout_s() -> None:
         async with listening(idle_timeout_s=0.3) as (node, address):
             silent, live, talker = [await ByHand.connect(address) for _ in range(3)]
             live.send(LIVE)
-            await until(lambda: len(node.connections) == 3 and node._core.live.count == 1)
+            await until(lambda: len(node.connections) == 3 and node.parts.serving.live.count == 1)
             for _ in range(10):
                 assert await talker.hashes() == []
                 await pass_time(0.1)
@@ -170,6 +170,7 @@ async def test_idle_timeout_s() -> None:
             await live.close()
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
     """A silent peer costs next to nothing, whatever the store holds, and is disconnected after IDLE_TIMEOUT_S."""
@@ -346,6 +347,7 @@ def test_loop_share_and_loop_share_in_advance_s() -> None:
     assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S * 0.2, 1_000.0 + pause_s) > 0
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """LOOP_SHARE, LOOP_SHARE_IN_ADVANCE_S: requests that are taken back at once cost no rows, but time of the loop."""

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from by_hand import ByHand, deliver, listening, offered, on_loop
 from history import histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,9 @@ from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Info, Post, Role, Ve
 from cablestore.peers import Node
 from cablestore.protocol.message import (
     CancelRequest,
+    HashResponse,
     ListRequest,
+    Message,
     ModerationRequest,
     PostRequest,
     StateRequest,
@@ -63,6 +66,40 @@ async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> li
 # --- time ranges -------------------------------------------------------------------------------
 
 
+def test_a_post_is_not_announced_to_the_peer_that_gave_it() -> None:
+    """Others get it. The peer itself gets it again if it counts again."""
+
+    @on_loop
+    async def scenario() -> None:
+        first, second = (ANN.topic(CHANNEL, text, at=at(n)) for n, text in enumerate(("first", "second")))
+        posts = {post.hash: post for post in (first, second, ANN.text(CHANNEL, "words", at=at(3)))}
+        async with listening(channels=frozenset([CHANNEL])) as (node, address):
+            giver, other = await ByHand.connect(address), await ByHand.connect(address)
+            live: list[Message] = [
+                TimeRangeRequest(giver.new_id(), CHANNEL, 0, 0, 50),
+                StateRequest(giver.new_id(), CHANNEL, 1),
+            ]
+            giver.send(*live)
+            other.send(*live)
+            await offered(giver, tuple(posts))
+            await deliver(giver, posts)
+            heard: set[bytes] = set()
+            while len(heard) < len(posts):
+                heard |= announced(await other.receive())
+            deletion = ANN.delete(second, at=at(5))
+            node.store.ingest([deletion.raw])
+            heard.clear()
+            while len(heard) < 2:
+                heard |= announced(await giver.receive())
+            assert heard == {deletion.hash, first.hash}
+
+    scenario()
+
+
+def announced(message: Message | None) -> set[bytes]:
+    return set(message.hashes) if isinstance(message, HashResponse) else set()
+
+
 def test_limit_is_shared_by_history_and_news() -> None:
     async def main() -> None:
         known = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(3)]
@@ -76,7 +113,7 @@ def test_limit_is_shared_by_history_and_news() -> None:
             store.ingest(raws(early, elsewhere, *news))
             await until(lambda: peer.is_concluded(asked))
             assert peer.hashes(asked)[2:] == [post.hash for post in news[:2]]
-            assert not node._core.live.count
+            assert not node.parts.serving.live.count
 
     run(main())
 
@@ -99,6 +136,7 @@ def test_deletions_are_told_in_the_channel_of_what_they_delete() -> None:
     run(main())
 
 
+@pytest.mark.thorough
 def test_a_deletion_of_two_texts_is_told_once() -> None:
     async def main() -> None:
         texts = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(2)]
@@ -129,6 +167,7 @@ def test_every_deletion_of_what_is_deleted_is_told() -> None:
     run(main())
 
 
+@pytest.mark.thorough
 @settings(max_examples=12)
 @given(st.integers(0, 2**32).map(Random))
 def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) -> None:
@@ -159,11 +198,12 @@ def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) 
             for one in asked:
                 found = peer.hashes(one)
                 assert len(found) == len(set(found)) == len(posts)
-            assert node._core.live.count == len(asked)
+            assert node.parts.serving.live.count == len(asked)
 
     run(main())
 
 
+@pytest.mark.thorough("state")
 @pytest.mark.parametrize(
     "request_",
     [TimeRangeRequest(b"", CHANNEL, 0, 0, 0), StateRequest(b"", CHANNEL, 1), ModerationRequest(b"", (CHANNEL,), 1, 0)],
@@ -173,10 +213,10 @@ def test_cancel_ends_it(request_: Any) -> None:
     async def main() -> None:
         async with asking(ANN.text(CHANNEL, "x")) as (node, store, peer):
             asked, other = peer.ask(request_), peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
-            await until(lambda: node._core.live.count == 2)
+            await until(lambda: node.parts.serving.live.count == 2)
             await quiet(peer, 1, other)
             peer.say(CancelRequest(b"\xffcan", asked))
-            await until(lambda: node._core.live.count == 1)
+            await until(lambda: node.parts.serving.live.count == 1)
             before = len(peer.answers_to(asked))
             store.ingest(raws(ANN.join(CHANNEL), ANN.topic(CHANNEL, "t"), BOB.text(CHANNEL, "y"), act()))
             await quiet(peer, 2, other)
@@ -219,6 +259,7 @@ def test_state_tells_the_info_of_whose_leaving_is_deleted() -> None:
     run(main())
 
 
+@pytest.mark.thorough
 def test_state_tells_the_info_of_who_left_and_writes_again() -> None:
     async def main() -> None:
         leaves, named = ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
@@ -249,6 +290,7 @@ def test_state_tells_the_info_of_a_new_member_and_new_names_of_members() -> None
     run(main())
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories(), st.integers(0, 2**32).map(Random))
 def test_history_and_news_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
@@ -369,6 +411,7 @@ def test_a_rejected_post_info_that_accepts_roles_again_is_a_change() -> None:
 # --- nodes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough("draft8")
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 def test_what_is_written_is_everywhere_soon(dialect: Dialect) -> None:
     """Along a line of nodes, without asking again for what is there already."""
@@ -379,7 +422,7 @@ def test_what_is_written_is_everywhere_soon(dialect: Dialect) -> None:
         stores = [memory(n, dialect, [ann.text(CHANNEL, "x", at=at(0))]) for n in range(4)]
         async with network(*stores, settings=slow) as net:
             await net.line()
-            await until(lambda: sum(node._core.live.count for node in net.nodes) == 3 * 2 * 3)
+            await until(lambda: sum(node.parts.serving.live.count for node in net.nodes) == 3 * 2 * 3)
             text, topic = ann.text(CHANNEL, "now", at=at(1)), ann.topic(CHANNEL, "now", at=at(2))
             stores[0].ingest(raws(text, topic, ann.join(CHANNEL, at=at(3)), ann.named("Ann", at=at(4))))
             await net.are_alike()

@@ -40,7 +40,7 @@ def joins(count: int) -> list[Post]:
 def states_asked(node: Node) -> float:
     """Return how many states of channels a node was asked for and did not refuse."""
     name = "cablestore_requests_total"
-    return node._core.metrics.registry.get_sample_value(name, {"type": "channel_state_request"}) or 0.0
+    return node.parts.context.metrics.registry.get_sample_value(name, {"type": "channel_state_request"}) or 0.0
 
 
 @on_loop
@@ -68,13 +68,14 @@ def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.Monke
             await node.connect(address)
             await every(posts, lambda post: node.store.post(post.hash))
             await until(lambda: states_asked(answering) >= len(posts))
-            node._core.sync.restricted((), asks_again=True)
+            node.parts.sync.restricted((), asks_again=True)
             await until(lambda: states_asked(answering) >= 2 * len(posts) or net.log.faults())
             assert not net.log.faults()
 
     scenario()
 
 
+@pytest.mark.thorough
 def test_names_beyond_one_response_are_asked_for_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_NAMES_PER_MESSAGE. A peer that repeats its names whatever the offset is not asked without end."""
     monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 50)
@@ -148,7 +149,7 @@ def test_a_peer_that_invents_channels_is_asked_for_a_limited_number(monkeypatch:
             await until(lambda: "new" in followed(peers[0]))
             assert followed(peers[0])[0] == "own"
             assert len(followed(peers[0])) == 102
-            marks = node._core.context.marks
+            marks = node.parts.context.marks
             await until(lambda: marks.get(str(address), "own"))
             assert not any(marks.get(str(address), name) for name in followed(peers[0]) if name != "own")
 
@@ -225,6 +226,7 @@ async def test_a_channel_whose_live_request_the_peer_ends_is_asked_for_again(kin
         await peer.close()
 
 
+@pytest.mark.thorough
 def test_a_live_request_that_the_peer_ends_makes_room_for_one_other_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 1)
 

@@ -108,7 +108,7 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
         crowd = [await from_address(address, HOST) for _ in range(limits.MAX_TALKS)]
         for peer in crowd:
             peer.say(hello())
-        await until(lambda: len(node._core.reconciler) == limits.MAX_TALKS)
+        await until(lambda: len(node.parts.reconciler) == limits.MAX_TALKS)
         late = await from_address(address, HOST)
         late.say(hello())
         heard = await late.hear()
@@ -117,8 +117,8 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
         assert heard[1].reason == EndReason.BUSY
         other = await from_address(address, "127.0.0.2")
         other.say(hello())
-        await until(lambda: "127.0.0.2" in {talking.host for talking in node._core.reconciler._by_link.values()})
-        await until(lambda: len(node._core.reconciler) == limits.MAX_TALKS)
+        await until(lambda: "127.0.0.2" in {talking.host for talking in node.parts.reconciler._by_link.values()})
+        await until(lambda: len(node.parts.reconciler) == limits.MAX_TALKS)
         for peer in [*crowd, late, other]:
             await peer.close()
 
@@ -134,7 +134,7 @@ def test_those_that_keep_us_waiting_give_way_to_a_store(monkeypatch: pytest.Monk
             crowd = [await from_address(address, HOST) for _ in range(limits.MAX_TALKS)]
             for peer in crowd:
                 peer.say(hello())
-            await until(lambda: len(node._core.reconciler) == limits.MAX_TALKS)
+            await until(lambda: len(node.parts.reconciler) == limits.MAX_TALKS)
             with memory("honest", posts=[ANN.text("default", "new", at=START_MS + 10**6)]) as store:
                 async with Node(store) as other:
                     report = await other.reconcile_once(address)

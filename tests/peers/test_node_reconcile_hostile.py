@@ -14,26 +14,28 @@ from hypothesis import strategies as st
 from peering import HOST, run, soon, until
 from people import ANN, START_MS
 from reconcile_peer import Peer, attacked
-from talking import content_of, hello
+from talking import claiming, content_of, content_with_time, hello
 
-from cablestore import limits
+from cablestore import Post, limits
 from cablestore.errors import NodeError, ReconcileError
 from cablestore.peers import Address, Node
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.waku import WakuMessage as Waku
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.ids import EVERYTHING, SyncID
+from cablestore.reconcile.ids import EVERYTHING
 from cablestore.reconcile.messages import (
     Accepted,
+    Ended,
+    EndReason,
     PayloadFrame,
     PostsFrame,
     Stored,
     Terms,
     encode_frame,
 )
-from cablestore.reconcile.payload import ItemSet, Payload, PayloadPart, Shards
-from cablestore.reconcile.transfer import encode_message, post_id
+from cablestore.reconcile.payload import Payload, PayloadPart, Shards
+from cablestore.reconcile.transfer import post_id
 
 
 async def call(address: Address) -> Peer:
@@ -60,12 +62,7 @@ async def called(*frames: bytes) -> AsyncIterator[Address]:
 
 def outcome(node: Node, of: str) -> float:
     name, labels = "cablestore_reconcile_sessions_total", {"side": "them", "outcome": of}
-    return node._core.metrics.registry.get_sample_value(name, labels) or 0.0
-
-
-def claiming(*ids: SyncID, reconciled: bool = False) -> PayloadFrame:
-    """All there is, says the peer."""
-    return PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
+    return node.parts.context.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 @pytest.mark.parametrize(
@@ -161,12 +158,11 @@ async def test_posts_that_are_no_posts() -> None:
         bad = [b"no post %d" % i for i in range(limits.MAX_INVALID_POSTS)]
         peer.say(hello())
         peer.tell(claiming(*(post_id(post_hash(each), START_MS) for each in bad)))
-        contents = (encode_message(Waku(each, "/x", START_MS * 10**6, post_hash(each)), SPEC) for each in bad)
-        peer.tell(PostsFrame(0, tuple(contents)))
+        peer.tell(PostsFrame(0, tuple(content_with_time(each, START_MS * NS_PER_MS) for each in bad)))
         await peer.rest()
         await peer.close()
         await until(lambda: not node.reconcile_port.links)
-        assert node._core.metrics.registry.get_sample_value(
+        assert node.parts.context.metrics.registry.get_sample_value(
             "cablestore_posts_in_total", {"verdict": "malformed"}
         ) == len(bad)
         assert any("invalid posts" in reason for reason in log.reasons())
@@ -174,17 +170,128 @@ async def test_posts_that_are_no_posts() -> None:
 
 
 @on_loop
-async def test_posts_under_a_wrong_hash_or_time_are_not_taken() -> None:
-    text, other = (ANN.text("default", f"late {i}", at=START_MS + 900) for i in range(2))
-    async with attacked() as (node, address, _):
+async def test_posts_of_other_times_or_that_are_here_are_not_taken() -> None:
+    """A post that is missing here is taken although its id did not come."""
+    late, missing = (ANN.text("default", "missing", at=START_MS + after_ms) for after_ms in (900, 100))
+    async with attacked() as (node, address, log):
+        here = node.store.messages("default", newest_first=False).messages[0].hash
         peer = await call(address)
-        peer.say(hello())
-        peer.tell(claiming(post_id(text.hash, START_MS + 901), post_id(bytes(32), START_MS)))
-        peer.tell(PostsFrame(0, (content_of(text), content_of(other))))
-        await until(lambda: node._core.reconciler._by_link)
+        peer.say(hello(terms=Terms(until_ms=START_MS + 500)))
+        peer.tell(claiming(post_id(missing.hash, START_MS + 101), post_id(bytes(32), START_MS)))
+        known = node.store.post(here)
+        assert known is not None
+        peer.tell(PostsFrame(0, (content_of(late), content_of(known), content_of(missing), content_of(missing))))
+        await until(lambda: node.store.post(missing.hash))
         await peer.close()
         await until(lambda: outcome(node, "lost"))
-        assert node.store.post(text.hash) is node.store.post(other.hash) is None
+        assert node.store.post(late.hash) is None
+        [finding] = [vars(record) for record in log.records if record.getMessage() == "reconciled"]
+        assert finding["posts_received"] == 1
+
+
+@pytest.mark.thorough
+@on_loop
+async def test_posts_of_other_channels_or_under_a_false_time_are_not_taken() -> None:
+    """A node that follows one channel gets posts that it did not ask for. What is right among them is stored."""
+    good, name = ANN.text("default", "good", at=START_MS + 100), ANN.named("Ann", at=START_MS + 101)
+    early, late = (ANN.text("default", "false time", at=START_MS + after_ms) for after_ms in (-50, 200))
+    other, listed = (ANN.text("spam", "other channel", at=START_MS + after_ms) for after_ms in (102, 103))
+    unsigned = bytes((*good.raw[:40], good.raw[40] ^ 1, *good.raw[41:]))
+    within_ns = (START_MS + 104) * NS_PER_MS
+    bad = [content_with_time(early.raw, within_ns), content_with_time(late.raw, within_ns)]
+    bad += [content_of(other), content_of(listed), content_of(early)]
+    async with attacked(channels=frozenset({"default"})) as (node, address, log):
+        peer = await call(address)
+        peer.say(hello(terms=Terms(from_ms=START_MS)))
+        peer.tell(claiming(post_id(listed.hash, listed.timestamp_ms)))
+        unsigned_one = content_with_time(unsigned, good.timestamp_ms * NS_PER_MS)
+        peer.tell(PostsFrame(0, (*bad, unsigned_one, content_of(good), content_of(good), content_of(name))))
+        await until(lambda: node.store.post(name.hash))
+        await peer.close()
+        await until(lambda: outcome(node, "lost"))
+        assert node.store.stats().posts == {"info": 1, "text": 51}
+        assert node.store.post(good.hash)
+        [finding] = [vars(record) for record in log.records if record.getMessage() == "reconciled"]
+        assert (finding["posts_received"], finding["posts_unasked"]) == (2, len(bad) + 1)
+        found = node.parts.context.metrics.registry.get_sample_value
+        assert found("cablestore_posts_in_total", {"verdict": "bad_signature"}) == 1
+
+
+@on_loop
+async def test_too_many_posts_of_another_channel_end_the_connection() -> None:
+    """MAX_TALK_UNASKED."""
+    async with attacked(channels=frozenset({"default"})) as (node, address, log):
+        peer = await call(address)
+        peer.say(hello())
+        spam = [ANN.text("spam", f"{i}", at=START_MS + i) for i in range(limits.MAX_TALK_UNASKED + 1)]
+        peer.tell(PostsFrame(0, tuple(map(content_of, spam))))
+        await peer.rest()
+        await peer.close()
+        await until(lambda: outcome(node, "fault"))
+        assert log.faults() == ["reconciliation"]
+        assert node.store.stats().posts == {"text": 50}
+
+
+async def has_repeated(node: Node, address: Address, posts: list[Post]) -> Peer:
+    """Return a peer whose conversation has begun, and that gave posts which the store got since then."""
+    peer = await call(address)
+    peer.say(hello())
+    assert await peer.hear() == (7, Accepted(Terms()))
+    node.store.ingest([post.raw for post in posts])
+    peer.tell(PostsFrame(0, tuple(map(content_of, posts))))
+    return peer
+
+
+@pytest.mark.parametrize("number", [limits.MAX_TALK_REPEATED - 1, limits.MAX_TALK_REPEATED])
+@on_loop
+async def test_posts_that_another_peer_gives_end_a_conversation(number: int) -> None:
+    """MAX_TALK_REPEATED. The peer is asked to begin another one, and fewer posts are confirmed."""
+    posts = [ANN.text("default", "given", at=START_MS + 100 + i) for i in range(number)]
+    async with attacked() as (node, address, _):
+        peer = await has_repeated(node, address, posts)
+        heard = await peer.hear()
+        assert heard is not None
+        if number < limits.MAX_TALK_REPEATED:
+            assert heard[1] == Stored(0)
+        else:
+            assert isinstance(heard[1], Ended)
+            assert heard[1].reason is EndReason.LIMIT
+        await peer.close()
+        await until(lambda: not node.reconcile_port.links)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_conversation_waits_for_the_peer_that_gives_the_same_posts(
+    is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TALK_REPEATED_WAIT_S at most, and not longer than that peer takes."""
+    monkeypatch.setattr("cablestore.limits.TALK_REPEATED_WAIT_S", 3_600.0 if is_lost else 0.3)
+    posts = [ANN.text("default", "given", at=START_MS + 100 + i) for i in range(limits.MAX_TALK_REPEATED)]
+
+    async def scenario() -> None:
+        async with attacked() as (node, address, log):
+            giver = await call(address)
+            giver.say(hello())
+            giver.tell(PostsFrame(0, (content_of(ANN.text("default", "first", at=START_MS + 99)),)))
+            assert [await giver.hear(), await giver.hear()] == [(7, Accepted(Terms())), (7, Stored(0))]
+            peer = await has_repeated(node, address, posts)
+            assert isinstance((await peer.hear() or (0, None))[1], Ended)
+            peer.say(hello(8))
+            late = ANN.text("default", "late", at=START_MS + 200)
+            giver.tell(PostsFrame(1, (content_of(late),)))
+            assert await giver.hear() == (7, Stored(1))
+            if is_lost:
+                await giver.close()
+            assert await peer.hear() == (8, Accepted(Terms()))
+            peer.say(encode_frame(8, PostsFrame(0, (content_of(late),))))
+            assert await peer.hear() == (8, Stored(0))
+            for each in (peer, giver):
+                await each.close()
+            await until(lambda: outcome(node, "lost") == 2)
+            findings = [vars(record) for record in log.records if record.getMessage() == "reconciled"]
+            assert not is_lost or findings[-1]["posts_unasked"] == 1, "the state was read when the giver was lost"
+
+    run(scenario())
 
 
 @on_loop
@@ -194,7 +301,7 @@ async def test_who_is_called_does_not_begin() -> None:
         async with called(hello()) as strange:
             with pytest.raises((NodeError, ReconcileError)):
                 await soon(node.reconcile_once(strange))
-        assert not len(node._core.reconciler)
+        assert not len(node.parts.reconciler)
 
 
 @on_loop
@@ -231,6 +338,7 @@ async def test_connections_have_the_limits_of_cable(chosen: dict[str, Any], most
             await peer.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
@@ -249,6 +357,7 @@ async def test_connections_do_not_stay_for_nothing(chosen: dict[str, Any], why: 
         assert log.reasons() == [why]
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.just(hello()), max_size=12))
 def test_any_frames_leave_a_node_as_it_was(frames: list[bytes]) -> None:
@@ -259,7 +368,7 @@ def test_any_frames_leave_a_node_as_it_was(frames: list[bytes]) -> None:
             peer.writer.write_eof()
             await peer.rest()
             await peer.close()
-            await until(lambda: not node.reconcile_port.links and not len(node._core.reconciler))
+            await until(lambda: not node.reconcile_port.links and not len(node.parts.reconciler))
             other = await call(address)
             other.say(hello())
             heard = await other.hear()

@@ -56,6 +56,7 @@ def cost(node: Node) -> int:
     return load.received_size_bytes + load.sent_size_bytes
 
 
+@pytest.mark.thorough("key")
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "key"])
 @on_loop
 async def test_a_reconnect_with_nothing_new_costs_little(key: bytes | None) -> None:
@@ -109,6 +110,7 @@ async def test_nothing_is_missed_that_is_written_while_stores_are_compared(seed:
             await until(lambda: are_alike(one, other))
 
 
+@pytest.mark.thorough
 @limited(max_examples=10, deadline=None)
 @given(histories(), randoms)
 def test_random_stores_are_equal_after_a_reconnect(history: tuple[Dialect, list[Post]], choice: Random) -> None:

@@ -57,7 +57,7 @@ async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: ob
 
 def live(net: Network) -> list[int]:
     """Return how many live requests each node has for the channel. Nodes ask each other for another one."""
-    return [len(node._core.live._of(TimeRangeRequest, CHANNEL)) for node in net.nodes]
+    return [len(node.parts.serving.live._of(TimeRangeRequest, CHANNEL)) for node in net.nodes]
 
 
 def within(layout: str, hops: int, count: int = 5) -> set[int]:
@@ -66,6 +66,7 @@ def within(layout: str, hops: int, count: int = 5) -> set[int]:
     return {hop for hop in range(hops + 1) if hop < count} | around
 
 
+@pytest.mark.thorough("ring-16")
 @pytest.mark.parametrize("ttl", [0, 1, 2, 16])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_all_within_ttl_hops_answer_and_nobody_else_is_told(layout: str, ttl: int) -> None:
@@ -83,7 +84,7 @@ def test_all_within_ttl_hops_answer_and_nobody_else_is_told(layout: str, ttl: in
             given = [m.posts for m in peer.answers_to(wanted) if isinstance(m, PostResponse)]
             assert hashes_of(raw for part in given for raw in part) == near
             assert len(bystander.answers_to(asked)) == len(bystander.answers_to(wanted)) == 0
-            await every(net.nodes, lambda node: not node._core._routes)
+            await every(net.nodes, lambda node: not node.parts.serving.routes)
             await peer.close()
             await bystander.close()
 
@@ -180,7 +181,7 @@ def test_cancel_travels() -> None:
             peer.say(CancelRequest(b"\xffcan", asked))
             await until(lambda: live(net) == [0] * 5)
             await until(lambda: asked in [cancel.cancel_id for cancel in end.asked(CancelRequest)])
-            assert not any(node._core._routes for node in net.nodes)
+            assert not any(node.parts.serving.routes for node in net.nodes)
             await peer.close()
             await end.close()
 
@@ -216,7 +217,7 @@ def test_a_live_limit_that_is_reached_ends_it_everywhere() -> None:
             net.nodes[0].store.ingest(raws(own(10)))
             await until(lambda: peer.is_concluded(asked))
             await until(lambda: live(net) == [0] * 5)
-            assert not any(node._core._routes for node in net.nodes)
+            assert not any(node.parts.serving.routes for node in net.nodes)
             await peer.close()
 
     run(main())
@@ -251,7 +252,7 @@ def test_loss_concludes(cut: str) -> None:
             await until(lambda: all(map(peer.is_concluded, (asked, state, names))))
             assert set(peer.hashes(asked)) == {post.hash for post in posts}
             if cut == "client":
-                await every(net.nodes, lambda node: not node._core._routes)
+                await every(net.nodes, lambda node: not node.parts.serving.routes)
             await peer.close()
             await silent.close()
 
@@ -267,7 +268,7 @@ def test_who_asked_and_is_lost_leaves_nothing() -> None:
                 peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
             await until(lambda: len(silent.asked(TimeRangeRequest)) >= 20)
             peer.cut()
-            await until(lambda: not any(node._core._routes for node in net.nodes))
+            await until(lambda: not any(node.parts.serving.routes for node in net.nodes))
             await until(lambda: len(silent.asked(CancelRequest)) == 20)
             await peer.close()
             await silent.close()

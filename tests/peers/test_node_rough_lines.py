@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 import pytest
@@ -17,6 +17,7 @@ from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.message import HashResponse, PostRequest, PostResponse
 
 POSTS = 600
+MANY = 1_500
 BEARS = 40_000
 """Bytes that pass, both ways, before the link breaks: a third of all posts."""
 LINKS = 40
@@ -43,13 +44,79 @@ async def test_each_connection_continues_where_the_last_one_broke(settings: Node
                 with suppress(NodeError):
                     await empty.connect(through)
                 await until(lambda: not empty.connections or stored(empty) == POSTS)
-                await until(lambda: not empty._core.sync.fetches.storing)
+                await until(lambda: not empty.parts.sync.fetches.storing)
                 for tap in (line.taps[-1]["up"], line.taps[-1]["down"]):
                     assert known.isdisjoint([*tap.asked, *map(post_hash, tap.posts)])
                 known = {post.hash for post in posts if empty.store.post(post.hash)}
         assert len(known) == POSTS
         assert len(line.passed) > 2
         assert line.total("down") < sum(len(post.raw) for post in posts) / 0.6
+
+
+@pytest.mark.thorough
+@on_loop
+async def test_posts_of_a_fast_peer_do_not_come_from_a_slow_one_too() -> None:
+    """A comparison ends whose posts another peer has given since it began."""
+    posts = texts(POSTS)
+    stores = [memory(name, posts=posts) for name in ("slow", "fast")]
+    async with (
+        Node(stores[0], BY_RECONCILING) as slow,
+        Node(stores[1], BY_RECONCILING) as fast,
+        Node(memory("empty"), BY_RECONCILING) as empty,
+    ):
+        lines = [
+            RoughLine(await slow.listen(Address(HOST, 0)), bytes_per_s=10_000, is_tapped=True),
+            RoughLine(await fast.listen(Address(HOST, 0)), is_tapped=True),
+        ]
+        async with lines[0] as through_slow, lines[1] as through_fast:
+            empty.keep_connected(through_slow)
+            await until(lines[0].delivered)
+            empty.keep_connected(through_fast)
+            await until(lambda: len(empty.peers()) == 2 and all(peer.is_in_step for peer in empty.peers()))
+        assert stored(empty) == POSTS
+        assert lines[0].delivered().total() < POSTS / 2
+
+
+@pytest.mark.thorough("it dials", "they dial")
+@pytest.mark.parametrize("dials", [True, False], ids=["it dials", "they dial"])
+@on_loop
+async def test_peers_of_one_speed_with_the_same_posts_do_not_all_give_them(dials: bool) -> None:
+    """One of four gives them. The others wait for it: each has given a part before, or when it was asked once more."""
+    posts = texts(MANY)
+    async with AsyncExitStack() as stack:
+        full = [await stack.enter_async_context(Node(memory(f"{i}", posts=posts), BY_RECONCILING)) for i in range(4)]
+        empty = await stack.enter_async_context(Node(memory("empty"), BY_RECONCILING))
+        at = await empty.listen(Address(HOST, 0))
+        lines = []
+        for node in full:
+            to = await node.listen(Address(HOST, 0)) if dials else at
+            lines.append(RoughLine(to, bytes_per_s=100_000, delay_s=0.02, is_tapped=True))
+            through = await stack.enter_async_context(lines[-1])
+            (empty if dials else node).keep_connected(through)
+        await until(lambda: stored(empty) == MANY)
+        assert sum(line.delivered("down" if dials else "up").total() for line in lines) < 1.6 * MANY
+
+
+@pytest.mark.thorough
+@on_loop
+async def test_a_peer_gives_the_rest_when_the_one_that_gave_the_same_posts_is_lost() -> None:
+    """It does so at once, not when no change has come for `reconcile_delay_ms`."""
+    posts, settings = texts(MANY), replace(BY_RECONCILING, reconcile_delay_ms=3_600_000)
+    async with (
+        Node(memory("one", posts=posts), settings) as one,
+        Node(memory("other", posts=posts), settings) as other,
+        Node(memory("empty"), settings) as empty,
+        AsyncExitStack() as stack,
+    ):
+        lines = [
+            RoughLine(await node.listen(Address(HOST, 0)), bytes_per_s=150_000, is_tapped=True) for node in (one, other)
+        ]
+        for line in lines:
+            empty.keep_connected(await stack.enter_async_context(line))
+        await until(lambda: stored(empty) > MANY / 3)
+        giver = max(lines, key=lambda line: line.delivered().total())
+        await giver.__aexit__()
+        await until(lambda: stored(empty) == MANY)
 
 
 @on_loop
@@ -68,7 +135,7 @@ async def test_hashes_of_a_lost_peer_are_asked_of_the_next_one() -> None:
             request = await post_request(peer)
             assert set(request.hashes) == set(posts)
             peer.send(PostResponse(request.request_id, ()))
-            await until(lambda: not len(node._core.sync.fetches.wanted))
+            await until(lambda: not len(node.parts.sync.fetches.wanted))
             await peer.close()
             await until(lambda: not node.connections)
         last = await ByHand.connect(address)
@@ -77,14 +144,14 @@ async def test_hashes_of_a_lost_peer_are_asked_of_the_next_one() -> None:
         await until(lambda: node.store.stats().posts.get("text") == len(posts))
         await last.close()
         await until(lambda: not node.connections)
-        assert not node._core.sync.fetches._known
+        assert not node.parts.sync.fetches._known
 
 
 @on_loop
 async def test_max_hashes_remembered() -> None:
     """MAX_HASHES_REMEMBERED: the oldest are forgotten first."""
     async with listening(channels=None) as (node, _):
-        fetches = node._core.sync.fetches
+        fetches = node.parts.sync.fetches
         hashes = [number.to_bytes(32, "big") for number in range(limits.MAX_HASHES_REMEMBERED + 5)]
         fetches.remember(hashes)
         assert list(fetches._known) == hashes[5:]

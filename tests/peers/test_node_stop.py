@@ -32,7 +32,7 @@ async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
     node = net.nodes[0]
     peer: Raw = await raw_peer(net.addresses[node])
     asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
-    await until(lambda: node._core.live.count)
+    await until(lambda: node.parts.serving.live.count)
     digest = node.store.text(CHANNEL, "last words").hash
     await until(lambda: digest in peer.hashes(asked))
     return peer, node.store, digest
@@ -52,7 +52,7 @@ def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
             slip = ann.text(CHANNEL, "a slip")
             await until(lambda: bob.post(slip.hash))
             node, request = net.nodes[0], TimeRangeRequest(b"", CHANNEL, 0, 0, 0)
-            await every(node.connections, lambda link: node._core.live.alike(link, request))
+            await every(node.connections, lambda link: node.parts.serving.live.alike(link, request))
             ann.delete(slip.hash)
             last = ann.text(CHANNEL, "last words")
             await stops(net, net.nodes[0])

@@ -41,7 +41,7 @@ def talked(
         if (
             NOW_MS if stretch.until_ms is None else stretch.until_ms
         ) - stretch.from_ms > bears_ms or rng.random() < 0.1:
-            left.broke()
+            left.broke(has_moved=False)
             return False
         times.append((stretch.from_ms, stretch.until_ms))
         left.done()
@@ -65,6 +65,33 @@ def test_stretches_cover_all_times_once_newest_first(bears_ms: int, from_ms: int
     assert stretches(marks, terms).next == terms  # the next one is about all again
 
 
+@pytest.mark.parametrize("shrunk", [0, 5, 30])
+def test_links_that_bear_one_conversation_each_come_to_the_end(shrunk: int) -> None:
+    """The next conversation begins when the link is about to break. That says nothing about its length."""
+    marks, connections = SyncState(None), 0
+    for _ in range(shrunk):
+        stretches(marks).broke(has_moved=False)
+    while connections < 100:
+        left = stretches(marks)
+        left.done()
+        if left.next is None:
+            break
+        left.broke(has_moved=False)
+        connections += 1
+    assert connections <= 64
+
+
+def test_a_stretch_is_kept_while_posts_move() -> None:
+    left = stretches(SyncState(None))
+    left.broke(has_moved=True)
+    assert left.next == ALL
+    left.broke(has_moved=False)
+    shorter = left.next
+    assert shorter != ALL
+    left.broke(has_moved=True)
+    assert left.next == shorter
+
+
 def test_one_talk_where_nothing_breaks() -> None:
     left = stretches(SyncState(None))
     assert left.next == ALL
@@ -80,7 +107,7 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     marks = SyncState(tmp_path)
     left = stretches(marks)
     for _ in range(8):
-        left.broke()
+        left.broke(has_moved=False)
     left.done()
     reached = left.next
     assert reached is not None
@@ -149,6 +176,7 @@ LINKS = 400
 """More connections than it takes. Without progress the test ends here."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 def test_a_link_that_breaks_after_so_many_bytes_converges(
     halves: tuple[CableStore, CableStore], key: bytes | None
@@ -166,7 +194,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
                     cutter.left = BEARS
                     if await is_whole(other, through, over_cable=False):
                         break
-                    await until(lambda: not len(one._core.reconciler))
+                    await until(lambda: not len(one.parts.reconciler))
                 else:
                     pytest.fail(
                         f"after {LINKS} links {len(set(other.store.dump()) - set(one.store.dump()))} rows differ"
@@ -176,6 +204,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
     run(scenario())
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[CableStore, CableStore]) -> None:
     """As `cablestore reconcile`, run again and again: each is a node of its own over the same folder."""
@@ -189,7 +218,7 @@ async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[Cab
                 cutter.left = BEARS
                 async with Node(halves[1], settings) as other:
                     is_done = await is_whole(other, through, over_cable=False)
-                await until(lambda: not len(one._core.reconciler))
+                await until(lambda: not len(one.parts.reconciler))
                 if is_done:
                     break
             assert is_done
@@ -207,11 +236,11 @@ async def test_a_later_beginning_than_an_unfinished_one_reached_is_reconciled(tm
     recent, old = (ANN.text("default", text, at=now_ms - ago) for text, ago in (("recent", 1), ("old", 20 * DAY_MS)))
     stores[0].ingest(raws(recent, old))
     async with two_nodes(*stores) as (_, other, address):
-        left = Stretches(other._core.context.marks, str(address), ALL, now_ms=now_ms, keep_ms=DAY_MS)
+        left = Stretches(other.parts.context.marks, str(address), ALL, now_ms=now_ms, keep_ms=DAY_MS)
         for _ in range(8):
-            left.broke()
+            left.broke(has_moved=False)
         left.done()
-        left.broke()
+        left.broke(has_moved=False)
         report = await once(other, address, since_ms=now_ms - DAY_MS // 24)
         assert report.posts_received == 1
         assert other.store.post(recent.hash)

@@ -62,6 +62,7 @@ IMPATIENT = replace(QUICK, page_hashes=20, answer_timeout_s=1.0)
 """For a peer that concludes nothing: each page takes this time."""
 
 
+@pytest.mark.thorough("3000")
 @pytest.mark.parametrize("together", [1, 3, 40, 3000])
 @on_loop
 async def test_pages(together: int) -> None:
@@ -71,6 +72,9 @@ async def test_pages(together: int) -> None:
         assert (report.posts, report.missing) == (len(posts), 0)
 
 
+@pytest.mark.thorough(
+    "False-False-12", "False-False-1", "False-False-40", "True-False-12", "True-False-1", "True-False-40"
+)
 @pytest.mark.parametrize("together", [1, 12, 40])
 @pytest.mark.parametrize("concludes", [True, False])
 @pytest.mark.parametrize("oldest_first", [True, False])
@@ -87,6 +91,7 @@ def test_pages_that_are_cut(oldest_first: bool, together: int) -> None:
     fetches_all(spread(400, together), replace(PAGED, page_hashes=100), oldest_first=oldest_first, cap=70)
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_peer_that_answers_nothing() -> None:
     """It may have posts, so it would be wrong to say that there are none."""
@@ -131,6 +136,7 @@ def fetches_all(posts: list[Post], how: NodeSettings, **shape: Any) -> None:
     run(main())
 
 
+@pytest.mark.thorough("draft8")
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 @on_loop
 async def test_peer_of_the_other_dialect(dialect: Dialect) -> None:
@@ -224,6 +230,7 @@ def test_a_mark_of_the_future_counts_as_none(ahead: list[str]) -> None:
         source.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "damage", ["", "{", "[]", '{"format": 2, "place": null, "peers": {"x": {"y": 3}}}', "\x00" * 100, "none"]
 )
@@ -243,6 +250,7 @@ def test_damaged_marks_cost_a_full_pass(damage: str) -> None:
         source.close()
 
 
+@pytest.mark.thorough("1.5", "None")
 @pytest.mark.parametrize("value", ["1", None, 1.5, [1]])
 def test_a_mark_that_is_no_number_costs_a_full_pass(value: object) -> None:
     with scratch_folder() as folder:
@@ -268,6 +276,7 @@ class Owing(Keeper):
             self.say(PostResponse(request_id, ()))
 
 
+@pytest.mark.thorough("True")
 @pytest.mark.parametrize("cuts", [True, False])
 def test_failed_pass_leaves_no_mark(cuts: bool) -> None:
     posts = spread(1500)
@@ -281,11 +290,11 @@ def test_failed_pass_leaves_no_mark(cuts: bool) -> None:
                             await sync_of(node, address)
                     else:
                         assert (await sync_of(node, address)).missing > 0
-                    assert node._core.context.marks.get(str(address), "default") is None
+                    assert node.parts.context.marks.get(str(address), "default") is None
                 async with raw_listener(Keeper, posts=posts) as (address, _):
                     report = await sync_of(node, address)
                     assert 0 < report.posts < 1500
-                    assert node._core.context.marks.get(str(address), "default") is not None
+                    assert node.parts.context.marks.get(str(address), "default") is not None
             assert store.check().is_clean
 
     with scratch_folder() as folder:
@@ -314,11 +323,12 @@ def mark_after_sync(count: int, **shape: Any) -> tuple[int, SyncMark | None]:
             raw_listener(posts=spread(count), **shape) as (address, _),
         ):
             report = await sync_of(net.nodes[0], address)
-            return report.posts, net.nodes[0]._core.context.marks.get(str(address), "default")
+            return report.posts, net.nodes[0].parts.context.marks.get(str(address), "default")
 
     return run(main())
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_a_slow_line_brings_everything() -> None:
     """One answer alone takes longer to come than a request waits."""
@@ -332,6 +342,7 @@ async def test_a_slow_line_brings_everything() -> None:
         await net.are_alike()
 
 
+@pytest.mark.thorough("False", "True")
 @pytest.mark.parametrize("oldest_first", [True, False])
 def test_an_answer_that_breaks_off_is_not_all_that_a_peer_has(oldest_first: bool) -> None:
     """The rest is asked for, and there is a mark only if it came."""
@@ -340,6 +351,7 @@ def test_an_answer_that_breaks_off_is_not_all_that_a_peer_has(oldest_first: bool
     assert (posts, mark is None) == (300, False)
 
 
+@pytest.mark.thorough("1", "300")
 @pytest.mark.parametrize("count", [1, 40, 300])
 def test_a_pass_leaves_a_mark_although_a_peer_concludes_nothing(count: int) -> None:
     """As cable.rs: it has no more if it only repeats what the page before ended with."""
@@ -366,12 +378,13 @@ async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
         await until(lambda: all(node.store.post(post.hash) is not None for post in posts))
         await owing.close()
         await other.close()
-        await until(lambda: not len(node._core.sync.fetches.wanted) and not node._core.sync.fetches.storing)
+        await until(lambda: not len(node.parts.sync.fetches.wanted) and not node.parts.sync.fetches.storing)
 
 
 # --- stopping ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough("encrypted")
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
 async def test_stop_during_heavy_sync(key: bytes | None) -> None:
@@ -384,7 +397,7 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
         link = await net.link(*reversed(net.nodes))
         await until(lambda: stores[1].last_sequence > 300)
         serving, fetching = net.nodes
-        core = fetching._core
+        parts = fetching.parts
         await net.stop(fetching)
         await until(lambda: not serving.connections)
         reasons = net.log.reasons()
@@ -392,10 +405,11 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
         lost = "without the end", "broke"
         assert key is None or not any(each in reason for reason in reasons for each in lost), reasons
         assert link.closed.done()
-        assert not core.sync.fetches.storing, "it came, and was not stored"
-        assert not asyncio.all_tasks() - {asyncio.current_task(), *serving._core.life._tasks}
+        assert not parts.sync.fetches.storing, "it came, and was not stored"
+        assert not asyncio.all_tasks() - {asyncio.current_task(), *serving.parts.context.life.tasks}
 
 
+@pytest.mark.thorough
 @on_loop
 async def test_lost_peers_leave_nothing() -> None:
     """No task, hash or request of lost peers is left."""
@@ -405,16 +419,16 @@ async def test_lost_peers_leave_nothing() -> None:
         await net.link(other, one)
         await cut_and_mend(net, choice, 30)
         await net.are_alike()
-        tasks = {node: len(node._core.life._tasks) for node in net.nodes}
+        tasks = {node: len(node.parts.context.life.tasks) for node in net.nodes}
         assert max(tasks.values()) < 12, tasks
         for link in net.links:
             link.close("the end")
         await every(net.nodes, lambda node: not node.connections)
-        await every(net.nodes, lambda node: len(node._core.life._tasks) == 2)  # its two clocks
+        await every(net.nodes, lambda node: len(node.parts.context.life.tasks) == 2)  # its two clocks
         for node in net.nodes:
-            assert not len(node._core.sync.fetches.wanted)
-            assert not len(node._core.sync)
-            assert not node._core.live.count
+            assert not len(node.parts.sync.fetches.wanted)
+            assert not len(node.parts.sync)
+            assert not node.parts.serving.live.count
 
 
 @on_loop
@@ -429,7 +443,7 @@ async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> No
             return connection
 
         with pytest.raises(NodeError, match="ended the connection: lost"):
-            await SingleSync(one._core.context, one._core.sync, one._core.reconciler, net.addresses[other]).run(
+            await SingleSync(one.parts.context, one.parts.sync, one.parts.reconciler, net.addresses[other]).run(
                 connect, None
             )
-        assert (len(one._core.sync), len(one._core.sync.fetches)) == (0, 0)
+        assert (len(one.parts.sync), len(one.parts.sync.fetches)) == (0, 0)

@@ -152,7 +152,7 @@ def test_an_error_of_a_call_is_told_to_whoever_awaits_it() -> None:
                 raise StorageError("the disk refused")
 
             with pytest.raises(StorageError):
-                await reading._core.context.reads.call(refused)
-            assert await reading._core.context.reads.call(lambda reader: reader.dialect.name) == "legacy"
+                await reading.parts.context.reads.call(refused)
+            assert await reading.parts.context.reads.call(lambda reader: reader.dialect.name) == "legacy"
 
     scenario()

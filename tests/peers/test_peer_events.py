@@ -61,6 +61,7 @@ def sizes_agree(one: Node, other: Node) -> bool:
     return to[0] == to[1] > 0 and back[0] == back[1] > 0
 
 
+@pytest.mark.thorough("encrypted")
 @pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["open", "encrypted"])
 def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> None:
     async def scenario() -> None:
@@ -104,6 +105,7 @@ def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> No
     run(scenario())
 
 
+@pytest.mark.thorough
 def test_a_peer_that_does_not_reconcile_is_neither_in_step_nor_out_of_it() -> None:
     async def scenario() -> None:
         async with network(memory("one"), memory("two"), settings=QUICK) as net:
@@ -117,6 +119,7 @@ def test_a_peer_that_does_not_reconcile_is_neither_in_step_nor_out_of_it() -> No
     run(scenario())
 
 
+@pytest.mark.thorough
 def test_a_reconciliation_that_breaks_off_is_out_of_step_until_one_succeeds() -> None:
     async def scenario() -> None:
         async with network(memory("one"), memory("two"), settings=IN_STEP, may_complain=True) as net:
@@ -126,9 +129,9 @@ def test_a_reconciliation_that_breaks_off_is_out_of_step_until_one_succeeds() ->
             log: list[PeerEvent] = []
             following = asyncio.create_task(followed(two, log))
             await asyncio.sleep(0)
-            two._core.context.settings = replace(IN_STEP, talk_silence_s=0)
+            two.parts.context.settings = replace(IN_STEP, talk_silence_s=0)
             await until(lambda: [peer.is_in_step for peer in two.peers()] == [False])
-            two._core.context.settings = IN_STEP
+            two.parts.context.settings = IN_STEP
             await until(lambda: [peer.is_in_step for peer in two.peers()] == [True])
             await net.stop(two)
             await soon(following)
@@ -150,11 +153,11 @@ def test_a_node_does_not_stay_connected_to_itself(key: bytes | None) -> None:
             one, two = net.nodes
             one.keep_connected(net.addresses[two])
             await until(lambda: [peer.is_in_step for peer in one.peers()] == [True])
-            tasks = len(one._core.life._tasks)
+            tasks = len(one.parts.context.life.tasks)
             one.keep_connected(net.addresses[one])
-            assert len(one._core.life._tasks) == tasks + 1
+            assert len(one.parts.context.life.tasks) == tasks + 1
             await until(lambda: net.log.reasons() == [ITSELF, ITSELF])
-            await until(lambda: len(one._core.life._tasks) == tasks)  # it is not tried again
+            await until(lambda: len(one.parts.context.life.tasks) == tasks)  # it is not tried again
             assert [peer.address for peer in one.peers()] == [net.addresses[two]]
 
     run(scenario())
@@ -233,6 +236,7 @@ def test_a_node_shows_what_programs_use_and_nothing_else() -> None:
             "keep_connected",
             "listen",
             "load",
+            "parts",  # for the exporter and for tests
             "peer_events",
             "peers",
             "reconcile_once",

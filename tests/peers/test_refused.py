@@ -19,7 +19,7 @@ from cablestore.cli.commands import load_all
 from cablestore.cli.values import FolderValue
 from cablestore.errors import IdentityError
 from cablestore.index.rebuild import RebuildReport
-from cablestore.store import Tuning
+from cablestore.store import ClosedStore, Tuning
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -52,12 +52,13 @@ def shared(folder: Path) -> Iterator[Path]:
         file.chmod(0o755 if file.is_dir() else 0o600)
 
 
+@pytest.mark.thorough("check", "generations --recover generation-000001", "generations --remove generation-000001")
 @pytest.mark.parametrize(
     "command", ["check", "rebuild", "generations --recover generation-000001", "generations --remove generation-000001"]
 )
 def test_a_folder_that_must_not_be_written(shared: Path, command: str) -> None:
     if "remove" in command:
-        CableStore.rebuild_closed(shared)
+        ClosedStore(shared).rebuild()
         shutil.copytree(shared / "generation-000002", shared / "generation-000001")
     shared.chmod(0o555)
     status, said, complaint = as_anybody(*command.split(), "-s", shared)
@@ -68,6 +69,21 @@ def test_a_folder_that_must_not_be_written(shared: Path, command: str) -> None:
     assert as_anybody("check", "-s", shared)[0] == 0
 
 
+@pytest.mark.thorough(
+    "check-../STORE",
+    "rebuild-../lock",
+    "check-../lock",
+    "check-.",
+    "check-CURRENT",
+    "check-MANIFEST-*",
+    "check-UNNAMED",
+    "rebuild-*.ldb",
+    "rebuild-../STORE",
+    "rebuild-.",
+    "rebuild-CURRENT",
+    "rebuild-MANIFEST-*",
+    "rebuild-UNNAMED",
+)
 @pytest.mark.parametrize("pattern", ["*.ldb", "CURRENT", "MANIFEST-*", "UNNAMED", "../STORE", "../lock", "."])
 @pytest.mark.parametrize("command", ["rebuild", "check"])
 def test_a_file_that_must_not_be_read_is_no_damage(shared: Path, command: str, pattern: str) -> None:
@@ -151,9 +167,10 @@ for line in Path(sys.argv[5]).read_text().splitlines():
 """
 
 
+@pytest.mark.thorough("forbidden")
 @pytest.mark.parametrize("how", ["forbidden", "full"])
 def test_every_command_on_a_disk_that_takes_nothing(shared: Path, tmp_path: Path, how: str) -> None:
-    CableStore.export_closed(shared, tmp_path / "EXPORT")
+    ClosedStore(shared).export(tmp_path / "EXPORT")
     (tmp_path / "LOG").write_text("")
     (tmp_path / "code").write_text(ALL_COMMANDS)
     commands = [command for command in COMMANDS if not command.startswith("serve")]
@@ -182,6 +199,7 @@ def test_every_command_on_a_disk_that_takes_nothing(shared: Path, tmp_path: Path
         assert store.check().is_clean
 
 
+@pytest.mark.thorough("command4")
 @pytest.mark.parametrize("command", [["dump"], ["log", "default"], ["stats", "--json"], ["--help"], ["channels"]])
 def test_output_that_cannot_be_written(folder: Path, command: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
@@ -241,7 +259,7 @@ def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:
     database = LevelDB(folder / "generation-000001")
     database.write({b"!data!" + digest.hex().encode(): None for digest in digests}, sync=True)
     database.close()
-    report: RebuildReport = CableStore.rebuild_closed(folder)
+    report: RebuildReport = ClosedStore(folder).rebuild()
     assert report.lost_posts == 2
     assert not report.has_all_posts
     assert report.kept_aside is not None
@@ -258,14 +276,14 @@ def test_no_identity_is_made_up_for_sealed_posts(run: Run, folder: Path) -> None
         sealed = len(list(store.local_only()))
     assert sealed == 1
     (folder / "identity").rename(folder.with_name("key"))
-    for work in (CableStore.rebuild_closed, CableStore.check_closed):
+    for work in (ClosedStore(folder).rebuild, ClosedStore(folder).check):
         with pytest.raises(IdentityError, match="put its key file back"):
-            work(folder)
+            work()
     for command in ("rebuild", "check"):
         status, _, complaint = run(command, "-s", folder)
         assert (status, complaint.count("\n")) == (2, 1)
     folder.with_name("key").rename(folder / "identity")
-    assert CableStore.rebuild_closed(folder, processes=2).damaged == {}
+    assert ClosedStore(folder).rebuild(processes=2).damaged == {}
     with CableStore.open(folder) as store:
         assert len(list(store.local_only())) == sealed
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from people import ANN, BOB, START_MS, raws
-from serving import HERE, Served, cablestore
+from serving import HERE, Served, cablestore, own_host
 
 from cablestore import CableStore, Post
 
@@ -38,6 +38,9 @@ def lacks(folder: Path, posts: list[Post]) -> int:
         return sum(store.post(post.hash) is None for post in posts)
 
 
+@pytest.mark.thorough(
+    "key-any other", "key-cablestore", "key-follows one channel", "plain-any other", "plain-follows one channel"
+)
 @KINDS
 @pytest.mark.parametrize("has_key", [False, True], ids=["plain", "key"])
 def test_each_sync_fetches_what_the_store_lacks(
@@ -53,7 +56,7 @@ def test_each_sync_fetches_what_the_store_lacks(
     CableStore.open(here).close()
     fill(there, NEWEST)
     fill(third, OTHER + LATE)
-    served = serving(there, "--listen", HERE, *kind, *options)
+    served = serving(there, "--listen", own_host(), *kind, *options)
     address = served.address
     assert "30 new posts" in cablestore("sync", address, *options, store=here).stdout
     served.stop()

@@ -82,6 +82,7 @@ def _is_within(error: DecodeError, raw: bytes) -> bool:
     return False
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 def test_posts(dialect: Dialect) -> None:

@@ -140,6 +140,7 @@ def test_draft8_differs_in_ids_and_ttl_alone(vector: dict[str, Any]) -> None:
 # --- round trips -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough("draft8")
 @DIALECTS
 @given(st.data())
 def test_what_is_written_is_read_again(dialect: Dialect, data: st.DataObject) -> None:
@@ -150,6 +151,7 @@ def test_what_is_written_is_read_again(dialect: Dialect, data: st.DataObject) ->
     assert recognise(frame_of(raw)) is (LEGACY if is_like_legacy else DRAFT8)
 
 
+@pytest.mark.thorough
 @DIALECTS
 @given(st.data())
 def test_ids_of_another_size_are_not_written(dialect: Dialect, data: st.DataObject) -> None:
@@ -268,6 +270,7 @@ def test_unknown_types_are_skipped(dialect: Dialect, type_id: int, rest: bytes) 
     assert decode_message(encode_varint(type_id) + rest, dialect) is None
 
 
+@pytest.mark.thorough
 @DIALECTS
 @given(st.data())
 def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: st.DataObject) -> None:

@@ -29,8 +29,6 @@ def test_published_transcript(vector: dict[str, Any]) -> None:
     assert shake(ends["initiator"], ends["responder"]) == messages
     for role, other in (("initiator", "responder"), ("responder", "initiator")):
         assert ends[role].remote_static.hex() == vector["keys"][f"{other}_static"]["public"]
-        assert ends[role]._encryption.key.hex() == vector[f"{role}_to_{other}_key"]
-        assert ends[role]._decryption.key.hex() == vector[f"{other}_to_{role}_key"]
     for step in vector["transport"]:
         sender, receiver = ends[step["from"]], ends["responder" if step["from"] == "initiator" else "initiator"]
         if "eos_marker" in step:
@@ -143,6 +141,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.thorough
 @settings(max_examples=settings().max_examples * 3)
 @given(mutated(), st.lists(st.integers(0, len(STREAM)), max_size=5))
 def test_damaged_streams(data: bytes, cuts: list[int]) -> None:

@@ -63,6 +63,7 @@ def test_messages_come_out_as_they_went_in(messages: list[bytes]) -> None:
         assert receiver.has_ended
 
 
+@pytest.mark.thorough
 def test_byte_by_byte() -> None:
     ann, bob = channel(ANN), channel(BOB)
     data = ann.start()

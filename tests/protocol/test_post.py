@@ -34,6 +34,7 @@ from cablestore import (
 )
 from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.protocol.crypto import is_signed, post_hash
+from cablestore.protocol.post import peek_type
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 
 VECTORS: dict[str, Any] = json.loads((KNOWN_ANSWERS / "cable.json").read_text())
@@ -392,3 +393,12 @@ def test_one_changed_byte_breaks_the_signature_or_the_post(place: int, value: in
     if raw[place] != value:
         raw[place] = value
         assert not is_signed(bytes(raw))
+
+
+@pytest.mark.parametrize("links", [0, 1, 127, 128, 129, 256])
+def test_the_type_is_read_after_any_number_of_links(links: int) -> None:
+    """The number takes one byte up to 127, and two from 128 on."""
+    for body in (Text("c", "x"), Join("c"), Delete((bytes(32),))):
+        post = write(body, links=tuple(bytes([number % 256]) * 32 for number in range(links)))
+        assert peek_type(post.raw) == post.type
+        assert peek_type(post.raw[: 97 + (links > 127) + 32 * links]) is None

@@ -109,6 +109,7 @@ def test_audits_have_a_limit() -> None:
             answer(known, b"\x01\x00\x00" + count + bytes(9_000))
 
 
+@pytest.mark.thorough
 @settings(max_examples=200)
 @given(st.data())
 def test_any_bytes_give_an_answer_or_an_error(data: st.DataObject) -> None:

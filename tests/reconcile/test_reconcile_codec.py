@@ -140,6 +140,7 @@ def test_payloads_come_back(dialect: SyncDialect, data: st.DataObject) -> None:
     assert encode(found, dialect) == written
 
 
+@pytest.mark.thorough("spec")
 @in_each
 @given(data=st.data())
 def test_any_bytes_give_a_payload_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
@@ -228,6 +229,7 @@ def test_a_frame_is_not_larger_than_allowed() -> None:
         encode(Payload(Shards(), halves), SPEC)
 
 
+@pytest.mark.thorough("262144")
 @pytest.mark.parametrize("limit", [1_000, limits.MAX_RECONCILE_RANGES])
 def test_ranges_are_counted(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """MAX_RECONCILE_RANGES: the last one allowed is read, one more is not."""
@@ -239,6 +241,7 @@ def test_ranges_are_counted(monkeypatch: pytest.MonkeyPatch, limit: int) -> None
         decode(allowed + b"\x01\x00", SPEC)
 
 
+@pytest.mark.thorough
 def test_ids_are_counted() -> None:
     """MAX_RECONCILE_ITEMS of all item sets together."""
     half = limits.MAX_RECONCILE_ITEMS // 2

@@ -229,6 +229,7 @@ def test_eight_item_sets() -> None:
     ours_find(ids, altered(ids, 123), threshold=50)
 
 
+@pytest.mark.thorough
 @pins("80000 items, diff at N-10")
 def test_three_rounds_of_fingerprints() -> None:
     """Ours takes another round at a fraction of the bytes: item sets of ten where theirs are of a hundred."""
@@ -354,6 +355,7 @@ def test_a_thousand_of_ten_thousand() -> None:
 full_size = [1, pytest.param(10, marks=pytest.mark.soak)]
 
 
+@pytest.mark.thorough
 @pins("400k msgs 100k missing")
 @pytest.mark.parametrize("times", full_size)
 def test_a_quarter(times: int) -> None:
@@ -368,6 +370,7 @@ def test_twenty_of_a_hundred() -> None:
     assert len(ours_find(ids[20:], ids).need) == 20
 
 
+@pytest.mark.thorough
 @pins("500k msgs 300k missing")
 @pytest.mark.parametrize("times", full_size)
 def test_most_of_one_second(times: int) -> None:

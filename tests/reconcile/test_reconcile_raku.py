@@ -33,12 +33,13 @@ async def converged(here: CableStore, there: CableStore, *, over_cable: bool) ->
     async with Node(here) as one, Node(there) as other:
         address = await (one.listen if over_cable else one.reconcile_port.listen)(Address(HOST, 0))
         report = await asyncio.wait_for(other.reconcile_once(address, over_cable=over_cable), 3_000)
-        await until(lambda: not len(one._core.reconciler))
+        await until(lambda: not len(one.parts.reconciler))
         again = await soon(other.reconcile_once(address, over_cable=over_cable))
         assert (again.posts_received, again.posts_sent, again.rounds) == (0, 0, 1)
     return report
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("channels", "least_posts", "over_cable"),
     [

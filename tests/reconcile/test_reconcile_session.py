@@ -41,6 +41,7 @@ def test_the_example_of_the_package_finds_the_difference(capsys: pytest.CaptureF
     assert callable(reconcile.stored_set)
 
 
+@pytest.mark.thorough("nwaku-0.36")
 @in_each
 @settings(max_examples=60)
 @given(pair=sets(), splitting=splittings)
@@ -329,6 +330,7 @@ def test_a_session_that_cannot_begin() -> None:
 # --- hostile peers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough("nwaku-0.36", "nwaku-0.37")
 @in_each
 @settings(max_examples=100)
 @given(data=st.data())
@@ -369,6 +371,16 @@ def test_whatever_a_peer_says(dialect: SyncDialect, data: st.DataObject) -> None
             assert len(step.reply) < 40_000
 
 
+@in_each
+def test_a_session_is_over_after_bytes_that_are_not_a_payload(dialect: SyncDialect) -> None:
+    side = session(spread(9), dialect)
+    with pytest.raises(ReconcileError):
+        side.receive(b"\xff" * 40, at_s=0.0)
+    assert side.is_done
+    with pytest.raises(ReconcileError, match="the session is over"):
+        side.receive(session(spread(9), dialect).initiate(at_s=0.0), at_s=0.0)
+
+
 def lying_fingerprints(number: int) -> list[PayloadPart]:
     return [PayloadPart(of_times(NOW_NS + 1_000 * at, NOW_NS + 1_000 * (at + 1)), b"\x01" * 32) for at in range(number)]
 
@@ -385,6 +397,7 @@ def strange_ids(number: int) -> list[PayloadPart]:
     return [PayloadPart(of_times(NOW_NS, NOW_NS + 10_000_000), ItemSet(told, reconciled=False))]
 
 
+@pytest.mark.thorough("lying_fingerprints")
 @pytest.mark.parametrize("hostile", [lying_fingerprints, empty_sets, strange_ids])
 def test_answering_is_linear(hostile: Callable[[int], list[PayloadPart]]) -> None:
     """Four times the input takes about four times the steps, and the answer has at most a frame and a bit."""

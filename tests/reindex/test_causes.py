@@ -91,6 +91,16 @@ FAULTS = {
 }
 
 
+@pytest.mark.thorough(
+    "a folder that cannot be made",
+    "a host name",
+    "a master that is none",
+    "an address of another machine",
+    "arguments of submit",
+    "arguments with which Java ends with status 0",
+    "deploy mode",
+    "settings of Hadoop",
+)
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -124,6 +134,7 @@ def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkey
     assert error.value.exit_status == 1
 
 
+@pytest.mark.thorough
 def test_a_start_that_fails_after_another_session_names_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +144,7 @@ def test_a_start_that_fails_after_another_session_names_its_cause(
     test_a_start_that_fails_names_its_cause(FAULTS["a host name"], tmp_path, monkeypatch)
 
 
+@pytest.mark.thorough
 def test_java_that_runs_out_of_memory(tmp_path: Path) -> None:
     with (
         pytest.raises(SparkError, match=r"OutOfMemoryError.*--driver-memory"),
@@ -141,6 +153,7 @@ def test_java_that_runs_out_of_memory(tmp_path: Path) -> None:
         spark.sql("SELECT collect_list(repeat(id, 200000)) FROM range(5000)").collect()
 
 
+@pytest.mark.thorough
 def test_a_python_worker_that_is_killed(tmp_path: Path) -> None:
     def end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -188,6 +201,7 @@ def killed_during_a_job(folder: Path) -> tuple[int, str]:
     return job.returncode, errors
 
 
+@pytest.mark.thorough
 def test_java_that_is_killed_is_named(tmp_path: Path) -> None:
     export_of(conversation(700), tmp_path / "export")
     status, errors = killed_during_a_job(tmp_path)
@@ -201,6 +215,7 @@ def test_java_that_is_killed_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.thorough
 def test_a_job_continues_after_java_was_killed(tmp_path: Path) -> None:
     posts = conversation(700)
     export_of(posts, tmp_path / "export")
@@ -211,6 +226,7 @@ def test_a_job_continues_after_java_was_killed(tmp_path: Path) -> None:
     assert digest_of(tmp_path / "store") == digest_of_all(posts)
 
 
+@pytest.mark.thorough("command0")
 @pytest.mark.parametrize("command", [["tables", "export", "--out", "tables"], ["reindex", "--verify", "store"]])
 def test_the_log_that_an_error_names_is_there(command: list[str], tmp_path: Path) -> None:
 

@@ -297,6 +297,7 @@ def left_behind(folder: Path) -> list[str]:
     return [line for line in processes.splitlines() if f"CABLESTORE_TEST_MARK={folder}" in line]
 
 
+@pytest.mark.thorough
 def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
     done = run_child(tmp_path, QUIET)
     assert (done.stdout, done.stderr) == ("ran\n", "")
@@ -310,6 +311,7 @@ def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "scratch" / "tmp").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: Path) -> None:
     done = run_child(tmp_path, INTERRUPTED)
     assert done.stdout.startswith("interrupted\nValueError: no such thing:\nlook again. The log of Spark is ")
@@ -318,12 +320,14 @@ def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: 
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_java_that_the_program_started_before_is_used_and_left(tmp_path: Path) -> None:
     """Also if no session is open: PySpark keeps Java, and takes no other."""
     java = str(find_java(tmp_path / "java").home)
     assert run_child(tmp_path, STOPPED, JAVA_HOME=java, PYSPARK_PYTHON=sys.executable).stdout == "ran\n"
 
 
+@pytest.mark.thorough
 def test_ctrl_c_is_not_hidden_by_a_call_to_java_that_fails_after_it(tmp_path: Path) -> None:
     def interrupted_call() -> None:
         try:

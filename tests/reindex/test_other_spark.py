@@ -73,6 +73,7 @@ def beside_another_spark(odd: Path, *arguments: object) -> None:
     assert list((odd / "tmp").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_store_is_made_beside_another_spark(tmp_path: Path) -> None:
     odd = tmp_path / ODD
     export_of(POSTS, odd / "export")
@@ -81,6 +82,7 @@ def test_a_store_is_made_beside_another_spark(tmp_path: Path) -> None:
     assert {path.name for path in odd.iterdir()} == {"export", "store", "tmp"}
 
 
+@pytest.mark.thorough
 def test_tables_are_made_beside_another_spark(tmp_path: Path) -> None:
     """Of a community without texts, deletions and topics: all tables have their columns."""
     odd = tmp_path / ODD
@@ -94,6 +96,7 @@ def test_tables_are_made_beside_another_spark(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can take another user id")
 def test_a_user_id_without_a_name() -> None:
     """As in containers: there is no home, and Java has no name for the user. The capability is to read this checkout."""

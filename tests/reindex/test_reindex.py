@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 from reindexing import conversation, digest_of, digest_of_all, export_of, small_shares, spark_session, store_at
 
+from cablestore.store import ClosedStore
+
 pytest.importorskip("pyspark")
 
 from pyspark.cloudpickle import register_pickle_by_value
@@ -35,9 +37,9 @@ from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED
 from cablestore.index.parallel import check_in_parts
 from cablestore.index.view import Catalog
+from cablestore.reindex import reindex
 from cablestore.reindex.compare import verify_store
 from cablestore.reindex.job import Drops
-from cablestore.reindex.reindex import reindex
 from cablestore.store import answers
 from cablestore.views import CATALOG
 
@@ -105,6 +107,7 @@ def add_local_only(store: CableStore) -> None:
 # --- what is checked -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_all_rows_are_derived_a_second_time_on_request(
     run: Run, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: str
 ) -> None:
@@ -114,7 +117,7 @@ def test_all_rows_are_derived_a_second_time_on_request(
         reports.append(check_in_parts(*arguments, **named))
         return reports[-1]
 
-    monkeypatch.setattr("cablestore.reindex.reindex.check_in_parts", check)
+    monkeypatch.setattr("cablestore.reindex.new_generation.check_in_parts", check)
     run("reindex", *exports, "--out", tmp_path / "plain")
     assert not reports
     run("reindex", *exports, "--out", tmp_path / "checked", "--check")
@@ -127,6 +130,7 @@ def test_all_rows_are_derived_a_second_time_on_request(
 # --- equality --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @settings(max_examples=max(5, settings().max_examples // 100))
 @given(histories(), plans, st.randoms(use_true_random=False))
 def test_spark_is_in_process_is_incremental(history: tuple[Dialect, list[Post]], plan: Plan, random: Random) -> None:
@@ -144,6 +148,7 @@ def test_spark_is_in_process_is_incremental(history: tuple[Dialect, list[Post]],
             assert logged == Model(posts).live.keys()
 
 
+@pytest.mark.thorough
 def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp_path: Path, expected: str) -> None:
     result = run("reindex", *exports, "--out", tmp_path / "store", "--json")
     said = told(result)
@@ -169,6 +174,7 @@ def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp
 # --- a store that exists --------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
     """Later posts, deletions of exported posts, discards, local-only posts and the identity: all stays."""
     path = tmp_path / "store"
@@ -199,6 +205,7 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
         store.text("default", "life goes on")
 
 
+@pytest.mark.thorough
 def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:600])
@@ -223,6 +230,7 @@ def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run
     assert len(news["deleted"]) >= 4
 
 
+@pytest.mark.thorough
 def test_what_the_store_dropped_stays_away_whatever_exports_have(run: Run, tmp_path: Path) -> None:
     """The job knows no moderation: posts that exports bring back are removed when the store is opened."""
     path = tmp_path / "store"
@@ -246,6 +254,7 @@ def test_what_the_store_dropped_stays_away_whatever_exports_have(run: Run, tmp_p
     assert digest_of(path) == expected
 
 
+@pytest.mark.thorough
 def test_dropped_posts_are_gone_as_if_discarded(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
@@ -264,6 +273,7 @@ def test_dropped_posts_are_gone_as_if_discarded(run: Run, tmp_path: Path) -> Non
         assert said["counts"][f"dropped: {reason}"] > 10
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:200])
@@ -283,6 +293,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
 # --- what is refused -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) -> None:
     with CableStore.in_memory(dialect=DRAFT8) as store:
         store.text("default", "x")
@@ -309,6 +320,7 @@ def damage(segment: Path) -> None:
     segment.write_bytes(data)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("segment", ["posts-000001.seg", "tombstones-000000.seg"])
 def test_a_damaged_segment_stops_the_job_or_is_left_out_and_named(
     run: Run, exports: list[Path], tmp_path: Path, segment: str
@@ -327,6 +339,7 @@ def test_a_damaged_segment_stops_the_job_or_is_left_out_and_named(
         assert store.stats().posts["text"] > 500
 
 
+@pytest.mark.thorough
 def test_what_a_damaged_export_leaves_out_the_store_keeps(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:800])
@@ -358,6 +371,7 @@ def changed_catalog() -> Catalog:
     return Catalog(tuple(changed if view is MESSAGES else view for view in CATALOG.views))
 
 
+@pytest.mark.thorough
 def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
@@ -383,6 +397,7 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
     assert {CATALOG.view_of(key) for key in changed - {b"!meta"}} == {"messages", "sync"}
 
 
+@pytest.mark.thorough
 def test_all_views_by_name_keep_the_posts(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:200])
@@ -393,6 +408,7 @@ def test_all_views_by_name_keep_the_posts(run: Run, tmp_path: Path) -> None:
     assert digest_of(path) == before
 
 
+@pytest.mark.thorough
 def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "store"
     assert "there is no store" in run("reindex", exports[0], "--out", path, "--views", "messages", expect=2).stderr
@@ -409,6 +425,7 @@ def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path
 # --- verify ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_verify_tells_what_is_missing_extra_and_different(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
@@ -433,13 +450,14 @@ def test_verify_tells_what_is_missing_extra_and_different(run: Run, tmp_path: Pa
     assert report.views["messages"].examples == [("missing", texts[3]), ("missing", texts[7])]
     assert {name for name, of in report.views.items() if of.rows} >= {"messages", "author", "links", "deleted"}
     assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
-    CableStore.rebuild_closed(path)
+    ClosedStore(path).rebuild()
     assert verify_store(path).is_equal
 
 
 # --- generations -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:300])
@@ -470,6 +488,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
     assert [p.name for p in path.glob("generation-*")] == ["generation-000001"]
 
 
+@pytest.mark.thorough
 def test_what_was_told_of_dead_posts_is_as_after_an_import_and_stays_when_going_back(run: Run, tmp_path: Path) -> None:
     """One export knows what a deleted post was, one lies about a post that the store saw dead, one is imported in between."""
     path = tmp_path / "store"
@@ -509,6 +528,7 @@ def told_of(target: Post, deletion: Post) -> Tombstone:
 # --- resuming --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_finished_work_is_kept_and_used_again(exports: list[Path], tmp_path: Path, expected: str) -> None:
     work = tmp_path / "work"
     reindex(exports, tmp_path / "one", work=work, keep_work=True)
@@ -530,6 +550,7 @@ def test_finished_work_is_kept_and_used_again(exports: list[Path], tmp_path: Pat
     )
 
 
+@pytest.mark.thorough
 def test_errors_are_raised_as_what_they_are(exports: list[Path], tmp_path: Path) -> None:
     copy = Path(shutil.copytree(exports[0], tmp_path / "copy"))
     damage(copy / "posts-000000.seg")

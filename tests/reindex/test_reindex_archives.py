@@ -136,6 +136,7 @@ def test_archives_by_content_id_are_read_alike(tmp_path: Path, key: bytes | None
         read_sources([], [source])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["torrent", "content ids"])
 def test_archives_are_read_from_an_object_store(s3: S3Server, tmp_path: Path, form: str) -> None:
     posts, plan = some_weeks(), plan_of("status-go", KEY)
@@ -306,7 +307,7 @@ def test_without_the_extra_exports_are_read_and_archives_are_explained(tmp_path:
         store.export(tmp_path / "export")
     program = """
 import sys
-for name in ("google", "google.protobuf", "Crypto", "libtorrent"):
+for name in ("Crypto", "libtorrent"):
     sys.modules[name] = None
 from pathlib import Path
 from cablestore.errors import ArchiveError
@@ -345,6 +346,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int
     return found or said.err
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     posts = some_weeks(weeks=6, per_week=60)
@@ -365,6 +367,7 @@ def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.Captur
     assert digest_of(tmp_path / "store") == store_of_weeks(posts).dump_digest()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -116,6 +116,7 @@ def hot_posts(count: int) -> list[Post]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_standalone_cluster_of_which_processes_are_killed(site: Site) -> None:
     """Spark repeats what was lost on what is left.
 
@@ -174,6 +175,7 @@ def reports(work: ObjectFolder, stage: str) -> list[dict[str, Any]]:
     return [json.loads(work.read(name)) for name in work.names(f"{stage}-*.json")]
 
 
+@pytest.mark.thorough
 def test_a_work_folder_that_workers_do_not_see_is_refused(apart: tuple[str, Path, Path], s3: S3Server) -> None:
     """And its name says nothing: each machine may have a folder of that name."""
     master, _, folder = apart
@@ -192,7 +194,7 @@ from pathlib import Path
 from reindexing import spark_session
 from cablestore.index import parallel
 from cablestore.reindex import load, prepare
-from cablestore.reindex.reindex import reindex
+from cablestore.reindex import reindex
 
 prepare._SAMPLED_POSTS = 1000
 parallel.PARTITION_POSTS, prepare.MAX_BUCKET_SIZE_BYTES, load.PART_ROWS = 1000, 200_000, 5000
@@ -213,6 +215,7 @@ with spark_session(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.thorough
 def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
     """Java's part of it has a fixed size; this is Python's, for four times the posts, in a process of its own."""
     posts = hot_posts(4000)
@@ -226,6 +229,7 @@ def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
     assert large_kb < small_kb + 8000
 
 
+@pytest.mark.thorough
 def test_workers_that_lack_the_package_get_it(
     master: str, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +254,7 @@ def test_workers_that_lack_the_package_get_it(
     assert all(re.search(SENT, said) for said in outputs_of(executors_of(scratch) - before))
 
 
+@pytest.mark.thorough
 def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
     """The same job, started as on clusters, with the words of the documents."""
     posts = conversation(300)

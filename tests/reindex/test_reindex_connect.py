@@ -41,6 +41,7 @@ def server(scratch: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.thorough
 def test_a_job_on_a_server_whose_workers_lack_the_package(server: str, tmp_path: Path) -> None:
     posts = conversation(1500)
     exports = [export_of(posts[:1000], tmp_path / "one"), export_of(posts[800:], tmp_path / "two")]
@@ -54,6 +55,7 @@ def test_a_job_on_a_server_whose_workers_lack_the_package(server: str, tmp_path:
     assert digest_of(tmp_path / "store") == digest_of_all(posts)
 
 
+@pytest.mark.thorough
 def test_ctrl_c_cancels_the_query_on_the_server(server: str, tmp_path: Path) -> None:
     """Its tasks take all cores of the server, longer than any test may. After Ctrl-C another query has them."""
 
@@ -76,6 +78,7 @@ def test_ctrl_c_cancels_the_query_on_the_server(server: str, tmp_path: Path) -> 
     assert set(told) <= {(0, 2)}  # a server tells of changes alone, and may tell of the first one too early
 
 
+@pytest.mark.thorough
 def test_an_error_is_a_line_that_names_the_server(server: str, tmp_path: Path) -> None:
     def fail(batches: Batches) -> Batches:
         raise ValueError("no such thing")
@@ -117,6 +120,7 @@ print("ran")
 """
 
 
+@pytest.mark.thorough
 def test_a_session_on_a_server_that_a_notebook_has_open(server: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", NOTEBOOK, server]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)

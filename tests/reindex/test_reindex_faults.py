@@ -227,12 +227,12 @@ def a_python_worker_killed(site: Site) -> None:
 
 FULL = """
 import resource
-from cablestore.reindex import reindex
-load = reindex.load
+from cablestore.reindex import new_generation
+load = new_generation.load
 def full(*args, **options):
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
     return load(*args, **options)
-reindex.load = full
+new_generation.load = full
 """
 
 
@@ -292,6 +292,7 @@ THROUGH_THE_WORK_FOLDER = (a_driver_killed_at_a_random_instant, a_driver_killed_
 """The others meet what is on the local disk in either case. A killed Python worker is met by test_reindex_cluster.py."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("place", "faults"),
     [
@@ -328,6 +329,7 @@ def proxy(site_on_s3: Site) -> Iterator[FaultyProxy]:
         yield proxy
 
 
+@pytest.mark.thorough
 def test_an_object_store_that_fails_now_and_then(site_on_s3: Site, proxy: FaultyProxy) -> None:
     """Requests are repeated: the job does not notice."""
     faults: tuple[RequestFault, ...] = ("refuse", "cut", "cut answer")
@@ -345,6 +347,7 @@ PROCESSES = 12
 """More than the Python workers of two cores, of which Spark ends some that rest. A third of the buckets."""
 
 
+@pytest.mark.thorough
 def test_an_object_store_that_fails_for_good(site_on_s3: Site, proxy: FaultyProxy) -> None:
     """One line says what failed, once a task in each process has tried. The next job goes on."""
     for part in ("run-", "built-"):
@@ -364,6 +367,7 @@ def is_put(method: str, path: str, part: str) -> bool:
     return method == "PUT" and f"/{part}" in path
 
 
+@pytest.mark.thorough
 def test_an_object_that_is_half_there(site_on_s3: Site) -> None:
     """Only another program, or a copy, can leave one. It is named, and the store stays as it was."""
     site = site_on_s3

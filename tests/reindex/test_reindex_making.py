@@ -115,6 +115,7 @@ def test_tasks_make_the_archives_of_a_store_of_all(
         assert content(made) == content(due)
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(ways, st.integers(0, 6), st.frozensets(st.integers(0, 149), max_size=20), st.randoms(use_true_random=False))
 def test_they_go_on_where_a_node_ended(
@@ -210,6 +211,7 @@ def store_that_hides() -> CableStore:
     return store
 
 
+@pytest.mark.thorough
 def test_an_export_without_what_is_hidden_gives_the_archives_of_a_node_that_leaves_it_out(tmp_path: Path) -> None:
     how = plan_of()
     with store_that_hides() as store:
@@ -223,6 +225,7 @@ def test_an_export_without_what_is_hidden_gives_the_archives_of_a_node_that_leav
     assert content(made) == content(due)
 
 
+@pytest.mark.thorough
 def test_the_command_refuses_exports_that_may_hold_what_is_hidden(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,6 +272,7 @@ def shared_out(posts: Iterable[Post], folder: Path) -> list[Path]:
     return [folder / "export-0", folder / "export-1"]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_the_command_makes_what_archive_create_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     posts = some_weeks(weeks=6, per_week=100)
@@ -294,6 +298,7 @@ def test_the_command_makes_what_archive_create_makes(tmp_path: Path, capsys: pyt
     assert not (tmp_path / "none" / COMMUNITY / "index").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_the_command_leaves_out_what_is_hidden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_identity(CONTROL, tmp_path / "key")
@@ -306,6 +311,7 @@ def test_the_command_leaves_out_what_is_hidden(tmp_path: Path, capsys: pytest.Ca
     assert content(ArchiveFolder(tmp_path / "archives" / COMMUNITY)) == content(due)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What workers made is there; what was published is continued."""

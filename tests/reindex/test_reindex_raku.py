@@ -8,13 +8,15 @@ from random import Random
 
 import pytest
 
+from cablestore.store import ClosedStore
+
 pytest.importorskip("pyspark")
 
 from cablestore import LEGACY, CableStore, Delete, Identity, Post, encode_post
 from cablestore.irc.importer import ImportReport, posts_of
 from cablestore.irc.people import NickKeys
 from cablestore.irc.survey import find_logs
-from cablestore.reindex.reindex import reindex
+from cablestore.reindex import reindex
 from cablestore.reindex.stages import SparkOptions
 
 PHRASE = "a phrase"
@@ -64,6 +66,7 @@ def shares_of(posts: list[Post], cast: Everyone, random: Random) -> list[list[by
     return shares
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "step",
     [60, *(pytest.param(step, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]) for step in (5, 1))],
@@ -98,6 +101,6 @@ def test_the_raku_logs(data: Path, tmp_path: Path, step: int) -> None:
     assert report.checked.is_clean
     with CableStore.open(tmp_path / "store") as store:
         assert store.dump_digest() == expected
-    CableStore.rebuild_closed(tmp_path / "whole")
+    ClosedStore(tmp_path / "whole").rebuild()
     with CableStore.open(tmp_path / "whole") as whole:
         assert whole.dump_digest() == expected

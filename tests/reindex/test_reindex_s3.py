@@ -12,6 +12,7 @@ from waiting import LIMIT_S, wait_until
 pytest.importorskip("pyspark")
 
 
+@pytest.mark.thorough
 def test_an_export_on_s3_by_a_local_cluster(s3: S3Server, tmp_path: Path) -> None:
     """Nothing of it is on a disk that workers share: exports and work are objects, and these are gone at the end."""
     posts = conversation(150)

@@ -17,7 +17,7 @@ from cablestore.errors import CorruptExportError
 from cablestore.export import read_manifest
 from cablestore.index.local import CONSENT
 from cablestore.moderation import UserRole
-from cablestore.reindex.reindex import reindex
+from cablestore.reindex import reindex
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,6 +47,7 @@ def consents(store: CableStore) -> list[tuple[bytes, bytes]]:
         return list(snapshot.reader.local_rows(CONSENT))
 
 
+@pytest.mark.thorough
 def test_a_declined_role_stays_declined(export: Path, tmp_path: Path) -> None:
     with own(tmp_path / "imported") as store:
         store.import_exports([export])
@@ -60,6 +61,7 @@ def test_a_declined_role_stays_declined(export: Path, tmp_path: Path) -> None:
         assert store.check().is_clean
 
 
+@pytest.mark.thorough
 def test_damaged_statements_stop_the_job_or_are_left_out_and_named(export: Path, tmp_path: Path) -> None:
     [segment] = read_manifest(export).consent_segments
     path = export / segment.file

@@ -22,6 +22,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield started
 
 
+@pytest.mark.thorough(
+    "by_hashed_number-1",
+    "by_hashed_number-300",
+    "by_hashed_number-7",
+    "to_partitions-1",
+    "to_partitions-300",
+    "to_partitions-7",
+)
 @pytest.mark.parametrize("count", [1, 7, 300])
 @pytest.mark.parametrize("shuffle", [to_partitions, by_hashed_number])
 def test_each_row_is_where_it_says(

@@ -22,10 +22,10 @@ from cablestore import CableStore, Dialect, Post
 from cablestore.errors import ExportError, OutdatedViewError
 from cablestore.files import Location
 from cablestore.index.view import Catalog
-from cablestore.reindex import reindex as reindexing
+from cablestore.reindex import ReindexReport, reindex
+from cablestore.reindex import new_generation as reindexing
 from cablestore.reindex.job import Drops
 from cablestore.reindex.prepare import read_sources
-from cablestore.reindex.reindex import ReindexReport, reindex
 from cablestore.reindex.stages import DerivedRows
 from cablestore.views import CATALOG
 
@@ -68,6 +68,7 @@ def test_any_views_of_any_history_keep_all_rows(history: tuple[Dialect, list[Pos
             assert store.check().is_clean
 
 
+@pytest.mark.thorough
 @given(hearsay(), names)
 def test_what_was_told_of_dead_posts_is_not_lost(case: Told, views: frozenset[str]) -> None:
     """The last export is imported after the store was exported: its claims are no entries of the log."""

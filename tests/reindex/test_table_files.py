@@ -88,6 +88,7 @@ def of_polars(folder: Path, table: str) -> Rows:
     return pl.read_parquet(f"{folder / table}/**/*.parquet").to_dicts()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tool", [of_duckdb, of_pandas, of_polars])
 def test_tools_read_what_the_store_answers(
     tool: Callable[[Path, str], Rows], posts: list[Post], written: tuple[Path, TablesReport]
@@ -100,6 +101,7 @@ def test_tools_read_what_the_store_answers(
         assert plain(tool(written[0], name)) == in_order(rows), name
 
 
+@pytest.mark.thorough
 def test_files_are_by_month_in_order_and_listed(posts: list[Post], written: tuple[Path, TablesReport]) -> None:
     folder, report = written
     assert json.loads((folder / "tables.json").read_text())["tables"].keys() == SETTLED.keys()
@@ -125,6 +127,7 @@ def test_files_are_by_month_in_order_and_listed(posts: list[Post], written: tupl
     assert found_files == {"tables.json", *(file for table in report.tables.values() for file in table.files)}
 
 
+@pytest.mark.thorough
 def test_a_store_without_deletions_has_empty_tables(tmp_path: Path) -> None:
     export([ANN.join("default", at=1)], tmp_path / "export", LEGACY)
     report = write_tables([tmp_path / "export"], tmp_path / "tables", work=tmp_path / "work")
@@ -135,6 +138,7 @@ def test_a_store_without_deletions_has_empty_tables(tmp_path: Path) -> None:
     assert of_pandas(tmp_path / "tables", "messages") == []
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finished tables are kept, unfinished ones are written again, and what a run left of them is gone."""
     source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
@@ -171,6 +175,7 @@ def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeyp
         assert plain(of_duckdb(out, "messages")) == in_order(answers(store)["messages"])
 
 
+@pytest.mark.thorough
 def test_a_run_that_finished_no_table_is_begun_again(
     posts: list[Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +193,7 @@ def test_a_run_that_finished_no_table_is_begun_again(
     assert before_all.tables["messages"].rows == 0
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_killed_while_it_marked_its_folder_is_begun_again(posts: list[Post], tmp_path: Path) -> None:
     source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
     out.mkdir()
@@ -195,6 +201,7 @@ def test_a_run_that_was_killed_while_it_marked_its_folder_is_begun_again(posts: 
     assert write_tables([source], out, work=tmp_path / "work").tables.keys() == SETTLED.keys()
 
 
+@pytest.mark.thorough
 def test_a_damaged_segment_ends_it_in_a_line(posts: list[Post], tmp_path: Path) -> None:
     manifest = export(posts[:80], tmp_path / "export", LEGACY)
     segment = tmp_path / "export" / manifest.post_segments[-1].file
@@ -205,6 +212,7 @@ def test_a_damaged_segment_ends_it_in_a_line(posts: list[Post], tmp_path: Path) 
     assert not (tmp_path / "tables" / "tables.json").exists()
 
 
+@pytest.mark.thorough
 def test_the_command_on_a_real_log(run: Run, tmp_path: Path) -> None:
     """The sample conversation, one of its authors left out."""
     store = tmp_path / "store"
@@ -233,6 +241,7 @@ def test_the_command_on_a_real_log(run: Run, tmp_path: Path) -> None:
     assert "messages" in told
 
 
+@pytest.mark.thorough
 def test_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
     export([ANN.join("default", at=1)], tmp_path / "export", LEGACY)
     (tmp_path / "other").mkdir()

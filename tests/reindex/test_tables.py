@@ -74,6 +74,7 @@ def assert_says(
     said.unpersist()
 
 
+@pytest.mark.thorough
 @settings(max_examples=3)
 @given(history=histories(max_posts=60), seed=st.integers())
 def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect, list[Post]], seed: int) -> None:
@@ -89,6 +90,7 @@ def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect,
         assert_says(spark, exports, store)
 
 
+@pytest.mark.thorough
 def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
     posts = long_history(rng, 400, DRAFT8)
     assert sum(post.type == DELETE for post in posts) > 20
@@ -100,6 +102,7 @@ def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Ran
         assert_says(spark, exports, store, drops)
 
 
+@pytest.mark.thorough
 def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
     """Exports tell of posts that none of them has. What they tell is as after importing them."""
     posts = long_history(rng, 200)
@@ -115,6 +118,7 @@ def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random,
         assert_says(spark, exports, store)
 
 
+@pytest.mark.thorough
 def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
     posts, plan = some_weeks(), plan_of(key=KEY)
     archived(store_of(posts), tmp_path / CONTROL.public_key.hex(), plan)
@@ -122,6 +126,7 @@ def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
         assert_says(spark, [], store, archives=[ArchiveSource(tmp_path, CONTROL.public_key, KEY)])
 
 
+@pytest.mark.thorough
 def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
     """Each post as often as files have it, each deletion whoever says it, and what tombstones tell."""
     posts = long_history(rng, 120)
@@ -154,6 +159,7 @@ def manifest(tmp_path: Path) -> Manifest:
     return export([*posts, BOB.topic("default", "late", at=200_000)], tmp_path / "export", LEGACY, **_SEGMENTS)
 
 
+@pytest.mark.thorough
 def test_segments_that_a_filter_leaves_out_are_not_read(
     spark: SparkSession, manifest: Manifest, tmp_path: Path
 ) -> None:
@@ -173,6 +179,7 @@ def test_segments_that_a_filter_leaves_out_are_not_read(
         spark.read.format("cablestore").load(folder).where("type = 'topic'").count()
 
 
+@pytest.mark.thorough
 def test_a_data_frame_is_used_more_than_once(spark: SparkSession, manifest: Manifest) -> None:
     """Spark mixes up the partitions of a reader to which it passes filters: so it passes none by default."""
     register(spark)

@@ -58,6 +58,7 @@ def job_of(
         yield replace(job, partitions=plan.partitions)
 
 
+@pytest.mark.thorough
 @settings(max_examples=settings().max_examples // 2)
 @given(histories(), plans, st.randoms(use_true_random=False))
 def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
@@ -86,6 +87,17 @@ def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan
             seen = list(snapshot.reader.prefix(LOCAL_PREFIX))
         assert rows == sorted([*rows_of(store), *seen])
         assert sizes == decode_sizes(dict(store.dump()).get(SIZES_KEY))
+
+
+def test_deleted_posts_are_counted(tmp_path: Path) -> None:
+    """Also those that another export holds, and not those that a stranger deletes."""
+    posts = [ANN.text("default", str(number)) for number in range(5)]
+    deletions = [ANN.delete(*posts[:2]), BOB.delete(posts[3])]
+    exports = [forge(tmp_path / "a", posts, []), forge(tmp_path / "b", [*posts[:3], *deletions], [])]
+    with job_of(exports, tmp_path / "job", ONE) as job, store_of(LEGACY, [*posts, *deletions]) as store:
+        rows, reports, _ = run_tasks(job, Random("deleted"))
+        assert in_dump(rows) == rows_of(store)
+    assert_counts(reports, exports, Model([*posts, *deletions]))
 
 
 def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -138,6 +150,7 @@ drops_chosen = st.builds(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=settings().max_examples // 2)
 @given(histories(), plans, st.randoms(use_true_random=False), drops_chosen)
 def test_what_is_dropped_is_as_if_discarded(
@@ -169,6 +182,7 @@ def is_to_drop(post: Post, drops: Drops) -> bool:
     return is_named and post.type_name != "delete"
 
 
+@pytest.mark.thorough
 @given(
     histories(),
     plans,
@@ -222,6 +236,7 @@ def export(place: ObjectFolder) -> ObjectFolder:
     return place.child("export")
 
 
+@pytest.mark.thorough("S3")
 def test_inputs_are_inspected(export: ObjectFolder, place: ObjectFolder) -> None:
     inputs = read_sources([export]).inputs
     assert len(inputs) > 3
@@ -238,6 +253,7 @@ def test_inputs_are_inspected(export: ObjectFolder, place: ObjectFolder) -> None
     assert set(place.child("job").names()) == probes
 
 
+@pytest.mark.thorough("S3")
 def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: ObjectFolder, place: ObjectFolder) -> None:
     with job_of([export], place.child("job"), ONE) as job:
         export.write("posts-000000.seg", b"nothing")
@@ -245,6 +261,7 @@ def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: ObjectF
             run_tasks(job, Random(1))
 
 
+@pytest.mark.thorough("S3")
 def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(
     export: ObjectFolder, place: ObjectFolder
 ) -> None:
@@ -282,6 +299,7 @@ def test_an_input_that_changes_while_it_is_read_is_not_left_out_in_part(
             tasks.problems_of(job, [{"problems": [{**found, "is_partly_read": True}]}])
 
 
+@pytest.mark.thorough("S3-cut", "S3-garbled", "S3-gone")
 @pytest.mark.parametrize("damage", ["cut", "garbled", "gone"])
 def test_a_damaged_run_is_an_error_that_names_it(place: ObjectFolder, damage: str) -> None:
     rows = [(b"%03d" % number, bytes(50)) for number in range(100)]
@@ -297,6 +315,7 @@ def test_a_damaged_run_is_an_error_that_names_it(place: ObjectFolder, damage: st
         read_bucket(place, [run], 2, 3)
 
 
+@pytest.mark.thorough
 def test_an_attempt_that_is_repeated_writes_the_same_bytes(export: ObjectFolder, place: ObjectFolder) -> None:
     """Spark may repeat a task, or run it twice at once: whichever of the two writes last, nothing changes."""
     work = place.child("job")
@@ -309,6 +328,7 @@ def test_an_attempt_that_is_repeated_writes_the_same_bytes(export: ObjectFolder,
     assert any(name.startswith("run-") for name in found[0][1])
 
 
+@pytest.mark.thorough
 def test_a_store_that_does_not_answer_is_no_damaged_input(
     export: ObjectFolder, place: ObjectFolder, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +378,7 @@ def test_a_place_that_fails_is_tried_by_one_task_of_a_stage(kind: type[CableStor
         assert len(tried) == tries * (stage + 1)
 
 
+@pytest.mark.thorough("S3")
 def test_a_job_is_told_from_others_by_what_it_is_to_do(export: ObjectFolder, tmp_path: Path) -> None:
     with job_of([export], tmp_path / "job", ONE) as job:
         others = [
@@ -376,6 +397,7 @@ def test_a_job_is_told_from_others_by_what_it_is_to_do(export: ObjectFolder, tmp
         assert len(prints) == len(others) + 1
 
 
+@pytest.mark.thorough("S3")
 def test_a_work_folder_is_empty_or_of_a_job_before(place: ObjectFolder) -> None:
     """It is emptied and removed in the end, so what is in another folder is not at risk."""
     other = place.child("other")

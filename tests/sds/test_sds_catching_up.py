@@ -121,6 +121,7 @@ def month(during: int) -> Iterator[tuple[Client, Client, Client]]:
         client.store.close()
 
 
+@pytest.mark.thorough
 def test_a_month_away() -> None:
     with month(2_000) as clients:
         _month_away(clients)
@@ -170,6 +171,7 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
     assert len(texts) == BEFORE + during + 4
 
 
+@pytest.mark.thorough
 def test_messages_that_come_before_the_outlines_wait_for_nothing() -> None:
     """Bob hears somebody first, then reconciles, then gets the outlines: the log is the same, and nobody is asked."""
     with month(300) as clients:

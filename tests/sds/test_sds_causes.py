@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from sds_people import SMALL, START_MS, Member, changed, content, opened, sends
+from sds_people import SMALL, START_MS, Member, changed, content, database_of, opened, sends
 
 from cablestore import limits
 from cablestore.index.packing import pack, unpack
@@ -243,7 +243,7 @@ def sent(member: Member) -> bytes:
 def test_loose_ends_take_turns() -> None:
     """Messages that nobody names, dated before all others, once kept honest ones out of all histories."""
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
-    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history._LOOSE_ENDS_READ)))
+    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.LOOSE_ENDS_READ)))
     bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
     assert "a" in [entry.message_id for entry in opened(sent(bob)).causal_history]
     assert "a" not in [entry.message_id for entry in opened(sent(bob)).causal_history]
@@ -251,7 +251,7 @@ def test_loose_ends_take_turns() -> None:
 
 def test_loose_ends_of_sync_messages_take_turns() -> None:
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
-    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history._LOOSE_ENDS_READ)))
+    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.LOOSE_ENDS_READ)))
     bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
     everything(bob)
     bob.tick()
@@ -290,7 +290,7 @@ def test_a_log_of_an_older_version_shares_what_is_missing() -> None:
     bob.hears(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("a"),)))
     with bob.log.rows() as rows:
         kept = {key: older(key, row) for key, row in rows}
-    database = bob.log._database
+    database = database_of(bob.log)
     database.write(kept, sync=False)
     again = Member("bob", QUIET, CausalLog.in_memory(database))
     again.now_ms = bob.now_ms + 120_000

@@ -7,9 +7,22 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
-from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, content, delivered, filter_of, opened
+from sds_people import (
+    CHANNEL,
+    PATIENT,
+    SMALL,
+    START_MS,
+    Member,
+    changed,
+    content,
+    database_of,
+    delivered,
+    filter_of,
+    opened,
+)
 
 from cablestore.errors import SdsError
+from cablestore.sds import log as causal_log
 from cablestore.sds.bloom import FilterParameters, ForeignFilter, positions
 from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
@@ -56,6 +69,7 @@ def test_a_history_names_the_newest_two_of_the_log_with_hints_and_senders() -> N
     assert opened(bob.says("x")).causal_history[0].retrieval_hint == b"bob's way"
 
 
+@pytest.mark.thorough("200")
 @pytest.mark.parametrize("length", [1, 5, 200])
 def test_the_length_of_histories_is_configurable(length: int) -> None:
     ann = Member("ann", replace(SMALL, history_length=length))
@@ -250,7 +264,7 @@ def test_bytes_that_are_no_message_of_the_channel_are_refused_with_a_reason() ->
 
 def test_a_log_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many pages that takes."""
-    monkeypatch.setattr("cablestore.sds.log.MAX_SDS_BATCH", 7)
+    monkeypatch.setattr(causal_log, "MAX_SDS_BATCH", 7)
     bob = Member("bob", PATIENT)
     names = [f"m{i:02}" for i in range(50)]
     bob.hears(*(content(name, at=i) for i, name in enumerate(names)))
@@ -282,7 +296,7 @@ def test_a_log_stays_its_senders() -> None:
     ann = Member("ann")
     ann.says("x")
     with pytest.raises(SdsError, match="belongs to 'ann'"):
-        CausalLog.in_memory(ann.log._database).channel(CHANNEL, "bob")
+        CausalLog.in_memory(database_of(ann.log)).channel(CHANNEL, "bob")
     with pytest.raises(SdsError, match="open already"):
         ann.log.channel(CHANNEL, "ann", replace(SMALL, resends=1))
 
@@ -292,7 +306,7 @@ def test_a_filter_of_other_parameters_is_made_of_the_log() -> None:
     ids = [opened(ann.says(str(i))).message_id for i in range(20)]
     larger = replace(SMALL, filter=FilterParameters(1_000, 0.01))
     for settings in (larger, SMALL, larger):
-        again = Member("ann", settings, CausalLog.in_memory(ann.log._database))
+        again = Member("ann", settings, CausalLog.in_memory(database_of(ann.log)))
         foreign = ForeignFilter.read(opened(again.says("x")).bloom_filter, settings.filter, SPEC)
         assert foreign is not None
         assert all(foreign.contains(positions(message_id, foreign, SPEC)) for message_id in ids)

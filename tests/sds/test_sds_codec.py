@@ -269,7 +269,7 @@ def test_unknown_fields_are_skipped_and_the_last_of_two_counts(dialect: SdsDiale
         (b"\x00\x00", "no field at byte 0"),
         (b"\x0b\x0c", "no field at byte 0"),
         (b"\x0f", "no field at byte 0"),
-        (b"\x0a\x05abc", "no field at byte 0"),
+        (b"\x0a\x05abc", "claims 5 bytes, 3 are left"),
         (b"\x09" + bytes(7), "no field at byte 0"),
         (field(11, b"") + encode(HELLO, SPEC), "an entry without an id"),
         (encode(HELLO, SPEC) + field(13, field(3, b"s")), "an entry without an id"),

@@ -122,6 +122,7 @@ def test_a_store_without_logs_and_a_folder_without_a_store(tmp_path: Path, run: 
         CausalLog.open(tmp_path / "store", create=False)
 
 
+@pytest.mark.thorough
 def test_status_while_another_process_has_the_logs_open(busy: Path, run: Run) -> None:
     with holding(busy, "control"):
         found = {row["channel"]: row for row in status(run, busy)}
@@ -162,7 +163,7 @@ def test_whatever_happens_to_the_store_keeps_the_logs(busy: Path, tmp_path: Path
         store.export(tmp_path / "export")
         store.import_exports([tmp_path / "export"])
     assert status(run, busy) == before
-    CableStore.rebuild_closed(busy)
+    ClosedStore(busy).rebuild()
     code, _, err = run("rebuild", "-s", busy)
     assert code == 0, err
     assert status(run, busy) == before

@@ -18,6 +18,7 @@ from waiting import wait_until
 
 from cablestore.errors import SdsError, StorageError, StoreLockedError
 from cablestore.index.memory import MemoryDB
+from cablestore.sds import acknowledgements
 from cablestore.sds.bloom import ForeignFilter, positions
 from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import SPEC
@@ -27,13 +28,18 @@ from cablestore.sds.log import CausalLog
 CHILD = SUPPORT / "sds_child.py"
 
 
+def rows_in(database: MemoryDB) -> dict[bytes, bytes]:
+    with database.snapshot() as state:
+        return dict(state.scan(b"", b"\xff"))
+
+
 @pytest.mark.parametrize("instant", ["before", "after"])
 def test_an_event_is_there_whole_or_not_at_all(instant: str) -> None:
     database = MemoryDB()
     ann = Member("ann", log=CausalLog.in_memory(database))
     ann.hears(content("c", "b", at=2), content("b", "a", at=1))
     ann.effects()
-    before = dict(database._rows)
+    before = rows_in(database)
     mortal = Mortal(database)
     dying = Member("ann", log=CausalLog.in_memory(mortal))
     mortal.dies_before_write, mortal.dies_after_write = instant == "before", instant == "after"
@@ -41,7 +47,7 @@ def test_an_event_is_there_whole_or_not_at_all(instant: str) -> None:
         dying.hears(content("a"))
     again = ann.reopened()
     if instant == "before":
-        assert database._rows == before
+        assert rows_in(database) == before
         assert not again.effects()
         assert again.hears(content("a")) == [ReceiveResult.DELIVERED]
     assert delivered(again.effects()) == ["a", "b", "c"]
@@ -87,7 +93,7 @@ def test_a_batch_is_written_whole_or_not_at_all() -> None:
     log = CausalLog.in_memory(database)
     channel = log.channel(CHANNEL, "ann", SMALL)
     channel.send(b"0", START_MS)
-    before = dict(database._rows)
+    before = rows_in(database)
     thrown_away: list[str] = []
 
     def broken() -> None:
@@ -98,7 +104,7 @@ def test_a_batch_is_written_whole_or_not_at_all() -> None:
 
     with pytest.raises(ValueError, match="on purpose"):
         broken()
-    assert database._rows == before
+    assert rows_in(database) == before
     with log.batch():
         channel.send(b"2", START_MS)
         with pytest.raises(SdsError, match="batch"):  # nothing is sent before it is written
@@ -123,7 +129,7 @@ def test_an_event_that_breaks_off_spoils_its_batch(monkeypatch: pytest.MonkeyPat
     def half() -> None:
         with log.batch():
             channel.send(b"1", START_MS)
-            monkeypatch.setattr("cablestore.sds.acknowledgements.sent", failing)
+            monkeypatch.setattr(acknowledgements, "sent", failing)
             with pytest.raises(StorageError, match="refused"):
                 channel.send(b"2", START_MS)
 

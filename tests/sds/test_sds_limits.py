@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, delivered, opened, sends
+from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, database_of, delivered, opened, sends
 
 from cablestore import limits
-from cablestore.sds import bloom, delivery, log, repair_answers
+from cablestore.sds import acknowledgements, bloom, delivery, log, repair_answers
 from cablestore.sds.bloom import ForeignFilter
 from cablestore.sds.codec import encode
 from cablestore.sds.delivery import ReceiveResult
@@ -139,7 +139,7 @@ def test_filters_are_held_against_some_of_many(monkeypatch: pytest.MonkeyPatch) 
         asked.append(message_id)
         return bloom.positions(message_id, shape, dialect)
 
-    monkeypatch.setattr("cablestore.sds.acknowledgements.positions", counted)
+    monkeypatch.setattr(acknowledgements, "positions", counted)
     ann = Member("ann", QUIET)
     with ann.log.batch():
         for i in range(500):
@@ -154,13 +154,13 @@ def test_lists_are_cut_into_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "MAX_SDS_BATCH", 10)
     bob = Member("bob", QUIET)
     writes: list[int] = []
-    real = bob.log._database.write
+    real = database_of(bob.log).write
 
     def counted(rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         writes.append(len(rows))
         real(rows, sync=sync)
 
-    monkeypatch.setattr(bob.log._database, "write", counted)
+    monkeypatch.setattr(database_of(bob.log), "write", counted)
     received = bob.channel.receive_all((content(f"m{i}", at=i) for i in range(35)), START_MS)
     assert len(writes) == 4
     assert [each.message_id for each in received] == [f"m{i}" for i in range(35)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sds_people import CHANNEL, SMALL, START_MS, Member
+from sds_people import CHANNEL, SMALL, START_MS, Member, database_of
 
 from cablestore.sds import history
 from cablestore.sds.codec import decode, encode
@@ -95,7 +95,7 @@ def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -
     ann.hears(nim_message("hello", sender="bob", text=b"hello"), nim_message("bob's", sender="bob", at=1))
     own = synced(ann).message_id
     ann.hears(*(nim_message(f"flood {i:03}", sender=f"nobody {i}", at=i) for i in range(100)))
-    with ann.log._database.snapshot() as state:
+    with database_of(ann.log).snapshot() as state:
         rows = [key for key, _ in state.scan(b"!", b"~") if b"!sync-ids!" in key]
     assert len(rows) == 7
     assert ann.hears(nim_message("m", "bob's", own, "flood 099", at=80_000, text=b"x")) == [ReceiveResult.DELIVERED]

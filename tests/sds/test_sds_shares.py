@@ -40,6 +40,7 @@ def established(name: str = "ann") -> Member:
     return bob
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("turns", ["before", "after", "in turn"])
 def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
     """MAX_SDS_MISSING: a flood pushes out only what is its own."""

@@ -19,6 +19,7 @@ from cablestore.sds.settings import Settings
 FIFTY = Conditions(participants=50, messages=60, loss=0.3, partitions=((10, 25), (35, 50)), kills=50)
 
 
+@pytest.mark.thorough
 def test_fifty_members() -> None:
     result = Simulation(replace(FIFTY, messages=40), seed=1).run()
     counts = result.counts
@@ -66,6 +67,7 @@ def test_members_on_leveldb() -> None:
                 each.close()
 
 
+@pytest.mark.thorough
 def test_members_with_the_settings_of_everybody() -> None:
     """Repairs after half a minute or two, resends after half a minute: it takes longer, with the same result."""
     settings = replace(Settings(), filter=QUICK.filter)
@@ -86,6 +88,7 @@ CONDITIONS = st.builds(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(CONDITIONS, st.integers(0, 2**32))
 def test_any_network_and_any_group(conditions: Conditions, seed: int) -> None:

@@ -19,7 +19,7 @@ from waiting import LIMIT_S
 from cablestore import CableStore
 from cablestore.errors import StorageError
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX, SEARCH_SUMS
-from cablestore.search import page_sums
+from cablestore.search import page_sums, table
 
 TEXTS = 300
 LOG = f"{SEARCH_INDEX}-wal"
@@ -202,6 +202,7 @@ def test_no_answer_is_incomplete(
             assert counts(store) == template.expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", [flip, zero, swap_pages, cut])
 def test_damage_while_the_store_is_open(
     template: Template, tmp_path: Path, rng: random.Random, damage: Callable[..., None]
@@ -251,6 +252,7 @@ def test_what_a_killed_process_indexed_is_not_read_again(template: Template, tmp
         assert counts(store) == template.expected
 
 
+@pytest.mark.thorough
 def test_killed_at_any_time_between_two_files(tmp_path: Path, rng: random.Random) -> None:
     """Every step ends with a checkpoint. A process that is killed in one leaves what can be continued or is found out."""
     path = tmp_path / "store"
@@ -299,7 +301,7 @@ def test_a_checkpoint_that_stops_in_between(
             if files_written == stop_at:
                 put(path, between)
 
-    monkeypatch.setattr("cablestore.search.table.PageSums", Stopping)
+    monkeypatch.setattr(table, "PageSums", Stopping)
     with CableStore.open(path) as store:
         assert counts(store) == template.expected
         store.ingest(texts(200, random.Random(2), start=TEXTS), verify=False)

@@ -11,10 +11,12 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 from folders import SUPPORT
+from inside import index_table
 from people import ANN, BOB, START_MS, raws
 from waiting import LIMIT_S
 
@@ -48,10 +50,11 @@ def holds(store: CableStore, text: str = "word") -> set[bytes]:
 
 
 def must_purge(store: CableStore) -> bool:
-    with store._searcher._index._locked() as table:
+    with index_table(store) as table:
         return table.must_purge()
 
 
+@pytest.mark.thorough("deleted", "dropped")
 @pytest.mark.parametrize("how", ["deleted", "discarded", "dropped"])
 def test_no_word_of_a_removed_text_is_left_in_the_files(store: CableStore, how: str, rng: random.Random) -> None:
     assert store.path is not None
@@ -77,6 +80,7 @@ def test_no_word_of_a_removed_text_is_left_in_the_files(store: CableStore, how: 
     assert len(store.search(SECRET.decode()).hits) == (how != "dropped")
 
 
+@pytest.mark.thorough
 def test_removed_texts_are_overwritten_in_several_steps(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large index is not rewritten at once, and texts that are removed meanwhile leave it too."""
     monkeypatch.setattr(search_table, "_MERGED_PAGES", 1)
@@ -113,6 +117,7 @@ def test_a_search_does_not_wait_until_a_large_index_is_overwritten(
     assert not any(SECRET + b"7" in data for data in files(store.path).values())
 
 
+@pytest.mark.thorough
 def test_it_is_made_again_for_another_database(tmp_path: Path) -> None:
     path = tmp_path / "store"
     posts = some(30)
@@ -124,7 +129,7 @@ def test_it_is_made_again_for_another_database(tmp_path: Path) -> None:
         assert holds(store) == expected
         store.discard([posts[0].hash])
         expected -= {posts[0].hash}
-    CableStore.rebuild_closed(path)
+    ClosedStore(path).rebuild()
     with CableStore.open(path) as store:
         assert holds(store) == expected
     with_index = ClosedStore(path)
@@ -189,6 +194,25 @@ def of_another_version(path: Path) -> None:
     connection.close()
 
 
+def test_an_index_of_another_version_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """0.12.4 and 0.13.2 made version 3, which has other words."""
+    path = tmp_path / "store"
+    with CableStore.open(path) as store:
+        store.ingest(raws(ANN.text("default", "\u26a0\ufe0fWarning")))
+        assert len(holds(store, "warning")) == 1
+        with index_table(store) as table:
+            table._connection.pragma("user_version", 3)
+    with (
+        CableStore.open(path, read_only=True) as store,
+        pytest.raises(StorageError, match="it has version 3, expected is"),
+    ):
+        store.search("warning")
+    with CableStore.open(path) as store:
+        assert len(holds(store, "warning")) == 1
+    assert "the search index is made again: it has version 3" in caplog.text
+
+
+@pytest.mark.thorough("cut", "empty", "of_another_version", "spoil_header", "unlink")
 @pytest.mark.parametrize("spoil", [spoil_header, spoil_pages, cut, empty, of_another_version, Path.unlink])
 def test_it_is_made_again_if_the_file_is_damaged(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     path = tmp_path / "store"
@@ -212,6 +236,7 @@ def test_a_folder_that_takes_no_file_is_an_error_and_no_harm(tmp_path: Path) -> 
         assert len(store.messages("default").messages) == 3
 
 
+@pytest.mark.thorough
 def test_other_work_on_a_store_leaves_the_index_alone(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
@@ -276,6 +301,14 @@ def test_an_sqlite_without_arrays_is_one_clear_line(store: CableStore, monkeypat
         store.search("word")
 
 
+PARTS = "SELECT count(DISTINCT segid) FROM words_idx"
+
+
+def ask(store: CableStore, query: str) -> list[tuple[Any, ...]]:
+    with index_table(store) as table:
+        return table._ask(query)
+
+
 def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "_POSTS_READ", 10)
     store.ingest(raws(*some(95)))
@@ -283,14 +316,12 @@ def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeyp
 
     def count_parts(_: int) -> None:
         nonlocal most
-        with store._searcher._index._locked() as table:
-            most = max(most, table._ask("SELECT count(DISTINCT segid) FROM words_idx")[0][0])
+        most = max(most, ask(store, PARTS)[0][0])
 
     assert store.update_search_index(progress=count_parts) == 0
     assert most > 5
-    with store._searcher._index._locked() as table:
-        assert table._ask("SELECT count(DISTINCT segid) FROM words_idx") == [(1,)]
-        assert table._ask("SELECT v FROM words_config WHERE k = 'automerge'") == [(4,)]
+    assert ask(store, PARTS) == [(1,)]
+    assert ask(store, "SELECT v FROM words_config WHERE k = 'automerge'") == [(4,)]
 
 
 def test_progress_counts_what_is_read(store: CableStore) -> None:
@@ -303,6 +334,7 @@ def test_progress_counts_what_is_read(store: CableStore) -> None:
     assert sum(read) == 57
 
 
+@pytest.mark.thorough
 def test_many_threads_search_while_posts_come(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "_POSTS_READ", 10)
     posts = some(200)
@@ -331,6 +363,7 @@ def test_many_threads_search_while_posts_come(store: CableStore, monkeypatch: py
     assert holds(store) == {post.hash for post in posts}
 
 
+@pytest.mark.thorough
 def test_killed_while_it_is_built_it_goes_on(tmp_path: Path, rng: random.Random) -> None:
     path = tmp_path / "store"
     posts = [ANN.text("default", f"word {i}", at=START_MS + i) for i in range(600)]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import CableStore, limits
+from cablestore import CableStore, Post, limits
 from cablestore.errors import SearchError, StoreClosedError
 from cablestore.store.searching import Order, SearchPage
 
@@ -107,8 +107,60 @@ def test_pages_have_all_messages_once(searched: CableStore, order: Order, rng: r
             break
     assert sorted(hit.message.hash for hit in found) == sorted(post.hash for post in posts)
     if order == "newest":
-        times_found = [hit.message.timestamp_ms // 100 for hit in found]  # 40 of one millisecond are some ms apart
-        assert times_found == sorted(times_found, reverse=True)
+        assert [hit.message.hash for hit in found] == in_order(posts)
+
+
+def in_order(posts: Iterable[Post]) -> list[bytes]:
+    """Return the hashes of posts, the newest first, and those of one time by their hashes."""
+    return [post.hash for post in sorted(posts, key=lambda post: (post.timestamp_ms, post.hash), reverse=True)]
+
+
+@pytest.mark.parametrize("many", [2, 17, 120])
+def test_texts_of_one_millisecond_are_found_in_order_however_they_arrive(
+    searched: CableStore, many: int, rng: random.Random
+) -> None:
+    """A crowd at one time takes ids of later ones: no answer may show it."""
+    crowd = [ANN.text("default", f"word {i}", at=START_MS) for i in range(many)]
+    other = [BOB.text("default", f"word {i}", at=START_MS + 3) for i in range(many // 2)]
+    alone = [BOB.text("other", f"word {i}", at=START_MS + i) for i in range(-3, 9)]
+    posts = [*crowd, *other, *alone]
+    rng.shuffle(posts)
+    for at in range(0, len(posts), 50):
+        searched.ingest(raws(*posts[at : at + 50]))
+        searched.search("word")
+    for after, before in ((None, None), (0, 1), (None, 1), (1, None), (1, 3), (3, 4), (1, 4), (-3, 0), (9, None)):
+        limits_ms = {name: START_MS + ms for name, ms in (("after", after), ("before", before)) if ms is not None}
+        chosen = [
+            post
+            for post in posts
+            if limits_ms.get("after", 0) <= post.timestamp_ms < limits_ms.get("before", limits.MAX_TIMESTAMP_MS)
+        ]
+        assert all_pages(searched, "newest", **limits_ms) == in_order(chosen)
+        assert sorted(all_pages(searched, "ranked", **limits_ms)) == sorted(post.hash for post in chosen)
+    gone = crowd[::2]
+    searched.discard(post.hash for post in gone)
+    left = {post.hash for post in gone}
+    assert all_pages(searched, "newest") == in_order(post for post in posts if post.hash not in left)
+    searched.ingest(raws(*gone))
+    assert all_pages(searched, "newest") == in_order(posts)
+
+
+def test_the_best_of_one_millisecond_are_in_order_of_hashes(searched: CableStore, rng: random.Random) -> None:
+    posts = [ANN.text("default", f"word {i:03}", at=START_MS) for i in range(60)]
+    rng.shuffle(posts)
+    for post in posts:
+        searched.ingest(raws(post))
+    assert all_pages(searched, "ranked") == in_order(posts)
+
+
+def all_pages(store: CableStore, order: Order, **limits_ms: int) -> list[bytes]:
+    found, cursor = list[bytes](), None
+    while True:
+        page = store.search("word", order=order, limit=7, cursor=cursor, **limits_ms)  # type: ignore[arg-type] # times
+        found += (hit.message.hash for hit in page.hits)
+        cursor = page.cursor
+        if cursor is None:
+            return found
 
 
 def test_equal_times_in_order_of_hashes(searched: CableStore) -> None:
@@ -120,6 +172,7 @@ def test_equal_times_in_order_of_hashes(searched: CableStore) -> None:
     assert [hit.message.hash for hit in searched.search("word").hits] == expected
 
 
+@pytest.mark.thorough("disk")
 def test_the_index_follows_the_store(searched: CableStore, rng: random.Random) -> None:
     """Whatever was posted, deleted and discarded in between, search finds what the store holds."""
     numbers, held = count(), []
@@ -183,7 +236,7 @@ def test_ranked_looks_at_the_newest(searched: CableStore, monkeypatch: pytest.Mo
     "cursor", ["", "newest", "newest-", "newest--1", "ranked-5", "newest-1x", "newest-" + "9" * 30]
 )
 def test_a_wrong_cursor_is_refused(searched: CableStore, cursor: str) -> None:
-    with pytest.raises(SearchError, match="is no cursor of a search in the order 'newest'"):
+    with pytest.raises(SearchError, match="invalid cursor of a search in the order 'newest'"):
         searched.search("word", cursor=cursor)
 
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from inside import engine_of
 from people import ANN, BOB, CYD, raws
 from waiting import LIMIT_S
 
@@ -16,6 +17,7 @@ from cablestore.index import arrival_log
 from cablestore.index.reader import Reader
 from cablestore.moderation import UserRole
 from cablestore.protocol.body import PUBLIC, Moderation
+from cablestore.store import following
 from cablestore.store.changes import (
     ChannelAdded,
     ChannelRemoved,
@@ -92,10 +94,11 @@ def test_a_discarded_post_leaves_what_it_changed(store: CableStore) -> None:
 
 
 def touched_rows(store: CableStore) -> list[bytes]:
-    with store._engine.snapshot()[0] as state:
+    with engine_of(store).snapshot()[0] as state:
         return [key for key, _ in state.scan(b"!local!touched!", b"!local!touched~")]
 
 
+@pytest.mark.thorough
 def test_what_discarded_posts_changed_is_kept_until_nobody_can_ask_for_it(tmp_path: Path) -> None:
     """A rebuild ends all cursors, but not while there is an earlier generation whose cursors would fit again."""
     path, topics = tmp_path / "store", [ANN.topic("other", f"topic {at}") for at in range(4)]
@@ -136,7 +139,7 @@ def test_a_cursor_can_be_read_during_a_rebuild(store: CableStore, monkeypatch: p
             rebuilt.append(store.rebuild())
         return cursor_of(reader)
 
-    monkeypatch.setattr("cablestore.store.following.cursor_of", rebuild_first)
+    monkeypatch.setattr(following, "cursor_of", rebuild_first)
     assert store.cursor == store.cursor
     assert rebuilt
 
@@ -204,7 +207,7 @@ def test_local_changes_are_told_and_are_no_events(store: CableStore) -> None:
     store.local.put("theme", "colour", b"red")
     store.local.set_draft("default", "I wa")
     store.local.mute("default")
-    assert store.next_changes(cursor).changes == [
+    assert store.next_changes(cursor, local=True).changes == [
         LocalChanged("theme", "colour"),
         DraftChanged("default"),
         MuteChanged("default"),
@@ -227,9 +230,10 @@ def test_one_value_that_changes_often_has_one_entry(store: CableStore) -> None:
         kept = [entry for entry in arrival_log.entries(state.reader, 0) if entry.kind is EventKind.LOCAL]
     assert len(kept) == 2
     assert store.last_sequence == int(cursor.rsplit(".", 1)[1]) + 100
-    assert set(kinds(store, cursor)) == {DraftChanged, LocalChanged}
+    assert set(map(type, store.next_changes(cursor, local=True).changes)) == {DraftChanged, LocalChanged}
 
 
+@pytest.mark.thorough
 def test_cursors_of_other_states_are_refused(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
         store.text("default", "hello")
@@ -276,6 +280,20 @@ def test_a_read_is_bounded_and_the_cursor_moves_on(store: CableStore, monkeypatc
         cursor = told.cursor
     assert sizes == [7, 7, 6]
     assert found == [post.hash for post in posts]
+
+
+def test_a_hidden_text_that_is_deleted_before_the_change_is_read_is_deleted(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read may end between the action and the deletion. The read ends there, and says that the text is gone."""
+    text = ANN.text("default", "a")
+    store.ingest(raws(text))
+    store.moderation.hide(posts=[text.hash])
+    cursor = store.cursor
+    store.moderation.unhide(posts=[text.hash])
+    store.ingest(raws(ANN.delete(text)))
+    monkeypatch.setattr(limits, "MAX_EVENTS_READ", 1)
+    assert kinds(store, cursor) == [MessageDeleted, UnreadChanged]
 
 
 def test_closing_the_store_ends_what_waits(tmp_path: Path) -> None:

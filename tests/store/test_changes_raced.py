@@ -57,6 +57,7 @@ def test_a_page_and_the_changes_after_it_are_the_present_state(
         assert store.check().problems == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moderate", [ann_hides_messages, ann_moderates])
 def test_each_turn_is_told(store: CableStore, moderate: Turn) -> None:
     chance = random.Random(moderate.__name__)

@@ -15,7 +15,8 @@ from cablestore.errors import CorruptExportError
 from cablestore.export import Filters, ImportSummary, read_manifest, verify_export
 from cablestore.export.manifest import read_consents
 from cablestore.export.writer import ExportWriter
-from cablestore.index.local import CONSENT
+from cablestore.index.consents import consent_key, consent_value, decode_consent
+from cablestore.index.local import CONSENT, local_key
 from cablestore.moderation import UserRole
 from cablestore.protocol.acts import Consent
 from cablestore.protocol.dialect import LEGACY
@@ -211,3 +212,10 @@ def test_a_filtered_export_has_the_statements_of_its_authors(tmp_path: Path) -> 
         in_channel = store.export(tmp_path / "c", filters=Filters(channels=frozenset(["c"])))
     assert [segment.items for segment in by_bob.consent_segments] == [1]
     assert [segment.items for segment in in_channel.consent_segments] == [2]
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+@pytest.mark.parametrize("is_claim", [False, True])
+def test_a_statement_is_remembered_as_it_was_said(accepts: bool, is_claim: bool) -> None:
+    said = Consent(BOB.key, b"\x07" * 32, START_MS, accepts, is_claim)
+    assert decode_consent((local_key(CONSENT, consent_key(said)), consent_value(said))) == said

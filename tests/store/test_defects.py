@@ -134,6 +134,7 @@ def test_mixed_width_order(store: CableStore) -> None:
     assert texts(store) == [str(at) for at in times]
 
 
+@pytest.mark.thorough("True-1")
 @pytest.mark.parametrize("batch_posts", [1, 100, 1000])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_linear_chain_has_one_head(store: CableStore, batch_posts: int, backwards: bool) -> None:

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from people import ANN, BOB, START_MS, raws
 
 from cablestore import CableStore, Post, limits
-from cablestore.index.tombstone import Tombstone
+from cablestore.index.packing import pack
+from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.peers.news import Subject, news_of
+from cablestore.protocol.body import TEXT
 from cablestore.store import answers
 
 
@@ -77,14 +79,22 @@ moments = st.tuples(st.integers(0, 3), st.integers(0, 20).map(lambda number: byt
 
 @given(st.lists(moments, min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_tombstones_merge_in_any_order(deletions: list[tuple[int, bytes]], rng: random.Random) -> None:
+    """The earliest deletions are kept, and of all skeletons the one with the smallest encoding."""
     due = tuple(sorted(set(deletions))[: limits.MAX_DELETIONS_LISTED])
-    stones = [Tombstone(bytes(32), bytes(32), at_ms, digest) for at_ms, digest in (*deletions, *deletions[:5])]
+    told = [rng.choice([None, Skeleton(TEXT, at_ms, "c", ())]) for at_ms in rng.choices(range(300), k=len(deletions))]
+    stones = [
+        Tombstone(bytes(32), bytes(32), at_ms, digest, skeleton)
+        for (at_ms, digest), skeleton in zip(deletions, told, strict=True)
+    ]
+    stones += stones[:5]
     while len(stones) > 1:
         one, other = (stones.pop(rng.randrange(len(stones))) for _ in range(2))
         assert one.merge(other) == other.merge(one)
         stones.append(one.merge(other).merge(one))
     [merged] = stones
     assert merged.deletions == due
+    skeletons = [skeleton for skeleton in told if skeleton is not None]
+    assert merged.skeleton == min(skeletons, key=lambda skeleton: pack(skeleton.fields()), default=None)
     assert Tombstone.decode(merged.target, merged.author, merged.encode()) == merged
     assert Tombstone.read([merged.target, merged.author, merged.told().encode()]) == merged.told()
     if merged.later:

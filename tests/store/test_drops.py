@@ -17,7 +17,6 @@ from moderated import (
     given,
     is_sweeping,
     own,
-    says_swept,
     texts,
     told,
     wanted,
@@ -30,12 +29,12 @@ from cablestore import Block, CableStore, Info, Moderation, Role, Verdict, limit
 from cablestore.errors import ModerationError
 from cablestore.index import drops
 from cablestore.index.folder import Folder
-from cablestore.index.local import DROPPED_HEAD, SWEPT, local_key
+from cablestore.index.local import DROPPED_HEAD, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.reader import Reader
 from cablestore.moderation import Action, UserRole
+from cablestore.moderation.applied import AppliedModeration
 from cablestore.store import ClosedStore, answers
-from cablestore.store.judgement import Judgement
 
 
 @pytest.fixture
@@ -211,42 +210,7 @@ def test_an_answer_reads_drops_while_posts_are_removed_only(store: CableStore, m
     assert read
 
 
-def test_a_store_of_an_older_version_learns_what_is_swept(tmp_path: Path) -> None:
-    """Versions up to 0.12.0 know no row about it."""
-    with own(tmp_path) as store:
-        told(store, *chain(BOB, CYD))
-        store.moderation.drop(users=[BOB.key])
-    with own(tmp_path) as store:
-        store.moderation.sweep()  # opening had begun again
-        assert says_swept(store)
-    write(tmp_path, {local_key(SWEPT): None})
-    with own(tmp_path) as store:
-        assert says_swept(store)
-        assert_clean(store)
-
-
-def test_a_removal_that_an_older_version_began_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a version leaves the row that says that all is removed. Nobody gets what is not."""
-    posts = chain(*[BOB] * 5, CYD)
-    with own(tmp_path / "store") as store:
-        told(store, *posts)
-        monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)
-        store.moderation.drop(users=[BOB.key])
-        assert is_sweeping(store)
-    write(tmp_path / "store", {local_key(SWEPT): b""})
-    ClosedStore(tmp_path / "store", identity=ANN.identity).export(tmp_path / "export")
-    with CableStore.in_memory() as other:
-        other.import_exports([tmp_path / "export"])
-        assert [other.post(post.hash) is not None for post in posts] == [False] * 5 + [True]
-    with own(tmp_path / "store") as store:
-        assert is_sweeping(store)
-        assert given(store, *posts) == [posts[-1].raw]
-        assert_clean(store)
-        store.moderation.sweep()
-        assert says_swept(store)
-
-
-def test_a_judgement_looks_through_its_drops_once() -> None:
+def test_what_applies_looks_through_its_drops_once() -> None:
     """A list of channels asks for each channel, and a store may drop many users."""
     looks: list[None] = []
 
@@ -257,13 +221,13 @@ def test_a_judgement_looks_through_its_drops_once() -> None:
 
     held = CountedDrops({drops.user_key(BOB.key): drops.Drop(bytes(32), None, place=None)})
     flags = {"remembers": True, "is_comparing": False, "must_be_stored": False}
-    judgement = Judgement(ANN.key, decide(), None, held, **flags)
+    applied = AppliedModeration(ANN.key, decide(), None, held, **flags)
     for _ in range(3):
-        assert judgement.is_swept
-        assert not judgement.is_sweeping
+        assert applied.is_swept
+        assert not applied.is_sweeping
     assert len(looks) == 1
     held[drops.user_key(CYD.key)] = drops.Drop(bytes(32), None)
-    changed = replace(judgement, drops=held)
+    changed = replace(applied, drops=held)
     assert changed.is_sweeping
     assert not changed.is_swept
 

@@ -42,7 +42,7 @@ def keep_a_copy(path: Path) -> None:
 def only_the_kept_one(path: Path) -> None:
     CableStore.open(path, catalog=EXTENDED).close()
     keep_a_copy(path)
-    CableStore.rebuild_closed(path, drop_views=frozenset({"own"}))
+    ClosedStore(path).rebuild(drop_views=frozenset({"own"}))
     with CableStore.open(path) as store:
         store.ingest(raws(ANN.text("default", "later")))
 
@@ -50,7 +50,7 @@ def only_the_kept_one(path: Path) -> None:
 def only_the_live_one(path: Path) -> None:
     CableStore.open(path).close()
     keep_a_copy(path)
-    CableStore.rebuild_closed(path, catalog=EXTENDED)
+    ClosedStore(path, catalog=EXTENDED).rebuild()
     with CableStore.open(path, catalog=EXTENDED) as store:
         store.ingest(raws(ANN.text("default", "later")))
 

@@ -14,6 +14,7 @@ from hearsay import Told, hearsay, skeletons
 from history import Model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inside import engine_of
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
@@ -234,7 +235,7 @@ def test_on_disk_reopened_in_between(case: Told, random: Random) -> None:
             with CableStore.open(path, verify_threads=1) as store:
                 take(store, part)
             if random.random() < 0.2:
-                CableStore.rebuild_closed(path, processes=1)
+                ClosedStore(path).rebuild(processes=1)
         with CableStore.open(path, verify_threads=1) as store:
             assert list(store.dump()) == expected
             assert witnessed(store) == seen
@@ -264,7 +265,7 @@ def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: P
         assert any("a live post under a tombstone that claims to be in effect" in problem for problem in said)
         store.export(tmp_path / "export")
     assert post.hash.hex() in str(verify_export(tmp_path / "export").problems)
-    CableStore.rebuild_closed(tmp_path)
+    ClosedStore(tmp_path).rebuild()
     with CableStore.open(tmp_path) as store:
         assert_whole(store)
         assert store.dump_digest() == before
@@ -290,7 +291,7 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
         assert any(
             "a post that was seen dead, without its tombstone" in str(problem) for problem in store.check().problems
         )
-    CableStore.rebuild_closed(tmp_path)
+    ClosedStore(tmp_path).rebuild()
     with CableStore.open(tmp_path) as store:
         assert_whole(store)
         assert requested(store, [post]) == {post.hash}
@@ -299,13 +300,13 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
 
 
 def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) -> None:
-    """In stores from before 0.7, what they keep of deleted posts counts as told by others."""
+    """If the row is lost, what the store keeps of a deleted post counts as told by others."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(post, ANN.delete(post)))
         before = store.dump_digest()
     plant(tmp_path, "generation-000001", {local_key(WITNESSED, post.hash_hex): None})
-    CableStore.rebuild_closed(tmp_path)
+    ClosedStore(tmp_path).rebuild()
     with CableStore.open(tmp_path) as store:
         assert_whole(store)
         assert requested(store, [post]) == {post.hash}
@@ -394,8 +395,8 @@ def test_local_rows_are_carried_and_told_to_nobody(tmp_path: Path) -> None:
         assert (local_rows(store), list(store.dump())) == (rows, before)
         store.export(tmp_path / "export")
     for processes in (1, 2):
-        CableStore.rebuild_closed(path, processes=processes)
-        assert CableStore.check_closed(path, processes=processes).is_clean
+        ClosedStore(path).rebuild(processes=processes)
+        assert ClosedStore(path).check(processes=processes).is_clean
         with CableStore.open(path) as store:
             assert (local_rows(store), list(store.dump())) == (rows, before)
     assert not any(b"!local!" in file.read_bytes() for file in (tmp_path / "export").iterdir())
@@ -410,7 +411,7 @@ def test_a_local_row_comes_and_goes_in_the_one_write_of_a_plan() -> None:
         post = ANN.text("default", "x")
         before: dict[bytes, bytes] = {}
         for value in (b"1", b"2", None):
-            with store._engine.transaction() as transaction:
+            with engine_of(store).transaction() as transaction:
                 plan = transaction.plan()
                 plan.add(post)
                 plan.set_local(b"test", b"key", value)

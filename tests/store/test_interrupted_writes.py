@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ctrl_c import interrupted
+from inside import live_database
 from people import ANN, BOB, START_MS, raws
 
 from cablestore import CableStore
@@ -43,7 +44,7 @@ def assert_whole(store: CableStore) -> None:
 @contextmanager
 def failing(store: CableStore, error: type[BaseException], *, written: bool) -> Iterator[None]:
     """Let the first write in the body raise an error, just after or just before the rows are in the database."""
-    database = store._engine._database
+    database = live_database(store)
     write = database.write
 
     def fail(rows: dict[bytes, bytes | None], *, sync: bool) -> None:

@@ -142,7 +142,7 @@ def test_a_thread_that_looks_while_the_key_is_made_sees_it_whole_or_not_at_all()
 
                 def look(identity: StoreIdentity = identity) -> None:
                     try:
-                        while identity.known() is None:
+                        while identity.load() is None:
                             pass
                     except IdentityError as error:
                         wrong.append(error)
@@ -151,7 +151,7 @@ def test_a_thread_that_looks_while_the_key_is_made_sees_it_whole_or_not_at_all()
                 looking.start()
                 made = identity.identity
                 looking.join()
-                assert identity.known() == made
+                assert identity.load() == made
     finally:
         sys.setswitchinterval(before)
     assert wrong == []

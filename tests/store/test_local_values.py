@@ -101,6 +101,7 @@ def assert_full(store: CableStore) -> None:
     assert store.check().is_clean
 
 
+@pytest.mark.thorough
 def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
@@ -109,12 +110,13 @@ def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
         sequence = store.last_sequence
         store.rebuild()
         assert_full(store)
-    CableStore.rebuild_closed(path)
+    ClosedStore(path).rebuild()
     with CableStore.open(path) as store:
         assert_full(store)
         assert store.last_sequence == sequence
 
 
+@pytest.mark.thorough
 def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
@@ -137,6 +139,7 @@ def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
         assert [event[:3] for event in store.events()] == before
 
 
+@pytest.mark.thorough
 def test_nothing_that_leaves_the_store_has_them(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
         store.ingest(raws(ANN.text("default", "hello")))

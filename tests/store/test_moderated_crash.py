@@ -29,7 +29,8 @@ def run(path: Path, batches: int | None) -> None:
     """Let a process drop and remove posts, and kill it after some batches; with None let it end."""
     said = path.parent / "said"
     with said.open("w") as file:
-        child = subprocess.Popen([sys.executable, str(CHILD), str(path)], stdout=file, stderr=subprocess.PIPE)
+        limit = [] if batches is None else [str(batches)]
+        child = subprocess.Popen([sys.executable, str(CHILD), str(path), *limit], stdout=file, stderr=subprocess.PIPE)
         if batches is not None:
             wait_until(lambda: said.read_text().count("batch") >= batches or child.poll() is not None)
             child.send_signal(signal.SIGKILL)
@@ -37,6 +38,7 @@ def run(path: Path, batches: int | None) -> None:
     assert child.returncode == (0 if batches is None else -signal.SIGKILL), errors.decode()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_a_killed_sweep_goes_on(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "store"

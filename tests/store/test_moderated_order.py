@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pytest
 from history import AUTHORS, NOW_MS, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from cablestore import Block, CableStore, Dialect, Post, encode_post
 from cablestore.index.drops import KEPT_TYPES
 from cablestore.moderation import Decisions, StoredActs, UserRole
 from cablestore.protocol.body import Role
-from cablestore.store import answers
+from cablestore.store import ClosedStore, answers
 
 OWN = AUTHORS[0]
 
@@ -93,17 +94,17 @@ def assert_whole(store: CableStore, posts: list[Post]) -> None:
     """Check the rows, that nothing dropped is stored or wanted, and that decisions are those of the rows."""
     report = store.check()
     assert report.is_clean, [str(problem) for problem in report.problems]
-    judgement = store._judge.judgement
-    assert judgement is not None
-    assert not judgement.is_sweeping
+    applied = store.moderation.place.moderation
+    assert applied is not None
+    assert not applied.is_sweeping
     with store.snapshot() as snapshot:
         reader = snapshot.reader
         fresh = Decisions.read(StoredActs(reader, OWN.public_key), OWN.public_key)
         for channel in [None, *store.moderation.contexts()]:
-            assert list(fresh.history(channel)) == list(judgement.decisions.history(channel))
+            assert list(fresh.history(channel)) == list(applied.decisions.history(channel))
         for post in posts:
             held = reader.post(post.hash) is not None
-            refusal = judgement.refusal(post)
+            refusal = applied.refusal(post)
             assert not (held and refusal), (post, refusal)
             if refusal is not None:
                 assert list(answers.worth_requesting(reader, [post.hash])) == []
@@ -111,6 +112,7 @@ def assert_whole(store: CableStore, posts: list[Post]) -> None:
         assert all(found for _, found in heads), heads
 
 
+@pytest.mark.thorough
 @settings(max_examples=max(settings().max_examples // 2, 10))
 @given(histories(), st.randoms(use_true_random=False), st.lists(st.integers(1, 9), max_size=8), st.booleans())
 def test_any_order_holds_the_same(
@@ -138,6 +140,7 @@ def test_any_order_holds_the_same(
         assert state_of(other) == said
 
 
+@pytest.mark.thorough
 @settings(max_examples=max(settings().max_examples // 5, 10))
 @given(histories(max_posts=16), st.randoms(use_true_random=False))
 def test_reopened_and_rebuilt_stores_decide_the_same(history: tuple[Dialect, list[Post]], random: Random) -> None:
@@ -158,8 +161,8 @@ def test_reopened_and_rebuilt_stores_decide_the_same(history: tuple[Dialect, lis
         with opened() as store:
             assert list(store.dump()) == expected
             assert state_of(store) == said
-        CableStore.rebuild_closed(path, identity=OWN)
-        assert CableStore.check_closed(path, identity=OWN).is_clean
+        ClosedStore(path, identity=OWN).rebuild()
+        assert ClosedStore(path, identity=OWN).check().is_clean
         with opened() as store:
             assert list(store.dump()) == expected
             assert state_of(store) == said

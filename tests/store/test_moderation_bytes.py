@@ -92,6 +92,7 @@ def test_acts_of_cable_js_are_acts_here(kind: int) -> None:
                 raise AssertionError(other)
 
 
+@pytest.mark.thorough
 @given(st.integers(1, 16), st.text("aé漢", max_size=42), st.booleans(), st.booleans())
 def test_what_is_written_is_read_by_a_second_implementation(count: int, reason: str, drop: bool, notify: bool) -> None:
     """Of all acts: fields in their order, at most 16 recipients and 128 bytes of reason, which cable.js bears."""

@@ -24,6 +24,7 @@ from cablestore.errors import (
     StoreLockedError,
 )
 from cablestore.index.leveldb import LevelDB
+from cablestore.store import ClosedStore
 from cablestore.store.key_file import load_identity, parse_identity, save_identity
 from cablestore.views import CATALOG
 
@@ -95,6 +96,7 @@ def test_a_header_without_the_id_of_the_store_gets_one(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
         store.text("default", "kept")
     header = json.loads((tmp_path / "STORE").read_text())
+    assert len(bytes.fromhex(header["store"])) == 16
     (tmp_path / "STORE").write_text(json.dumps({name: header[name] for name in ("format", "dialect", "generation")}))
     with CableStore.open(tmp_path) as store:
         assert [message.text for message in store.messages("default").messages] == ["kept"]
@@ -144,8 +146,8 @@ def test_a_view_that_is_no_more_is_outdated_too(tmp_path: Path) -> None:
         with pytest.raises(OutdatedViewError, match=r"not installed: gone 3.*rebuild --drop-view gone"):
             CableStore.open(tmp_path, upgrade=upgrade)
     with pytest.raises(MissingViewError, match="not installed: gone 3"):
-        CableStore.rebuild_closed(tmp_path)
-    CableStore.rebuild_closed(tmp_path, drop_views=frozenset({"gone"}))
+        ClosedStore(tmp_path).rebuild()
+    ClosedStore(tmp_path).rebuild(drop_views=frozenset({"gone"}))
     CableStore.open(tmp_path).close()
 
 

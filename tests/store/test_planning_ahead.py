@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from people import ANN, BOB, raws
 
 from cablestore import LEGACY, Block, CableStore, Dialect, Outcome, Post, Verdict
-from cablestore.errors import StoreClosedError
+from cablestore.errors import StoreClosedError, ViewError
 from cablestore.index.view import View
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol import crypto
 from cablestore.protocol.body import TEXT, Body, Delete, Info, Moderation, Role, Text, Topic
 from cablestore.protocol.post import encode_post
 from cablestore.store import intake
-from cablestore.store.judge import Judge
 from cablestore.views import CATALOG
 
 pytestmark = pytest.mark.skipif(crypto.EXTENSION is None, reason="the extension was not built")
@@ -92,6 +91,7 @@ def no_caution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "_CAUTIOUS_BATCHES", 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("no_caution")
 @given(
     histories(),
@@ -141,13 +141,13 @@ def test_forged_posts_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
             for body in bodies
             for identity in (own, BOB.identity)
         ]
-        before, decided, mentions = state(store), store._judge.judgement, store.mentions().messages
+        before, decided, mentions = state(store), store.moderation.decisions, store.mentions().messages
         for batch in ([posts[0]], [posts[5]], posts):
             assert {outcome.verdict for outcome in store.ingest([forged(post) for post in batch])} == {V.BAD_SIGNATURE}
             for post in batch:
                 store.ingest([forged(post)])
         assert state(store) == before
-        assert store._judge.judgement is decided
+        assert store.moderation.decisions is decided
         assert store.mentions().messages == mentions
         after = BOB.text("default", "@ann again"), BOB.text("default", "@queen again")
         store.ingest(raws(*after))  # the names by which mentions are found are the ones from before
@@ -155,20 +155,19 @@ def test_forged_posts_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
         assert store.check().is_clean
 
 
-def test_few_batches_are_planned_twice_while_forged_posts_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned: list[list[bool]] = []
-    finish_all = Judge.finish_all
+def test_few_batches_are_planned_twice_while_forged_posts_come() -> None:
+    planned: list[Post] = []
 
-    def counting(judge: Judge, transaction: Any, posts: list[Post], signed: list[bool]) -> Any:
-        planned.append(signed)
-        return finish_all(judge, transaction, posts, signed)
+    def noting(post: Post) -> list[tuple[bytes, bytes]]:
+        planned.append(post)
+        return [(b"!x!own!" + post.hash_hex, b"")]
 
-    monkeypatch.setattr(Judge, "finish_all", counting)
+    catalog = CATALOG.extended([View("own", 1, (b"!x!own!",), "", types=frozenset({TEXT}), rows=noting)])
     posts = [BOB.text("default", str(number)) for number in range(500)]
-    with CableStore.in_memory(verify_threads=2) as store:
+    with CableStore.in_memory(catalog=catalog, verify_threads=2) as store:
         for post in posts:
             store.ingest([forged(post)])
-        assert planned.count([True]) <= 1 + len(posts) // 100
+        assert 1 <= len(planned) <= 1 + len(posts) // 100
         planned.clear()
         for post in posts:
             store.ingest([post.raw])
@@ -189,7 +188,7 @@ def test_a_plan_that_raises_counts_only_if_the_signatures_are_right() -> None:
         assert [outcome.verdict for outcome in store.ingest([good.raw, forged(bad)])] == [V.ACCEPTED, V.BAD_SIGNATURE]
     with CableStore.in_memory(catalog=catalog, verify_threads=2) as store:
         before = state(store)
-        with pytest.raises(RuntimeError, match="a defect"):
+        with pytest.raises(ViewError, match=r"the view own failed on the post .* a defect"):
             store.ingest(raws(good, bad))
         assert state(store) == before
         assert [outcome.verdict for outcome in store.ingest(raws(good))] == [V.ACCEPTED]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from inside import engine_of
 from people import ANN, raws
 from waiting import LIMIT_S
 
@@ -109,7 +110,7 @@ def test_a_close_between_a_wait_and_the_read_after_it_ends_a_follower(
     follow: Callable[[CableStore], Iterator[object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = CableStore.in_memory()
-    wait = store._engine.wait
+    wait = engine_of(store).wait
 
     def wait_and_close(after: int, timeout_s: float | None) -> bool:
         store.text("default", "another thread writes this")
@@ -117,7 +118,7 @@ def test_a_close_between_a_wait_and_the_read_after_it_ends_a_follower(
         store.close()
         return found
 
-    monkeypatch.setattr(store._engine, "wait", wait_and_close)
+    monkeypatch.setattr(engine_of(store), "wait", wait_and_close)
     assert list(follow(store)) == []
     assert store.is_closed
 
@@ -138,7 +139,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
     store.moderation.hide(posts=[text.hash])
 
     def rebuilt_in_the_next_read() -> None:
-        snapshot = store._engine.snapshot
+        snapshot = engine_of(store).snapshot
 
         def taken() -> object:
             state = snapshot()
@@ -146,7 +147,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
             store.rebuild()
             return state
 
-        monkeypatch.setattr(store._engine, "snapshot", taken)
+        monkeypatch.setattr(engine_of(store), "snapshot", taken)
 
     def read() -> None:
         rebuilt_in_the_next_read()

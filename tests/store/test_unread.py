@@ -6,10 +6,11 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from attention_model import AttentionModel, assert_agrees
+from attention_model import AttentionModel, assert_agrees, moment_of
 from history import AUTHORS, NOW_MS
 from hypothesis import given
 from hypothesis import strategies as st
+from inside import engine_of, live_database, reload
 from people import raws
 from stores import scratch_folder
 
@@ -20,6 +21,7 @@ from cablestore import (
     CableStore,
     Delete,
     Info,
+    Join,
     Moderation,
     Post,
     Text,
@@ -28,10 +30,22 @@ from cablestore import (
     limits,
 )
 from cablestore.errors import CursorError
-from cablestore.index.local import LATE, MENTION, MENTION_IN, MENTION_SEARCH, MENTIONING, READ, UNSEEN, local_key
+from cablestore.index.local import (
+    LATE,
+    MENTION,
+    MENTION_IN,
+    MENTION_RULES,
+    MENTION_SEARCH,
+    MENTIONING,
+    READ,
+    UNSEEN,
+    local_key,
+)
 from cablestore.index.takeover import take_over
 from cablestore.moderation import Action
+from cablestore.store import ClosedStore
 from cablestore.store.changes import UnreadChanged
+from cablestore.store.mentions import Search
 from cablestore.views import CATALOG
 
 OWN, BOB, CYD = AUTHORS
@@ -41,38 +55,53 @@ NAMES = ("ann", "Anna", None)
 CYD_SAYS = Text("default", "hello")
 
 
-def written(body: Body, by: int, at: int) -> Post:
-    return encode_post(body, links=(), timestamp_ms=NOW_MS + at, identity=AUTHORS[by], dialect=LEGACY)
+def written(body: Body, by: int, at: int, links: tuple[bytes, ...] = ()) -> Post:
+    return encode_post(body, links=links, timestamp_ms=NOW_MS + at, identity=AUTHORS[by], dialect=LEGACY)
 
+
+def spread(at: int) -> int:
+    """Return a time before the present, in steps shorter than the tolerance for names."""
+    return (at - 20) * 2 * limits.MENTION_TOLERANCE_MS // 3
+
+
+times = st.sampled_from([*range(10), -120]).map(spread)
+"""Times of which some are within the tolerance of others, and one is more than a week before."""
 
 texts = st.builds(
     lambda by, at, channel, word: written(Text(channel, word), by, at),
     st.integers(0, 2),
-    st.integers(0, 9),
+    times,
     st.sampled_from(CHANNELS),
     st.sampled_from(WORDS),
 )
-names = st.builds(lambda at, name: written(Info.of(name=name), 0, at), st.integers(0, 9), st.sampled_from(NAMES))
+joins = st.builds(lambda by, at: written(Join("default"), by, at), st.integers(0, 2), times)
+names = st.builds(lambda at, name: written(Info.of(name=name), 0, at), times, st.sampled_from(NAMES))
 
 
 @st.composite
 def pools(draw: st.DrawFn) -> list[Post]:
-    """Draw different posts: texts, names of the user, deletions, and acts by which the user hides, drops and undoes it."""
-    said = draw(st.lists(texts, min_size=6, max_size=16))
-    posts = [*said, *draw(st.lists(names, min_size=1, max_size=4))]
+    """Draw different posts: texts with links, names of the user, deletions, and acts of the user and their undoing."""
+    said = draw(st.lists(texts, min_size=3, max_size=10))
+    linked = [*said, *draw(st.lists(joins, max_size=3))]
+    for _ in range(draw(st.integers(3, 6))):
+        links = tuple(post.hash for post in draw(st.lists(st.sampled_from(linked), min_size=1, max_size=2)))
+        body = Text(draw(st.sampled_from(CHANNELS)), draw(st.sampled_from(WORDS)))
+        said.append(written(body, draw(st.integers(0, 2)), draw(times), links))
+        linked.append(said[-1])
+    posts = [*dict.fromkeys([*linked, *said]), *draw(st.lists(names, min_size=1, max_size=4))]
     targets = st.sampled_from(said)
     for post in draw(st.lists(targets, min_size=1, max_size=3)):
         by = next(number for number, author in enumerate(AUTHORS) if author.public_key == post.author)
         posts.append(written(Delete((post.hash,)), by, draw(st.integers(0, 9))))
     for what in draw(st.lists(st.sampled_from(list(Action)), max_size=4)):
-        post, at = draw(targets), draw(st.integers(0, 20))
+        post, at = draw(targets), draw(st.integers(0, 20).map(spread))
         on_channel = what >= Action.DROP_CHANNEL
         target = post.author if what < Action.HIDE_POST else post.hash
         context = post.channel or "" if what >= Action.HIDE_POST or draw(st.booleans()) else ""
         posts.append(written(Moderation("", 0, context, () if on_channel else (target,), what), 0, at))
     for drop in draw(st.lists(st.booleans(), max_size=2)):
-        posts.append(written(Block("", 0, (BOB.public_key,), int(drop), 0), 0, draw(st.integers(0, 20))))
-        posts.append(written(Unblock("", 0, (BOB.public_key,), int(drop)), 0, draw(st.integers(0, 20))))
+        posts.append(written(Block("", 0, (BOB.public_key,), int(drop), 0), 0, draw(st.integers(0, 20).map(spread))))
+        posts.append(written(Unblock("", 0, (BOB.public_key,), int(drop)), 0, draw(st.integers(0, 20).map(spread))))
     return draw(st.permutations(list(dict.fromkeys(posts))))
 
 
@@ -81,6 +110,8 @@ steps = st.one_of(
     st.tuples(st.just("next"), st.integers(1, 6), st.integers(1, 4)),
     st.tuples(st.just("again"), st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(1, 4)),
     st.tuples(st.just("mark"), st.sampled_from(CHANNELS), st.none() | st.integers(0, 40)),
+    st.tuples(st.just("see"), st.sampled_from(CHANNELS), st.lists(st.integers(0, 40), max_size=4)),
+    st.tuples(st.just("follow"), st.sampled_from(CHANNELS), st.lists(st.integers(0, 40), max_size=4)),
     st.tuples(st.just("discard"), st.integers(0, 40), st.none()),
     st.tuples(st.sampled_from(["reopen", "rebuild"]), st.none(), st.none()),
 )
@@ -90,6 +121,7 @@ def opened(folder: Path) -> CableStore:
     return CableStore.open(folder, identity=OWN, verify_threads=1, clock=lambda: NOW_MS + 100)
 
 
+@pytest.mark.thorough
 @given(pools(), st.lists(steps, min_size=5, max_size=10))
 def test_the_store_agrees_with_the_model_at_every_step(
     pool: list[Post], todo: list[tuple[str, object, object]]
@@ -111,6 +143,13 @@ def test_the_store_agrees_with_the_model_at_every_step(
                     upto = said[how % len(said)] if isinstance(how, int) and said else None
                     model.mark(store, of, upto)
                     store.mark_read(of, None if upto is None else upto.cursor)
+                elif what in ("see", "follow") and isinstance(of, str) and isinstance(how, list):
+                    said = store.messages(of, 1000, hidden="show").messages
+                    seen = [said[number % len(said)] for number in how if said]
+                    upto = max(seen, key=moment_of) if seen and what == "follow" else None
+                    model.see(store, of, seen, upto)
+                    cursors = [message.cursor for message in seen]
+                    store.mark_seen(of, cursors, upto=None if upto is None else upto.cursor)
                 elif what == "discard" and isinstance(of, int):
                     store.discard([pool[of % len(pool)].hash])
                 elif what == "rebuild":
@@ -124,17 +163,59 @@ def test_the_store_agrees_with_the_model_at_every_step(
             store.close()
 
 
+@pytest.mark.thorough
 def test_a_late_text_is_unread_until_the_next_mark(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.ingest([written(Text("a", "early"), 1, 5).raw])
         store.mark_read("a")
         store.ingest([written(Text("a", "late"), 1, 2).raw, written(Text("a", "own"), 0, 1).raw])
         assert [channel.unread for channel in store.channels()] == [1]
-    CableStore.rebuild_closed(tmp_path, identity=OWN)
+    ClosedStore(tmp_path, identity=OWN).rebuild()
     with opened(tmp_path) as store:
         assert [channel.unread for channel in store.channels()] == [1]
         store.mark_read("a")
         assert [channel.unread for channel in store.channels()] == [0]
+
+
+def test_own_and_hidden_texts_are_not_unread(tmp_path: Path) -> None:
+    def unread(store: CableStore) -> int:
+        return next(store.channels()).unread
+
+    with opened(tmp_path) as store:
+        store.ingest(raws(*(written(Text("a", "before"), by, by + 1) for by in range(3))))
+        assert unread(store) == 2
+        store.moderation.hide(users=[CYD.public_key])
+        assert unread(store) == 1
+        store.mark_read("a")
+        assert unread(store) == 0
+        store.ingest(raws(*(written(Text("a", "after"), by, by + 11) for by in range(3))))
+        assert unread(store) == 1
+        store.ingest(raws(written(Text("a", "own"), 0, 20)))
+        assert unread(store) == 1
+
+
+def test_a_text_of_1970_is_the_last_message(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.ingest(raws(written(Text("a", "first"), 1, -NOW_MS)))
+        latest = next(store.channels()).last_message
+        assert latest is not None
+        assert latest.timestamp_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ((b"2", b"5"), (b"3", b"7"), (b"2", b"7")),
+        ((b"2", b"5"), (b"1", b"3"), (b"1", b"5")),
+        ((b"2", b""), (b"1", b"3"), (b"1", b"")),
+        ((b"2", b"5"), (b"", b""), (b"", b"")),
+    ],
+)
+def test_two_pending_searches_are_one_of_both_ranges(
+    one: tuple[bytes, bytes], other: tuple[bytes, bytes], both: tuple[bytes, bytes]
+) -> None:
+    """An empty end does not limit the messages."""
+    assert Search(*one).widened(*other) == Search(*other).widened(*one) == Search(*both)
 
 
 def test_a_mark_and_what_comes_are_told_as_changes(tmp_path: Path) -> None:
@@ -180,23 +261,39 @@ def test_what_a_takeover_adds_is_looked_at_when_the_store_opens(tmp_path: Path) 
         store.ingest(raws(name, first))
         store.mark_read("a")
         other.ingest(raws(name, first, later))
-        target = other._engine._database
+        target = live_database(other)
         with store.snapshot() as snapshot:
             for _ in range(2):
                 assert take_over(snapshot.reader, target, LEGACY, CATALOG, store.last_sequence).logged == 1
-        other._engine._load()
-        again = CableStore(other._engine, other._identity, lambda: NOW_MS + 100, 1)
+        reload(other)
+        again = CableStore._made_of(engine_of(other), other._identity, lambda: NOW_MS + 100, 1, moderated=True)
         assert [(channel.unread, channel.mentions) for channel in again.channels()] == [(1, 1)]
         assert [message.hash for message in again.mentions().messages] == [later.hash]
         with again.snapshot() as snapshot:
             assert snapshot.reader.local(UNSEEN, b"") is None
 
 
+def test_a_text_that_an_action_hides_does_not_count_as_unread(tmp_path: Path) -> None:
+    """Own texts do not count either. What is shown again counts again."""
+    seen, hidden, shown = (written(Text("a", "ann"), by, at) for by, at in ((2, 1), (1, 2), (2, 3)))
+    with opened(tmp_path) as store:
+        store.ingest(raws(written(Info.of(name="ann"), 0, 0), seen))
+        store.mark_read("a")
+        store.ingest(raws(hidden, shown, written(Text("a", "my own"), 0, 4)))
+        counts = []
+        for act in (None, store.moderation.hide, store.moderation.unhide):
+            if act is not None:
+                act(posts=[hidden.hash])
+            (channel,) = store.channels()
+            counts.append((channel.unread, channel.mentions))
+        assert counts == [(2, 2), (1, 1), (2, 2)]
+
+
 def test_damaged_rows_of_the_user_are_as_if_they_were_missing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.ingest(raws(written(Info.of(name="ann"), 0, 0), written(Text("a", "ann"), 1, 5)))
         store.mark_read("a")
-        with store._engine.transaction() as transaction:
+        with engine_of(store).transaction() as transaction:
             plan = transaction.plan()
             for name, key in ((READ, b"a"), (MENTIONING, b""), (MENTION_SEARCH, b"")):
                 plan.set_local(name, key, b"\xc1")
@@ -228,6 +325,10 @@ def test_a_wrong_cursor_is_refused(tmp_path: Path) -> None:
             with pytest.raises(CursorError):
                 store.mark_read("a", wrong)
             with pytest.raises(CursorError):
+                store.mark_seen("a", [wrong])
+            with pytest.raises(CursorError):
+                store.mark_seen("a", [], upto=wrong)
+            with pytest.raises(CursorError):
                 store.mentions(cursor=wrong)
 
 
@@ -246,12 +347,63 @@ def test_mentions_are_paged_over_all_channels(tmp_path: Path) -> None:
 
 def test_a_name_that_comes_late_counts_for_the_texts_of_its_time(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.ingest([written(Text("a", "ann?"), 1, at).raw for at in (1, 5, 9)])
+        tolerance_ms, day_ms = limits.MENTION_TOLERANCE_MS, 86_400_000
+        begin, end = -5 * day_ms, -day_ms
+        at = [begin - tolerance_ms - 1, begin - tolerance_ms, end + tolerance_ms, end + tolerance_ms + 1]
+        store.ingest([written(Text("a", "ann?"), 1, each).raw for each in at])
         assert store.mentions().messages == []
-        store.ingest([written(Info.of(name="ann"), 0, 3).raw, written(Info.of(name="anna"), 0, 7).raw])
-        assert [message.timestamp_ms - NOW_MS for message in store.mentions().messages] == [5]
+        store.ingest([written(Info.of(name="ann"), 0, begin).raw, written(Info.of(name="anna"), 0, end).raw])
+        assert [message.timestamp_ms - NOW_MS for message in store.mentions().messages] == [at[2], at[1]]
         store.delete(next(store.posts_by(OWN.public_key)).hash)
         assert store.mentions().messages == []
+
+
+@pytest.mark.parametrize("own_ms", [0, 60_000, 3_600_000, 2 * 86_400_000, 604_000_000], ids="own {}".format)
+@pytest.mark.parametrize("bob_ms", [0, -60_000, -3_600_000, -2 * 86_400_000], ids="bob {}".format)
+@pytest.mark.parametrize("links_to", ["join", "text"])
+@pytest.mark.parametrize("order", [-1, 1])
+def test_an_answer_mentions_the_user_whatever_the_clocks_say(
+    own_ms: int, bob_ms: int, links_to: str, order: int
+) -> None:
+    """The answer links to what it answers. Its author had seen the name."""
+    with CableStore.in_memory(identity=OWN, clock=lambda: NOW_MS) as store:
+        store.mentions()
+        name = written(Info.of(name="ann"), 0, own_ms)
+        hello = written(Join("a") if links_to == "join" else Text("a", "hello"), 0, own_ms + 1)
+        answer = written(Text("a", "welcome @ann"), 1, bob_ms + 20_000, (hello.hash,))
+        before = written(Text("a", "ann, annex, anna"), 1, bob_ms - 30 * 86_400_000)
+        for post in [before, name, hello, answer][::order]:
+            store.ingest([post.raw])
+        is_near = abs(own_ms - bob_ms - 20_000) < limits.MAX_FUTURE_MS
+        assert [message.hash for message in store.mentions().messages] == [answer.hash] * is_near
+        store.discard([hello.hash])
+        by_time = own_ms - bob_ms - 20_000 <= limits.MENTION_TOLERANCE_MS
+        assert [message.hash for message in store.mentions().messages] == [answer.hash] * by_time
+
+
+def test_a_text_in_another_channel_is_no_answer(tmp_path: Path) -> None:
+    """As for heads: otherwise anybody could let old names count in a channel."""
+    with opened(tmp_path) as store:
+        store.mentions()
+        hello = written(Text("a", "hello"), 0, 0)
+        answer = written(Text("b", "welcome ann"), 1, -3 * limits.MENTION_TOLERANCE_MS, (hello.hash,))
+        store.ingest(raws(written(Info.of(name="ann"), 0, 0), hello, answer))
+        assert store.mentions().messages == []
+
+
+def test_mentions_that_were_found_by_other_rules_are_found_again(tmp_path: Path) -> None:
+    """An earlier version wrote no row of the rules, and missed mentions."""
+    text = written(Text("a", "hi ann"), 1, -60_000)
+    with opened(tmp_path) as store:
+        store.ingest(raws(written(Info.of(name="ann"), 0, 0), text))
+        store.mentions()
+        with engine_of(store).transaction() as transaction:
+            plan = transaction.plan()
+            plan.set_local(MENTION_RULES, b"", None)
+            plan.set_local(MENTION, text.sort_time, None)
+            transaction.commit(plan.finish(), sync=False)
+    with opened(tmp_path) as store:
+        assert [message.hash for message in store.mentions().messages] == [text.hash]
 
 
 def test_memory_of_a_list_of_channels_does_not_grow_with_the_users_own_texts() -> None:
@@ -267,3 +419,49 @@ def test_memory_of_a_list_of_channels_does_not_grow_with_the_users_own_texts() -
 
     peak(10)
     assert peak(2_000) < peak(200) + 20_000
+
+
+def test_single_texts_are_read_in_any_order(tmp_path: Path) -> None:
+    """A search shows a text in the middle; the earlier ones stay unread. Texts that a client showed may be gone."""
+    with opened(tmp_path) as store:
+        first, gone, third, last = (written(Text("a", f"text {at}"), 1, at) for at in range(1, 5))
+        places = {post: post.sort_time.decode() for post in (first, gone, third, last)}
+        store.ingest(raws(first, gone, third, last))
+        store.mark_seen("a", [places[third]])
+        assert list(store.read_state("a")) == [places[third], [places[first], places[gone], places[last]]]
+        store.ingest([written(Delete((gone.hash,)), 1, 9).raw])
+        store.mark_seen("a", [places[gone], places[first]])
+        assert list(store.read_state("a").unread) == [places[last]]
+        cursor = store.cursor
+        store.mark_seen("a", [places[gone], places[first]], upto=places[third])
+        assert store.next_changes(cursor, timeout_s=0).changes == []
+        store.mark_seen("a", [], upto=places[last])
+        assert [channel.unread for channel in store.channels()] == [0]
+
+
+def test_a_text_far_ahead_of_the_mark_moves_no_mark(tmp_path: Path) -> None:
+    """More texts than are counted would become late ones."""
+    with opened(tmp_path) as store:
+        posts = [written(Text("a", f"{number}"), 1, number - 2_000) for number in range(limits.MAX_UNREAD_COUNTED + 2)]
+        store.ingest(raws(*posts), verify=False)
+        store.mark_seen("a", [posts[-1].sort_time.decode()])
+        assert store.read_state("a").read_upto == ""
+        store.mark_seen("a", [posts[-2].sort_time.decode()])
+        assert store.read_state("a").read_upto == posts[-2].sort_time.decode()
+        assert [channel.unread for channel in store.channels()] == [limits.MAX_UNREAD_COUNTED]
+
+
+def test_late_texts_take_a_bounded_part_of_the_disk(tmp_path: Path) -> None:
+    """Old texts without an end come into a channel that was read; the newest of them stay unread."""
+    with opened(tmp_path) as store:
+        store.ingest([written(Text("a", "now"), 1, 0).raw])
+        store.mark_read("a")
+        late = [written(Text("a", f"{number}"), 1, number - 10_000) for number in range(limits.MAX_LATE_TEXTS + 500)]
+        store.ingest(raws(*late), verify=False)
+        with store.snapshot() as snapshot:
+            rows = [key.decode() for key, _ in snapshot.reader.local_rows(LATE)]
+        assert len(rows) <= limits.MAX_LATE_TEXTS
+        assert rows == [f"a!{post.sort_time.decode()}" for post in late[-len(rows) :]]
+        assert len(rows) >= limits.MAX_LATE_TEXTS // 2
+        store.mark_read("a")
+        assert [channel.unread for channel in store.channels()] == [0]

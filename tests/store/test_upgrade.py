@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgpack
 import pytest
 from people import ANN, raws
+from stores import database_of, outdate
 from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError, OutdatedViewError, StoreLockedError
-from cablestore.index.header import peek
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.reader import DATA_PREFIX
+from cablestore.store import ClosedStore
 
 CHILD = """
 import os, signal, sys
@@ -25,24 +25,13 @@ CableStore.open(sys.argv[1], upgrade=True, progress=lambda _: os.kill(os.getpid(
 """
 
 
-def database_of(path: Path) -> Path:
-    header = peek(path)
-    assert header is not None
-    return path / header.generation
-
-
 @pytest.fixture
 def outdated(tmp_path: Path) -> Path:
     """Make a store whose views say that another version built them."""
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(50))))
-    database = LevelDB(database_of(path))
-    with database.snapshot() as state:
-        meta = msgpack.unpackb(state.get(b"!meta") or b"")
-    meta["views"]["messages"] = 0
-    database.write({b"!meta": msgpack.packb(meta)}, sync=True)
-    database.close()
+    outdate(path)
     return path
 
 
@@ -56,13 +45,7 @@ def test_progress_counts_the_posts(outdated: Path) -> None:
     assert told == []  # nothing was outdated
 
 
-def test_the_old_name_warns_and_does_the_same(outdated: Path) -> None:
-    with pytest.warns(DeprecationWarning, match="rebuild_outdated is now upgrade"):
-        store = CableStore.open(outdated, rebuild_outdated=True)
-    with store:
-        assert store.check().is_clean
-
-
+@pytest.mark.thorough
 def test_ctrl_c_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
@@ -77,6 +60,7 @@ def test_ctrl_c_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> No
         assert store.check().is_clean
 
 
+@pytest.mark.thorough
 def test_a_kill_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> None:
     child = subprocess.run([sys.executable, "-c", CHILD, str(outdated)], check=False, timeout=LIMIT_S)
     assert child.returncode == -signal.SIGKILL
@@ -87,6 +71,7 @@ def test_a_kill_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> No
         assert store.check().is_clean
 
 
+@pytest.mark.thorough
 def test_a_damaged_post_is_not_upgraded_away(outdated: Path) -> None:
     database = LevelDB(database_of(outdated))
     with database.snapshot() as state:
@@ -97,7 +82,7 @@ def test_a_damaged_post_is_not_upgraded_away(outdated: Path) -> None:
     with pytest.raises(CorruptStoreError, match=r"cannot be upgraded without loss: 1 of: post.*cablestore rebuild"):
         CableStore.open(outdated, upgrade=True)
     assert sorted(entry.name for entry in outdated.iterdir()) == before
-    assert CableStore.rebuild_closed(outdated).lost_posts == 1
+    assert ClosedStore(outdated).rebuild().lost_posts == 1
     CableStore.open(outdated).close()
 
 

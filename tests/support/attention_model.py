@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
-from cablestore import CableStore, Info, Message, Post
+from cablestore import CableStore, Info, Message, Post, limits
 from cablestore.index.arrival_log import EventKind
 from cablestore.protocol.body import INFO
 
@@ -16,35 +17,61 @@ def moment_of(post: Post | Message) -> Moment:
     return post.timestamp_ms, post.hash
 
 
+def _arrived(store: CableStore) -> dict[bytes, int]:
+    return {event.hash: event.sequence for event in store.events() if event.kind is EventKind.ACCEPTED}
+
+
 @dataclass
 class AttentionModel:
-    """Model of one user's marks. `marks` has the moment up to which a channel is read, and the log's number then."""
+    """Model of what one user has read: hashes by channel, with the number of the log under which each arrived."""
 
     own_key: bytes
-    marks: dict[str, tuple[Moment, int]] = field(default_factory=dict)
+    read: dict[str, dict[bytes, int]] = field(default_factory=dict)
+    marks: dict[str, Moment] = field(default_factory=dict)
+    """Up to where channels are read, but for late messages."""
 
     def mark(self, store: CableStore, channel: str, upto: Message | None) -> None:
-        shown_or_not = store.messages(channel, 1000, hidden="show").messages
-        held = [moment_of(message) for message in shown_or_not]
-        moment = moment_of(upto) if upto else max(held, default=(-1, b""))
-        self.marks[channel] = moment, store.last_sequence
+        held = store.messages(channel, 1000, hidden="show").messages
+        moment = moment_of(upto) if upto else max(map(moment_of, held), default=(-1, b""))
+        arrived = _arrived(store)
+        self.read[channel] = {message.hash: arrived[message.hash] for message in held if moment_of(message) <= moment}
+        self.marks[channel] = moment
+
+    def see(self, store: CableStore, channel: str, seen: list[Message], upto: Message | None) -> None:
+        held = store.messages(channel, 1000, hidden="show").messages
+        mark = self.marks.get(channel, (-1, b""))
+        passed = [message for message in held if upto and mark < moment_of(message) <= moment_of(upto)]
+        arrived = _arrived(store)
+        self.read.setdefault(channel, {}).update({message.hash: arrived[message.hash] for message in [*passed, *seen]})
+        self.marks[channel] = max([mark, *map(moment_of, [*passed, *seen])])
 
     def unread(self, store: CableStore, channel: str) -> list[Message]:
-        arrived = {event.hash: event.sequence for event in store.events() if event.kind is EventKind.ACCEPTED}
-        upto, sequence = self.marks.get(channel, ((-1, b""), 0))
+        arrived, read = _arrived(store), self.read.get(channel, {})
         return [
             message
             for message in store.messages(channel, 1000).messages
-            if message.author != self.own_key and (moment_of(message) > upto or arrived[message.hash] > sequence)
+            if message.author != self.own_key and read.get(message.hash) != arrived[message.hash]
         ]
 
     def names_user(self, store: CableStore, message: Message) -> bool:
-        infos = [post for post in store.posts_by(self.own_key, post_type=INFO) if moment_of(post) < moment_of(message)]
-        latest = max(infos, key=moment_of, default=None)
-        name = latest.body.name if latest is not None and isinstance(latest.body, Info) else None
+        linked = [post for post in map(store.post, message.links) if post and post.channel == message.channel]
+        times = [message.timestamp_ms]
+        times += [t for t in (post.timestamp_ms for post in linked) if t - times[0] < limits.MAX_FUTURE_MS]
+        names = {name.casefold() for time_ms in times for name in self.names_near(store, time_ms)}
         words = re.findall(r"\w+", message.text.casefold())
         keyed = any(len(word) >= 8 and self.own_key.hex().startswith(word) for word in words)
-        return message.author != self.own_key and (keyed or (bool(name) and (name or "").casefold() in words))
+        return message.author != self.own_key and (keyed or not names.isdisjoint(words))
+
+    def names_near(self, store: CableStore, time_ms: int) -> set[str]:
+        """Return the names that the user had at any time within the tolerance."""
+        infos = sorted(store.posts_by(self.own_key, post_type=INFO), key=moment_of)
+        ends_ms = [*(post.timestamp_ms for post in infos), math.inf][1:] if infos else []
+        from_ms, to_ms = time_ms - limits.MENTION_TOLERANCE_MS, time_ms + limits.MENTION_TOLERANCE_MS
+        return {
+            post.body.name
+            for post, end_ms in zip(infos, ends_ms, strict=True)
+            if isinstance(post.body, Info) and post.body.name and post.timestamp_ms <= to_ms and end_ms >= from_ms
+        }
 
     def mentions(self, store: CableStore, channels: list[str]) -> list[Message]:
         found = [message for name in channels for message in store.messages(name, 1000).messages]
@@ -56,9 +83,11 @@ def assert_agrees(store: CableStore, model: AttentionModel) -> None:
     channels = list(store.channels())
     for channel in channels:
         unread = model.unread(store, channel.name)
-        latest = store.messages(channel.name, 1).messages
-        assert channel.last_message == (latest[0] if latest else None)
+        assert channel.last_message == max(store.messages(channel.name, 1000).messages, key=moment_of, default=None)
         assert channel.unread == len(unread), channel
+        state = store.read_state(channel.name)
+        assert set(state.unread) == {message.cursor for message in unread}
+        assert list(state.unread) == sorted(state.unread)
         assert channel.mentions <= len(unread)
     expected = model.mentions(store, [channel.name for channel in channels])
     assert [message.hash for message in store.mentions(1000).messages] == [message.hash for message in expected]

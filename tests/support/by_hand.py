@@ -18,7 +18,7 @@ from waiting import LIMIT_S
 from cablestore import LEGACY, CableStore, Dialect, Identity, Post
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
-from cablestore.peers.core import NodeCore
+from cablestore.peers.parts import NodeParts
 from cablestore.protocol.message import (
     FrameReader,
     HashResponse,
@@ -76,12 +76,12 @@ async def running(store: CableStore, **settings: Any) -> AsyncIterator[tuple[Nod
     tasks = asyncio.all_tasks()
     try:
         async with Node(store, NodeSettings(**{"channels": frozenset(), "reconciles": False, **settings})) as node:
-            core = node._core
+            parts = node.parts
             yield node, await node.listen(Address(HOST, 0))
     finally:
         while _OPEN:
             await _OPEN.pop().close()
-    assert_nothing_is_left(core)
+    assert_nothing_is_left(parts)
     assert not {task for task in asyncio.all_tasks() - tasks if not task.done()}
 
 
@@ -101,23 +101,21 @@ def only(node: Node) -> Connection:
     return found
 
 
-def assert_nothing_is_left(core: NodeCore) -> None:
+def assert_nothing_is_left(parts: NodeParts) -> None:
     """Check that no connection has left a trace in the node's tables."""
-    assert not core.connections
-    assert not core._by_session
-    assert not core.listener._by_host
-    assert not core._routes
-    assert not core.intake.paused
-    assert core.live.count == 0
-    assert not core.live._alike
-    assert not core.live._tables
-    assert not core._routes_of_forwarded
-    assert core.context.writes.queued_size_bytes == 0
-    assert len(core.sync.fetches.wanted) == 0
-    assert not len(core.sync)
-    assert not core.sync.fetches.storing
-    assert not len(core.reconciler)
-    assert not core.reconcile_port.links
+    assert not list(parts.links)
+    assert not parts.cable_port.by_host
+    assert not parts.serving.by_session
+    assert not parts.serving.routes
+    assert parts.serving.live.count == 0
+    assert not parts.serving.live._alike
+    assert not parts.serving.live._tables
+    assert not parts.intake.paused
+    assert parts.context.writes.queued_size_bytes == 0
+    assert len(parts.sync.fetches.wanted) == 0
+    assert not len(parts.sync)
+    assert not parts.sync.fetches.storing
+    assert not len(parts.reconciler)
 
 
 _OPEN: list[ByHand] = []

@@ -86,13 +86,9 @@ def shown(app: ChatApp) -> str:
 
 
 def assert_like(app: ChatApp, name: str) -> None:
-    """Compare the screen with a golden picture. One that is missing is written: look at it, then commit it."""
-    drawn, path = PICTURES.picture(app), GOLDEN / f"{name}.svg"
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(drawn, encoding="utf-8")
-        raise AssertionError(f"{path} was missing and is written: look at it")
-    if path.read_text(encoding="utf-8") != drawn:
-        other = Path(path.parent, f"{name}.new.svg")
-        other.write_text(drawn, encoding="utf-8")
-        raise AssertionError(f"the screen is not {path} but {other}: if it is right, move it there")
+    """Compare the text on the screen with a golden file. A new text is written beside it, for a person to look at."""
+    text, path = shown(app) + "\n", GOLDEN / f"{name}.txt"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        other = path.with_suffix(".new.txt")
+        other.write_text(text, encoding="utf-8")
+        raise AssertionError(f"the screen differs from {path}. Look at {other}. If it is right, move it there")

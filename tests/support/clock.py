@@ -1,4 +1,4 @@
-"""A loop whose clock moves only when the test moves it, so that nothing depends on the machine's time."""
+"""Clocks that move only when the test moves them, of a store or of a loop: nothing depends on the machine's time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import Final
 _BEGINS_AT_S: Final = 1_000.0
 _TURNS: Final = 5
 """Rounds of the loop in which everything that is due gets done."""
+
+
+class SetClock:
+    """Clock of a store that the test sets."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
 
 
 class StandingLoop(asyncio.SelectorEventLoop):

@@ -12,6 +12,11 @@ def blocks(document: str, language: str = "python") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
 
 
+def blocks_in_order(document: str) -> list[tuple[str, str]]:
+    """Return the language and the text of each block of a document."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
 def command_lines(document: str) -> list[list[str]]:
     """Return the words after `cablestore` in a document's examples for a shell."""
     text = "\n".join([*blocks(document, "sh"), *blocks(document, "console")]).replace("\\\n", " ")

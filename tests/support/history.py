@@ -195,7 +195,22 @@ class Model:
         return sorted((name for name in names if name is not None), key=str.encode)
 
     def messages(self, channel: str) -> list[bytes]:
-        return [post.hash for post in self.in_channel(channel, TEXT)]
+        """Return the hashes of the texts of a channel as they are read: none comes before one that it links to."""
+        every = (*self.live.values(), *self.dead.values())
+        known = {p.hash: p for p in every if p.channel == channel and p.type in (TEXT, TOPIC, JOIN, LEAVE)}
+
+        def place(digest: bytes) -> tuple[int, int] | None:
+            """Return the latest time of the texts that a post reaches, and its steps from there. None without one."""
+            post = known[digest]
+            before = [found for link in post.links if link in known and (found := place(link)) is not None]
+            own = [post.timestamp_ms] if post.type == TEXT and digest in self.live else []
+            time_ms = max([*own, *(at for at, _ in before)], default=None)
+            if time_ms is None:
+                return None
+            return time_ms, max((steps + 1 for at, steps in before if at == time_ms), default=0)
+
+        texts = self.in_channel(channel, TEXT)
+        return [p.hash for p in sorted(texts, key=lambda p: (place(p.hash) or (0, 0), _order(p)))]
 
     def time_range(self, channel: str, start_ms: int, end_ms: int, limit: int) -> list[bytes]:
         rows = set(self.in_channel(channel, TEXT))

@@ -73,16 +73,6 @@ print(json.dumps(done))
 """
 
 
-def everything(site: Path) -> Installed:
-    """All distributions of this environment, for a comparison."""
-    for path in map(Path, sys.path):
-        for top in path.iterdir() if path.name == "site-packages" else ():
-            (site / top.name).symlink_to(top)
-    if not (site / "cablestore").exists():
-        (site / "cablestore").symlink_to(ROOT / "cablestore")
-    return Installed(site, frozenset())
-
-
 def install(site: Path, *extras: str, wheel: Path | None = None) -> Installed:
     """Put the package and what it requires into the folder `site`: a wheel, or else the checkout."""
     if wheel is None:

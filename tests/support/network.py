@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from cablestore import LEGACY, Dialect
-from cablestore.peers.core import _FORWARDS_TICK_S as TICK_S
 from cablestore.peers.relay import Loops, Route
+from cablestore.peers.serving import FORWARDS_TICK_S as TICK_S
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
     Asked,
@@ -83,6 +83,12 @@ class Unlooked:
         self.later = False
         self._waiting: list[Callable[[], None]] = []
 
+    def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names
+
+    def send_on(self, route: Route) -> None:
+        """All sessions are flushed after each step."""
+
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         self._do(lambda: route.pass_hashes(hashes))
 
@@ -116,8 +122,6 @@ class Node:
         self.loops = Loops()
         self.inspector = Unlooked()
         self.routes: dict[Exchange, Route] = {}
-        self.routes_of_forwarded: dict[Exchange, Route] = {}
-        self.questions: dict[Exchange, Question] = {}
         self.asked = 0
         self.is_silent = False
 
@@ -142,10 +146,8 @@ class Node:
                 case Violation() | Extra():
                     assert isinstance(event, Violation)
                     self.network.violations.append(event)
-                case _ if event.exchange in self.routes_of_forwarded:
-                    self.routes_of_forwarded[event.exchange].take(session, event)
-                case _ if event.exchange in self.questions:
-                    self.questions[event.exchange].take(event)
+                case _ if event.exchange.asker is not None:
+                    event.exchange.asker.take(event)
         self.routes = {exchange: route for exchange, route in self.routes.items() if not exchange.is_over}
 
     def answer(self, session: Session, exchange: Exchange) -> None:
@@ -158,7 +160,7 @@ class Node:
         if request.ttl == 0:
             self.give(session, exchange, None)
             return
-        route = self.routes[exchange] = Route(session, exchange, self.inspector, self.routes_of_forwarded)
+        route = self.routes[exchange] = Route(session, exchange, self.inspector)
         missing = None
         if isinstance(request, PostRequest):
             missing = tuple(digest for digest in request.hashes if digest not in self.posts)
@@ -231,9 +233,8 @@ class Network:
 
     def ask(self, request: Request, via: int = 1) -> tuple[Exchange, Question]:
         origin = self.nodes[ORIGIN]
-        exchange = origin.sessions[via].ask(request, self.now_s)
-        question = origin.questions[exchange] = Question()
-        return exchange, question
+        question = Question()
+        return origin.sessions[via].ask(request, self.now_s, asker=question), question
 
     def flush(self) -> None:
         for node in self.nodes.values():
@@ -295,4 +296,3 @@ class Network:
                 assert session.asked == {}
                 assert session.to_answer == {}
             assert node.routes == {}
-            assert node.routes_of_forwarded == {}

@@ -10,6 +10,7 @@ import gc
 import json
 import logging
 import sys
+from collections.abc import Sized
 from typing import Any
 
 import uvloop
@@ -48,18 +49,22 @@ async def serve(posts: int, settings: NodeSettings) -> None:
 
 
 def state_of(node: Node, errors: Errors) -> dict[str, Any]:
+    parts = node.parts
+    serving, sync = parts.serving, parts.sync
+    tables: tuple[Sized, ...] = (
+        serving.by_session,
+        parts.cable_port.by_host,
+        serving.routes,
+        sync,
+        sync.fetches,
+    )
     return {
         "connections": len(node.connections),
-        "tables": len(node._core._by_session)
-        + len(node._core.listener._by_host)
-        + len(node._core._routes)
-        + len(node._core._routes_of_forwarded)
-        + len(node._core.sync)
-        + len(node._core.sync.fetches),
-        "live": node._core.live.count + len(node._core.live._alike),
+        "tables": sum(map(len, tables)),
+        "live": parts.serving.live.count + len(parts.serving.live._alike),
         "tasks": len(asyncio.all_tasks()),
         "queued": sum(known.queued_size_bytes for known in node.connections),
-        "waiting": node._core.context.reads.waiting,
+        "waiting": parts.context.reads.waiting,
         "errors": errors.found,
     }
 

@@ -14,7 +14,13 @@ from people import ANN, START_MS
 from cablestore import limits
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.fields import sized
-from cablestore.reconcile.messages import ConversationMessage, ReconcileFrameReader, decode_frame, encode_frame
+from cablestore.reconcile.messages import (
+    UNLISTED,
+    ConversationMessage,
+    ReconcileFrameReader,
+    decode_frame,
+    encode_frame,
+)
 
 
 class Peer:
@@ -32,14 +38,14 @@ class Peer:
         self.say(*(encode_frame(7, message) for message in messages))
 
     async def hear(self) -> tuple[int, ConversationMessage] | None:
-        """Return the next frame; None where the connection is over."""
+        """Return the next frame that is not the notice UNLISTED; None where the connection is over."""
         while not self._heard:
             data = b""
             with suppress(OSError):
                 data = await soon(self.reader.read(65_536))
             if not data:
                 return None
-            self._heard += self._frames.feed(data)
+            self._heard += [frame for frame in self._frames.feed(data) if frame != UNLISTED]
         return decode_frame(self._heard.pop(0))
 
     async def rest(self) -> list[ConversationMessage]:
@@ -65,8 +71,8 @@ async def attacked(**chosen: Any) -> AsyncIterator[tuple[Node, Address, Log]]:
         logged() as log,
     ):
         async with Node(store, NodeSettings(**chosen)) as node:
-            core = node._core
+            parts = node.parts
             yield node, await node.reconcile_port.listen(Address(HOST, 0)), log
-        assert_nothing_is_left(core)
+        assert_nothing_is_left(parts)
         assert not [error for error in log.errors() if not error.startswith("another cabal key?")]
         assert store.check().is_clean

@@ -28,11 +28,11 @@ async def two_nodes(
     """
     chosen = replace(settings or NodeSettings(), cabal_key=key)
     async with Node(stores[0], chosen) as one, Node(stores[1], chosen) as other:
-        cores = (one._core, other._core)
+        running = (one.parts, other.parts)
         listens = one.listen if over_cable else one.reconcile_port.listen
         yield one, other, await listens(Address(HOST, 0))
-    for core in cores:
-        assert_nothing_is_left(core)
+    for parts in running:
+        assert_nothing_is_left(parts)
     for store in stores:
         report = await asyncio.to_thread(store.check)
         assert report.is_clean, [str(problem) for problem in report.problems]

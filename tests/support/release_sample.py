@@ -1,6 +1,6 @@
 """Samples of what each version keeps on the disk, which later versions have to read.
 
-`release_sample.py` makes that of this version: it takes the one of 0.7.0, adds what a store can hold since, and makes
+`release_sample.py` makes that of this version: it takes the one of 0.12.4, adds what a store can hold since, and makes
 an export and archives of it. `expected.json` in a sample says what the version that wrote it answered.
 """
 
@@ -73,7 +73,7 @@ def make_sample(folder: Path) -> None:
 
     A store that imports the export does not know of the dropped post, and so has other heads.
     """
-    unpack("0.7.0", folder / "earlier")
+    unpack("0.12.4", folder / "earlier")
     (folder / "earlier" / "store").rename(folder / "store")
     with CableStore.open(folder / "store", upgrade=True) as store:
         texts = store.messages("default").messages

@@ -35,6 +35,8 @@ Way = Literal["up", "down"]
 """Direction: from the side that connects, or to it."""
 _PIECE_SIZE_BYTES: Final = 1_024
 _BUFFER_SIZE_BYTES: Final = 8_192
+_LATE_S: Final = 0.02
+"""How late a turn of the loop may be before the line passes less than its rate."""
 
 
 @dataclass
@@ -203,7 +205,7 @@ class RoughLine:
         async def take() -> None:
             nonlocal free_s
             while data := await reader.read(_PIECE_SIZE_BYTES):
-                free_s = max(free_s, loop.time())
+                free_s = max(free_s, loop.time() - _LATE_S)
                 if self.bytes_per_s:
                     free_s += len(data) / self.bytes_per_s
                     await asyncio.sleep(free_s - loop.time())

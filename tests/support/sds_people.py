@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
+from cablestore.index.database import Database
 from cablestore.sds.bloom import FilterParameters
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.delivery import Received, ReceiveResult
@@ -26,6 +27,10 @@ PATIENT = replace(
 E = TypeVar("E", bound=Effect)
 
 
+def database_of(log: CausalLog) -> Database:
+    return log._database
+
+
 class Member:
     """Member with a log in memory. `effects` takes what is new in the outbox, and confirms it."""
 
@@ -38,7 +43,7 @@ class Member:
 
     def reopened(self) -> Member:
         """Return the same member after its process was killed: only the database is left."""
-        again = Member(self.name, self.settings, CausalLog.in_memory(self.log._database))
+        again = Member(self.name, self.settings, CausalLog.in_memory(database_of(self.log)))
         again.now_ms = self.now_ms
         return again
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,6 +19,12 @@ from waiting import LIMIT_S
 
 KEY, OTHER_KEY = "ab" * 32, "cd" * 32
 HERE = "127.0.0.1:0"
+
+
+def own_host() -> str:
+    """Return an address to listen at whose host no other process uses: a port that is given up stays free."""
+    a, b, c = random.randbytes(3)
+    return f"127.{a}.{b}.{c or 1}:0"
 
 
 def environment(**more: str) -> dict[str, str]:

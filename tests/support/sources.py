@@ -14,23 +14,13 @@ TOPS = ("cablestore", "views", "reindex")
 def sources() -> dict[str, str]:
     """Return the text of each module that people write, by its path below the checkout."""
     paths = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
-    return {
-        str(path.relative_to(ROOT)): path.read_text()
-        for path in sorted(paths)
-        if not path.name.endswith("_pb2.py") and path.resolve() == path
-    }
+    return {str(path.relative_to(ROOT)): path.read_text() for path in sorted(paths) if path.resolve() == path}
 
 
 @cache
 def trees() -> dict[str, ast.Module]:
     """Return the syntax tree of each of these modules."""
     return {path: ast.parse(text) for path, text in sources().items()}
-
-
-@cache
-def classes() -> list[tuple[str, ast.ClassDef]]:
-    """Return every class with the path of its module."""
-    return [(path, node) for path, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
 @cache
@@ -43,8 +33,3 @@ def imported(path: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             found |= {str(node.module)} | {f"{node.module}.{name.name}" for name in node.names}
     return found
-
-
-def base_names(node: ast.ClassDef) -> set[str]:
-    """Return the names of a class's bases, without modules and type arguments."""
-    return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}

@@ -1,10 +1,13 @@
 """Store that drops a user with many posts, in a process of its own that is killed meanwhile.
 
-sweep_child.py FOLDER
+sweep_child.py FOLDER [BATCHES]
+
+It waits to be killed after one batch more than BATCHES, so it never ends before, however slow the other process is.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from people import ANN, BOB, START_MS
@@ -19,7 +22,16 @@ def main() -> None:
         if not store.user(BOB.key).is_dropped:
             store.moderation.drop(users=[BOB.key])
         print("dropped", flush=True)
-        store.moderation.sweep(lambda _: print("batch", flush=True))
+        left = int(sys.argv[2]) if sys.argv[2:] else None
+
+        def progress(_: int) -> None:
+            nonlocal left
+            print("batch", flush=True)
+            if left == 0:
+                signal.pause()
+            left = None if left is None else left - 1
+
+        store.moderation.sweep(progress)
     print("done", flush=True)
 
 

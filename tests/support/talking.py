@@ -12,11 +12,23 @@ from peering import memory
 from people import ANN, BOB, CYD, Person
 
 from cablestore import CableStore, Delete, Post
-from cablestore.protocol.waku import message_of
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.waku import WakuMessage, message_of
+from cablestore.reconcile.codec import encode
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.ids import EVERYTHING
-from cablestore.reconcile.messages import ConversationMessage, Hello, Purpose, Terms, decode_frame, encode_frame
+from cablestore.reconcile.ids import EVERYTHING, SyncID
+from cablestore.reconcile.messages import (
+    UNLISTED,
+    ConversationMessage,
+    Hello,
+    PayloadFrame,
+    Purpose,
+    Terms,
+    decode_frame,
+    encode_frame,
+)
+from cablestore.reconcile.payload import ItemSet, Payload, PayloadPart, Shards
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.reconcile.transfer import encode_message
 
@@ -24,13 +36,15 @@ from cablestore.reconcile.transfer import encode_message
 class Side:
     """Store and its side of a conversation. Use it in a `with`: its end closes the state that is compared."""
 
-    def __init__(self, store: CableStore, terms: Terms | None = None, **options: Any) -> None:
+    def __init__(
+        self, store: CableStore, terms: Terms | None = None, *, hears_unlisted: bool = True, **options: Any
+    ) -> None:
+        """Without `hears_unlisted` the side lists all ids, as older versions do."""
         self.store = store
+        self.hears_unlisted = hears_unlisted
         self.snapshot = store.snapshot()
         hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.post, random.randbytes)
-        self.talk = ReconcileConversation(
-            terms or Terms(), hooks, options.pop("dialect", store.dialect.name), **options
-        )
+        self.talk = ReconcileConversation(terms or Terms(), hooks, store.dialect, **options)
         self.said: list[ConversationMessage] = []
         self.heard: list[bytes] = []
         self.came: list[bytes] = []
@@ -43,6 +57,8 @@ class Side:
 
     def take(self, frame: bytes) -> None:
         self.heard.append(frame)
+        if frame == UNLISTED and not self.hears_unlisted:
+            return
         self.store_all(self.talk.receive(frame, at_s=0.0))
 
     def store_all(self, arrived: list[ArrivedPosts]) -> None:
@@ -92,8 +108,14 @@ def talk_with_slow_disks(one: Side, other: Side) -> None:
         wires[1 - number].extend(side.output())
 
 
-def reconciled(here: CableStore, there: CableStore, **options: Any) -> tuple[Side, Side]:
-    with Side(here, **options) as one, Side(there) as other:
+def reconciled(
+    here: CableStore, there: CableStore, *, hear_unlisted: tuple[bool, bool] = (True, True), **options: Any
+) -> tuple[Side, Side]:
+    one_hears, other_hears = hear_unlisted
+    with (
+        Side(here, hears_unlisted=one_hears, **options) as one,
+        Side(there, hears_unlisted=other_hears) as other,
+    ):
         talk_between(one, other)
     return one, other
 
@@ -139,6 +161,16 @@ def live(store: CableStore) -> set[bytes]:
 def content_of(post: Post) -> bytes:
     """Return a post as it is sent."""
     return encode_message(message_of(post), SPEC)
+
+
+def content_with_time(raw: bytes, timestamp_ns: int) -> bytes:
+    """Return any bytes as a post that is sent with this time."""
+    return encode_message(WakuMessage(raw, "", timestamp_ns, post_hash(raw)), SPEC)
+
+
+def claiming(*ids: SyncID, reconciled: bool = False) -> PayloadFrame:
+    """Return a payload with all ids that the sender says to have."""
+    return PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
 
 
 def hello(number: int = 7, **changes: Any) -> bytes:

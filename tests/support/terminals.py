@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import builtins
 import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -31,6 +34,7 @@ _FRAME_ENDS: Final = b"\x1b[?2026l"
 """Synchronized output: a program asks whether the terminal knows it, and marks where each picture begins and ends."""
 CTRL_D: Final = "\x04"
 CTRL_Q: Final = "\x11"
+CTRL_Y: Final = "\x19"
 
 
 class Terminal:
@@ -47,6 +51,8 @@ class Terminal:
         """Start it. `size` is that of the screen, `more` goes into the environment."""
         self.size: Final = size
         self._ours, theirs = pty.openpty()
+        self._modes: Final = termios.tcgetattr(theirs)
+        self._hung_up, self._hang_up = os.pipe()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
@@ -67,7 +73,7 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        while True:
+        while self._hung_up not in select.select([self._ours, self._hung_up], [], [])[0]:
             try:
                 found = os.read(self._ours, 65_536)
             except OSError:  # on Linux, when the process and its terminal are gone
@@ -95,11 +101,42 @@ class Terminal:
         assert found is not None
         return found
 
+    @property
+    def is_restored(self) -> bool:
+        """True if the terminal is as it was: no mouse reports, no other screen, a cursor, and its modes."""
+        asked = dict(re.findall(rb"\x1b\[\?(\d+)([hl])", self._bytes))
+        off = {asked.get(mode, b"l") for mode in (b"1000", b"1003", b"1006", b"1049", b"1004", b"2004")}
+        return off == {b"l"} and asked.get(b"25") == b"h" and termios.tcgetattr(self._ours) == self._modes
+
+    @property
+    def clipboard(self) -> str:
+        """The text that the program gave to the clipboard last."""
+        found = re.findall(rb"\x1b\]52;c;([^\x07\x1b]*)\x07", self._bytes)
+        return base64.b64decode(found[-1]).decode() if found else ""
+
+    def close_window(self) -> int:
+        """Close the terminal under the program, and return the program's exit status."""
+        os.write(self._hang_up, b".")
+        self._reader.join(LIMIT_S)
+        os.close(self._ours)
+        return self.process.wait(LIMIT_S)
+
     def type(self, line: str) -> None:
         os.write(self._ours, line.encode() + b"\r")
 
     def press(self, keys: str) -> None:
-        os.write(self._ours, keys.encode())
+        self.write(keys.encode())
+
+    def write(self, keys: builtins.bytes) -> None:
+        """Send bytes to the program."""
+        left = memoryview(keys)
+        while left:
+            left = left[os.write(self._ours, left) :]
+
+    def drag(self, start: tuple[int, int], end: tuple[int, int]) -> None:
+        """Move the mouse with its button pressed from one cell to another: column and line, from 0."""
+        for code, (column, line), sign in ((0, start, "M"), (32, end, "M"), (0, end, "m")):
+            self.press(f"\x1b[<{code};{column + 1};{line + 1}{sign}")
 
     def end(self, key: str = CTRL_D) -> int:
         """Press a key that ends it, and return its exit status."""
@@ -145,9 +182,20 @@ class Screen:
         self._read = end
         return "\n".join(self._screen.display)
 
+    @property
+    def drawn(self) -> pyte.Screen:
+        """The characters on the screen with their colours, as of the last look at the text."""
+        return self._screen
+
     def shows(self, part: str) -> None:
         """Wait until this is on the screen."""
         wait_until(lambda: part in self.text, lambda: f"no {part!r} in\n{self.text}")
+
+    def place_of(self, part: str) -> tuple[int, int]:
+        """Wait until this is on the screen, and return the column and the line where it begins."""
+        self.shows(part)
+        line = next(at for at, text in enumerate(self._screen.display) if part in text)
+        return self._screen.display[line].index(part), line
 
     def finds(self, pattern: str) -> str:
         """Wait until this is on the screen, where blanks, frames and ends of lines may break it, and return it."""

@@ -49,6 +49,13 @@ def content(folder: Path, span: Span) -> bytes:
         return data.read(span.size_bytes)
 
 
+def session_of(engine: TorrentEngine) -> lt.session:
+    """Return the session of libtorrent that an engine has begun."""
+    assert engine._session is not None
+    session: lt.session = engine._session._session
+    return session
+
+
 def index_of(folder: Path) -> bytes:
     return (folder / COMMUNITY / "index").read_bytes()
 

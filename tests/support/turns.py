@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import CableStore, Post
+from cablestore.errors import InvalidPostError
 from cablestore.moderation import UserRole
 
 CHANNELS = ("default", "aside", "third")
 
 Turn = Callable[[CableStore, random.Random], None]
+
+
+def leave_if_in(store: CableStore, channel: str) -> None:
+    with suppress(InvalidPostError):  # who is not in a channel cannot leave it
+        store.leave(channel, sync=False)
 
 
 def ann_writes(store: CableStore, chance: random.Random) -> None:
@@ -23,13 +30,13 @@ def ann_writes(store: CableStore, chance: random.Random) -> None:
         case 1:
             store.info(name=f"ann {chance.random()}", sync=False)
         case 2:
-            store.leave(channel, sync=False)
+            leave_if_in(store, channel)
         case 3:
             store.join(channel, sync=False)
         case 4:
             posts = [post for post in store.posts_by(ANN.key) if post.type_name in ("text", "topic", "join", "info")]
             if posts:
-                store.delete(chance.choice(posts).hash, sync=False)
+                store.delete(chance.choice(posts).hash, force=True, sync=False)  # another turn may have discarded it
         case 5:
             store.local.set_draft(channel, str(chance.random()))
         case _:

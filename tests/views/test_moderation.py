@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pytest
+from inside import write_rows
 from people import ANN, BOB, CYD, START_MS, Person, raws
 
 from cablestore import DRAFT8, LEGACY, Block, CableStore, Info, Moderation, Post, Role, Unblock, limits
@@ -323,6 +324,6 @@ def test_a_damaged_row(value: bytes) -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(role(BOB)))
         (key,) = (key for key, _ in store.dump() if key.startswith(moderation.STATE_PREFIX))
-        store._engine._database.write({key: value}, sync=False)
+        write_rows(store, {key: value})
         with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
             told(store)

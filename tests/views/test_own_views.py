@@ -24,7 +24,7 @@ from folders import ROOT
 from cablestore import Catalog, Fold, Tally, View
 from cablestore.errors import ViewError
 from cablestore.index.view import Census, Tree
-from cablestore.views import CATALOG
+from cablestore.views import CATALOG, installed
 from cablestore.views.installed import why_not_loaded
 
 RECIPE = (ROOT / "docs" / "how-to" / "write-a-view.md").read_text()
@@ -130,6 +130,7 @@ def test_without_the_package_a_store_is_read_only(tmp_path: Path, store_folder: 
     assert mentioned(run("dump")[1]) == ["ann", "bob", "cyd"]
 
 
+@pytest.mark.thorough
 def test_spark_has_the_views_of_packages(tmp_path: Path, store_folder: Path, site: Path, run: Run) -> None:
     run_with(site, "init")
     run_with(site, "post", "default", "@ann, have you seen @bob?")
@@ -156,7 +157,7 @@ def test_a_worker_without_the_package_or_with_another_version_says_so(
     sent = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
     assert why_not_loaded(partial(pickle.loads, sent)) == "No module named 'mentions'"
     newer = Catalog((*CATALOG.views, replace(CATALOG.views[-1], name="own", prefixes=(b"!x!own!",), tree=None)))
-    monkeypatch.setattr("cablestore.views.installed.installed_catalog", lambda: newer)
+    monkeypatch.setattr(installed, "installed_catalog", lambda: newer)
     assert why_not_loaded(lambda: newer) is None
     older = Catalog(
         tuple(view if view.name != "own" else replace(view, version=view.version + 1) for view in newer.views)
@@ -229,6 +230,7 @@ def test_a_catalog_without_more_views_is_the_same() -> None:
     assert CATALOG.extended([view()]).versions == {**CATALOG.versions, "own": 1}
 
 
+@pytest.mark.thorough
 def test_a_view_becomes_part_of_cablestore_as_the_recipe_says(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     out = shutil.ignore_patterns("__pycache__", "released", "vectors")

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import astuple, dataclass
+from typing import Final, Self
 
-from cablestore.archive.format.documents import parsed, written
 from cablestore.archive.format.merkle import MerkleTree
-from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError, DecodeError
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import KEY_SIZE_BYTES, Identity, are_signed, is_signed, post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post
+from cablestore.protocol.protobuf import BOOL, BYTES, STRING, UINT32, UINT64, Document, Field
 
 VERSION: Final = 1
 _SHA256_SIZE_BYTES: Final = 32
@@ -30,6 +29,26 @@ _CONTEXT: Final = b"\xff" * 10 + b"cablestore archive index"
 The signed bytes of a post begin with a varint, and ten bytes 0xff are not a varint: a signature of a post is never
 valid for a statement, or the reverse.
 """
+
+ARCHIVE_COMMITMENT: Final = Document(
+    "ArchiveCommitment",
+    Field(1, "id", STRING),
+    Field(2, "sha256", BYTES),
+    Field(3, "num_posts", UINT64),
+    Field(4, "merkle_root", BYTES),
+    Field(5, "cid", STRING, has_presence=True),
+)
+STATEMENT: Final = Document(
+    "Statement",
+    Field(1, "version", UINT32),
+    Field(2, "control_key", BYTES),
+    Field(3, "dialect", STRING),
+    Field(4, "profile", STRING),
+    Field(5, "is_sealed", BOOL),
+    Field(6, "archives", ARCHIVE_COMMITMENT, is_repeated=True),
+    Field(7, "deletions", BYTES, is_repeated=True),
+)
+SIGNED_STATEMENT: Final = Document("SignedStatement", Field(1, "statement", BYTES), Field(2, "signature", BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,15 @@ class SignedStatement:
     statement: bytes
     signature: bytes
 
+    def encode(self) -> bytes:
+        """Return the bytes of both, as an index has them."""
+        return SIGNED_STATEMENT.encode(self.statement, self.signature)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the bytes of both. Raises ArchiveError."""
+        return cls(*SIGNED_STATEMENT.decode(data))
+
 
 def sign(statement: Statement, identity: Identity) -> SignedStatement:
     """Sign a statement. Commitments are sorted by id and deletions by hash, so equal statements have equal bytes.
@@ -92,22 +120,14 @@ def sign(statement: Statement, identity: Identity) -> SignedStatement:
         raise ArchiveError(
             "the statement names another control node than the key that signs it. Sign with the key that it names"
         )
-    archives = [
-        commitment_pb2.ArchiveCommitment(
-            id=each.archive_id, sha256=each.sha256, num_posts=each.num_posts, merkle_root=each.merkle_root, cid=each.cid
-        )
-        for each in sorted(statement.commitments, key=lambda each: each.archive_id)
-    ]
-    data = written(
-        commitment_pb2.Statement(
-            version=VERSION,
-            control_key=statement.control_key,
-            dialect=statement.dialect,
-            profile=statement.profile,
-            is_sealed=statement.is_sealed,
-            archives=archives,
-            deletions=sorted(set(statement.deletions), key=post_hash),
-        )
+    data = STATEMENT.encode(
+        VERSION,
+        statement.control_key,
+        statement.dialect,
+        statement.profile,
+        statement.is_sealed,
+        [astuple(each) for each in sorted(statement.commitments, key=lambda each: each.archive_id)],
+        sorted(set(statement.deletions), key=post_hash),
     )
     return SignedStatement(data, identity.sign(_CONTEXT + data))
 
@@ -126,14 +146,14 @@ def open_statement(signed: SignedStatement, control_key: bytes) -> Statement:
             f"the index is not signed by the control node {control_key.hex()}. Ask the owner of the community; import "
             "nothing"
         )
-    found = parsed(commitment_pb2.Statement, signed.statement)
-    if found.version != VERSION or found.control_key != control_key:
+    version, key, dialect, profile, is_sealed, archives, deletions = STATEMENT.decode(signed.statement)
+    if version != VERSION or key != control_key:
         raise ArchiveError(
-            f"the index has a statement of version {found.version} for {found.control_key.hex()}, this cablestore "
-            f"reads version {VERSION}. A newer one may read it"
+            f"the index has a statement of version {version} for {key.hex()}, this cablestore reads version {VERSION}. "
+            "A newer one may read it"
         )
-    commitments = tuple(_read_commitment(each) for each in found.archives)
-    return Statement(control_key, found.dialect, found.profile, found.is_sealed, commitments, tuple(found.deletions))
+    commitments = tuple(_checked(Commitment(*each)) for each in archives)
+    return Statement(control_key, dialect, profile, is_sealed, commitments, tuple(deletions))
 
 
 def deletion_posts(deletions: Sequence[bytes], dialect: Dialect) -> list[Post]:
@@ -153,12 +173,11 @@ def deletion_posts(deletions: Sequence[bytes], dialect: Dialect) -> list[Post]:
     return posts
 
 
-def _read_commitment(found: commitment_pb2.ArchiveCommitment) -> Commitment:
-    sizes = {len(found.sha256), len(found.merkle_root)}
-    if sizes != {_SHA256_SIZE_BYTES} or not found.num_posts:
+def _checked(commitment: Commitment) -> Commitment:
+    sizes = {len(commitment.sha256), len(commitment.merkle_root)}
+    if sizes != {_SHA256_SIZE_BYTES} or not commitment.num_posts:
         raise ArchiveError(
-            f"the commitment to archive {found.id[:80]!r} has {found.num_posts} posts and hashes of {sizes} bytes, "
-            f"expected are some posts and {_SHA256_SIZE_BYTES} bytes"
+            f"the commitment to archive {commitment.archive_id[:80]!r} has {commitment.num_posts} posts and hashes of "
+            f"{sizes} bytes, expected are some posts and {_SHA256_SIZE_BYTES} bytes"
         )
-    cid = found.cid if found.HasField("cid") else None
-    return Commitment(found.id, found.sha256, found.num_posts, found.merkle_root, cid)
+    return commitment

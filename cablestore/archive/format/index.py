@@ -19,11 +19,9 @@ from cablestore.archive.format.commitment import (
     open_statement,
     sign,
 )
-from cablestore.archive.format.documents import parsed, written
 from cablestore.archive.format.fitting import smallest_within
 from cablestore.archive.format.profile import Entry, Profile, archive_id
 from cablestore.archive.format.seal import is_sealed, seal, unseal
-from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError
 from cablestore.limits import (
     MAX_INDEX_ARCHIVES,
@@ -33,13 +31,15 @@ from cablestore.limits import (
 )
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
-from cablestore.protocol.protobuf import fields, sized_field
+from cablestore.protocol.protobuf import BYTES, STRING, Document, Field, fields, repeated, sized_field
 
 _PURPOSE: Final = b"index"
 _ARCHIVES_FIELD: Final = 1
 _COMMITMENT_FIELD: Final = 1000
 _DELETIONS_FIELD: Final = 7
 """Of a statement."""
+RAW_ENTRY: Final = Document("RawEntry", Field(1, "key", STRING), Field(2, "value", BYTES))
+"""An entry of the map. Its value is left in bytes: an archive's id is their hash."""
 _LENGTHS_GROW_BYTES: Final = 8
 """How much longer the two lengths around the deletions get at most: those of the statement and of what is signed."""
 
@@ -134,16 +134,15 @@ def _encoded(index: Index, key: bytes | None) -> bytes:
     if len(index.entries) > MAX_INDEX_ARCHIVES:
         raise ArchiveError(f"the index has {len(index.entries)} archives, readers take {MAX_INDEX_ARCHIVES}")
     write = index.profile.write_index_metadata
-    document = commitment_pb2.RawIndex(
-        archives=[
-            commitment_pb2.RawEntry(key=entry.archive_id, value=write(entry))
+    data = repeated(
+        _ARCHIVES_FIELD,
+        (
+            RAW_ENTRY.encode(entry.archive_id, write(entry))
             for entry in sorted(index.entries, key=lambda entry: entry.archive_id)
-        ]
+        ),
     )
     if index.signed is not None:
-        document.commitment.statement = index.signed.statement
-        document.commitment.signature = index.signed.signature
-    data = written(document)
+        data += sized_field(_COMMITMENT_FIELD, index.signed.encode())
     return data if key is None else seal(data, key, purpose=_PURPOSE)
 
 
@@ -227,13 +226,8 @@ def _signed_in(plain: bytes) -> SignedStatement:
     """Return the statement of an index. Raises ArchiveError if there is none."""
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
-            return _read_signed(value)
+            return SignedStatement.decode(value)
     raise ArchiveError("the index is not signed. Import it only if you trust its source")
-
-
-def _read_signed(data: bytes) -> SignedStatement:
-    found = parsed(commitment_pb2.SignedStatement, data)
-    return SignedStatement(found.statement, found.signature)
 
 
 def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated: frozenset[str] | None) -> Index:
@@ -242,7 +236,7 @@ def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated
     signed: SignedStatement | None = None
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
-            signed = _read_signed(value)
+            signed = SignedStatement.decode(value)
             continue
         entry = _read_entry(profile, value, data_size_bytes, stated)
         if entry.archive_id in entries:
@@ -254,8 +248,7 @@ def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated
 
 
 def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stated: frozenset[str] | None) -> Entry:
-    raw = parsed(commitment_pb2.RawEntry, data)
-    name, metadata = raw.key, raw.value
+    name, metadata = RAW_ENTRY.decode(data)
     # The id is a hash of the metadata: nothing is decoded that the control node did not sign.
     if stated is not None and name not in stated:
         raise ArchiveError(

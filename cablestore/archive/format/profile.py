@@ -14,28 +14,75 @@ They differ in every part. Pure.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 from Crypto.Hash import keccak
 
-from cablestore.archive.format.documents import parsed, written
 from cablestore.archive.format.period import WEEK_MS, Period
-from cablestore.archive.proto import rfc61_pb2, status_go_pb2, waku_pb2
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_ARCHIVE_TOPICS, MAX_ARCHIVED_TIMESTAMP_MS, PIECE_SIZE_BYTES
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import NS_PER_MS
-from cablestore.protocol.protobuf import repeated
+from cablestore.protocol.protobuf import BYTES, STRING, UINT32, UINT64, Document, Field, Kind, repeated, sized_field
 from cablestore.protocol.varint import encode_varint
-from cablestore.protocol.waku import TOPICS_REMEMBERED, WakuMessage
+from cablestore.protocol.waku import TOPICS_REMEMBERED, WAKU_MESSAGE, WakuMessage, decode_waku
 
 Topic = str | bytes
 """A content topic in a profile: str in rfc61, 4 bytes in status-go."""
 
 _MS_PER_S: Final = 1_000
+_NS_PER_S: Final = _MS_PER_S * NS_PER_MS
 _TOPIC_SIZE_BYTES: Final = 4
-_MESSAGES_FIELD: Final = 3
+_METADATA_FIELD, _MESSAGES_FIELD, _PADDING_FIELD = 2, 3, 4
+"""Numbers of an archive's fields."""
+_VERSION: Final = 0
+"""The version of all metadata. As the default it is not written."""
+
+
+def _metadata_table(topic: Kind) -> Document:
+    """Return the table of an archive's metadata, in which a topic is of this kind."""
+    return Document(
+        "WakuMessageArchiveMetadata",
+        Field(1, "version", UINT32),
+        Field(2, "from", UINT64),
+        Field(3, "to", UINT64),
+        Field(4, "contentTopic", topic, is_repeated=True),
+    )
+
+
+def _index_metadata_table(metadata: Document, *places: str) -> Document:
+    """Return the table of an archive's metadata in an index of offsets: `places` say where the archive is."""
+    return Document(
+        "WakuMessageArchiveIndexMetadata",
+        Field(1, "version", UINT32),
+        Field(2, "metadata", metadata),
+        *(Field(number, name, UINT64) for number, name in enumerate(places, 3)),
+    )
+
+
+def _codex_metadata_table(metadata: Document) -> Document:
+    """Return the table of an archive's metadata in an index by content id."""
+    return Document(
+        "CodexWakuMessageArchiveIndexMetadata",
+        Field(1, "version", UINT32),
+        Field(2, "metadata", metadata),
+        Field(3, "cid", STRING),
+    )
+
+
+STATUS_GO_MESSAGE: Final = Document(
+    "WakuMessage",
+    Field(1, "sig", BYTES),
+    Field(2, "timestamp", UINT64),
+    Field(3, "topic", BYTES),
+    Field(4, "payload", BYTES),
+    Field(5, "padding", BYTES),
+    Field(6, "hash", BYTES),
+    Field(7, "thirdPartyId", STRING),
+)
+"""A message of status-go."""
 
 
 class Record(NamedTuple):
@@ -72,8 +119,12 @@ class Profile(ABC):
     """The profile's name in configurations and statements."""
     pads_within: ClassVar[bool]
     """Whether padding is a field of the document instead of bytes after it."""
-    _documents: ClassVar[Any]
-    """The module of the profile's protobuf documents, which have the same names in both."""
+    archive_metadata: ClassVar[Document]
+    """The table of an archive's metadata."""
+    index_metadata: ClassVar[Document]
+    """The table of an archive's metadata in an index of offsets."""
+    codex_metadata: ClassVar[Document]
+    """The table of an archive's metadata in an index by content id."""
 
     @abstractmethod
     def topic(self, content_topic: str) -> Topic:
@@ -99,52 +150,52 @@ class Profile(ABC):
     def outer_padding_bytes(self, size_bytes: int) -> int:
         """Return the number of zero bytes after a document of `size_bytes`, sealed or not."""
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
+    def document(self, period: Period, topics: tuple[Topic, ...], messages: Sequence[WakuMessage]) -> bytes:
         """Return the bytes of an archive without padding."""
-        head = self._documents.WakuMessageArchive(metadata=self._metadata(period, topics))
-        return written(head) + repeated(_MESSAGES_FIELD, map(self._message, messages))
+        head = sized_field(_METADATA_FIELD, self.write_metadata(period, topics))
+        return head + repeated(_MESSAGES_FIELD, self._written(messages) if messages else ())
 
     def write_metadata(self, period: Period, topics: tuple[Topic, ...]) -> bytes:
         """Return the metadata at the beginning of an archive, which its index metadata repeats."""
-        return written(self._metadata(period, topics))
+        return self.archive_metadata.encode(*self._metadata(period, topics))
 
     def write_index_metadata(self, entry: Entry) -> bytes:
         """Return the metadata of an archive in an index. The id is the hash of these bytes."""
         metadata = self._metadata(entry.period, entry.topics)
         if entry.cid is not None:
-            return written(self._documents.CodexWakuMessageArchiveIndexMetadata(metadata=metadata, cid=entry.cid))
-        return written(self._documents.WakuMessageArchiveIndexMetadata(metadata=metadata, **self._place(entry)))
+            return self.codex_metadata.encode(_VERSION, metadata, entry.cid)
+        return self.index_metadata.encode(_VERSION, metadata, *self._place(entry))
 
     def read_index_metadata(self, name: str, data: bytes, *, by_cid: bool) -> Entry:
         """Decode index metadata. `name` is the id in the index, which is not checked here. Raises ArchiveError."""
         if by_cid:
-            codex = parsed(self._documents.CodexWakuMessageArchiveIndexMetadata, data)
-            return Entry(name, *self._understood(codex.metadata), cid=codex.cid)
-        found = parsed(self._documents.WakuMessageArchiveIndexMetadata, data)
-        return Entry(name, *self._understood(found.metadata), *self._read_place(found))
+            _, metadata, cid = self.codex_metadata.decode(data)
+            return Entry(name, *self._understood(metadata), cid=cid)
+        _, metadata, *place = self.index_metadata.decode(data)
+        return Entry(name, *self._understood(metadata), *self._read_place(*place))
 
     @abstractmethod
-    def _message(self, message: WakuMessage) -> bytes:
-        """Return a message as it is in the document."""
+    def _written(self, messages: Sequence[WakuMessage]) -> Iterator[bytes]:
+        """Yield the messages as they are in the document."""
 
     @abstractmethod
     def _time_ms(self, timestamp: int) -> int:
         """Return a time of a document in milliseconds. Raises ArchiveError."""
 
     @abstractmethod
-    def _place(self, entry: Entry) -> dict[str, int]:
+    def _place(self, entry: Entry) -> tuple[int, ...]:
         """Return the fields of index metadata that say where an archive is in `data`."""
 
     @abstractmethod
-    def _read_place(self, metadata: Any) -> tuple[int, int, int]:
+    def _read_place(self, *place: int) -> tuple[int, int, int]:
         """Return offset, size and padding in bytes."""
 
-    def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> Any:
-        bounds = {"from": self.timestamp(period.from_ms), "to": self.timestamp(period.to_ms)}
-        return self._documents.WakuMessageArchiveMetadata(**bounds, contentTopic=topics)
+    def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> tuple[Any, ...]:
+        return _VERSION, self.timestamp(period.from_ms), self.timestamp(period.to_ms), topics
 
-    def _understood(self, metadata: Any) -> tuple[Period, tuple[Topic, ...]]:
-        period = Period(self._time_ms(getattr(metadata, "from")), self._time_ms(metadata.to))
+    def _understood(self, metadata: Sequence[Any] | None) -> tuple[Period, tuple[Topic, ...]]:
+        _, start, stop, content_topics = metadata or self.archive_metadata.decode(b"")
+        period = Period(self._time_ms(start), self._time_ms(stop))
         if period.from_ms >= period.to_ms:
             raise ArchiveError(
                 f"the period of an archive ends at {period.to_ms} ms, before it begins at {period.from_ms} ms. "
@@ -155,7 +206,7 @@ class Profile(ABC):
                 f"the period of an archive ends at {period.to_ms} ms, archives hold posts up to "
                 f"{MAX_ARCHIVED_TIMESTAMP_MS} ms. Ask for a new index"
             )
-        topics: tuple[Topic, ...] = tuple(metadata.contentTopic)
+        topics = tuple[Topic, ...](content_topics)
         if len(topics) > MAX_ARCHIVE_TOPICS:
             raise ArchiveError(f"an archive names {len(topics)} topics, allowed are {MAX_ARCHIVE_TOPICS}")
         if len(set(topics)) != len(topics):
@@ -168,7 +219,9 @@ class _Rfc61(Profile):
 
     name: ClassVar = "rfc61"
     pads_within: ClassVar = True
-    _documents: ClassVar = rfc61_pb2
+    archive_metadata: ClassVar = _metadata_table(STRING)
+    index_metadata: ClassVar = _index_metadata_table(archive_metadata, "offset", "num_pieces")
+    codex_metadata: ClassVar = _codex_metadata_table(archive_metadata)
 
     def topic(self, content_topic: str) -> Topic:
         return content_topic
@@ -180,8 +233,8 @@ class _Rfc61(Profile):
         return Record(message.payload, message.content_topic, message.timestamp_ns)
 
     def read_record(self, data: bytes) -> Record:
-        message = parsed(waku_pb2.WakuMessage, data)
-        return Record(message.payload, message.content_topic, message.timestamp)
+        message = decode_waku(data)
+        return Record(message.payload, message.content_topic, message.timestamp_ns)
 
     def inner_padding(self, size_bytes: int) -> bytes:
         gap_bytes = -size_bytes % PIECE_SIZE_BYTES
@@ -190,15 +243,14 @@ class _Rfc61(Profile):
         zeros = _zeros_that_fill(gap_bytes)
         if zeros is None:
             zeros = _zeros_that_fill(gap_bytes + PIECE_SIZE_BYTES)
-        return written(rfc61_pb2.WakuMessageArchive(padding=bytes(zeros or 0)))
+        return sized_field(_PADDING_FIELD, bytes(zeros or 0))
 
     def outer_padding_bytes(self, size_bytes: int) -> int:  # noqa: ARG002 - the signature is that of all profiles
         return 0
 
-    def _message(self, message: WakuMessage) -> bytes:
-        payload, topic, timestamp_ns, _ = message
-        document = waku_pb2.WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp_ns)
-        return document.SerializeToString()
+    def _written(self, messages: Sequence[WakuMessage]) -> Iterator[bytes]:
+        payloads, content_topics, timestamps_ns, _ = zip(*messages, strict=True)
+        return WAKU_MESSAGE.encode_each(payloads, content_topics, timestamps_ns)
 
     def _time_ms(self, timestamp: int) -> int:
         if timestamp % NS_PER_MS:
@@ -208,11 +260,12 @@ class _Rfc61(Profile):
             )
         return timestamp // NS_PER_MS
 
-    def _place(self, entry: Entry) -> dict[str, int]:
-        return {"offset": entry.offset_bytes, "num_pieces": entry.size_bytes // PIECE_SIZE_BYTES}
+    def _place(self, entry: Entry) -> tuple[int, ...]:
+        return entry.offset_bytes, entry.size_bytes // PIECE_SIZE_BYTES
 
-    def _read_place(self, metadata: Any) -> tuple[int, int, int]:
-        return metadata.offset, metadata.num_pieces * PIECE_SIZE_BYTES, 0
+    def _read_place(self, *place: int) -> tuple[int, int, int]:
+        offset_bytes, num_pieces = place
+        return offset_bytes, num_pieces * PIECE_SIZE_BYTES, 0
 
 
 class _StatusGo(Profile):
@@ -220,7 +273,9 @@ class _StatusGo(Profile):
 
     name: ClassVar = "status-go"
     pads_within: ClassVar = False
-    _documents: ClassVar = status_go_pb2
+    archive_metadata: ClassVar = _metadata_table(BYTES)
+    index_metadata: ClassVar = _index_metadata_table(archive_metadata, "offset", "size", "padding")
+    codex_metadata: ClassVar = _codex_metadata_table(archive_metadata)
 
     def topic(self, content_topic: str) -> Topic:
         return _topic_id(content_topic)
@@ -233,8 +288,8 @@ class _StatusGo(Profile):
         return Record(message.payload, topic, self.timestamp(message.timestamp_ms), message.author, message.hash)
 
     def read_record(self, data: bytes) -> Record:
-        message = parsed(status_go_pb2.WakuMessage, data)
-        return Record(message.payload, message.topic, message.timestamp, message.sig, message.hash)
+        sig, timestamp, topic, payload, _, digest, _ = STATUS_GO_MESSAGE.decode(data)
+        return Record(payload, topic, timestamp, sig, digest)
 
     def inner_padding(self, size_bytes: int) -> bytes:  # noqa: ARG002 - the signature is that of all profiles
         return b""
@@ -245,32 +300,34 @@ class _StatusGo(Profile):
             return PIECE_SIZE_BYTES - size_bytes
         return PIECE_SIZE_BYTES - size_bytes % PIECE_SIZE_BYTES
 
-    def _message(self, message: WakuMessage) -> bytes:
-        document = status_go_pb2.WakuMessage(
-            payload=message.payload,
-            topic=_topic_id(message.content_topic),
-            timestamp=self.timestamp(message.timestamp_ms),
-            sig=message.author,
-            hash=message.hash,
+    def _written(self, messages: Sequence[WakuMessage]) -> Iterator[bytes]:
+        payloads, content_topics, timestamps_ns, _ = zip(*messages, strict=True)
+        return STATUS_GO_MESSAGE.encode_each(
+            [payload[:KEY_SIZE_BYTES] for payload in payloads],
+            [timestamp_ns // _NS_PER_S for timestamp_ns in timestamps_ns],
+            map(_topic_id, content_topics),
+            payloads,
+            [b""] * len(messages),
+            [message.hash for message in messages],
         )
-        return document.SerializeToString()
 
     def _time_ms(self, timestamp: int) -> int:
         return timestamp * _MS_PER_S
 
-    def _place(self, entry: Entry) -> dict[str, int]:
-        return {"offset": entry.offset_bytes, "size": entry.size_bytes, "padding": entry.padding_bytes}
+    def _place(self, entry: Entry) -> tuple[int, ...]:
+        return entry.offset_bytes, entry.size_bytes, entry.padding_bytes
 
-    def _read_place(self, metadata: Any) -> tuple[int, int, int]:
-        return metadata.offset, metadata.size, metadata.padding
+    def _read_place(self, *place: int) -> tuple[int, int, int]:
+        offset_bytes, size_bytes, padding_bytes = place
+        return offset_bytes, size_bytes, padding_bytes
 
-    def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> Any:
+    def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> tuple[Any, ...]:
         if period.from_ms % _MS_PER_S or period.to_ms % _MS_PER_S:
             raise ArchiveError(f"{period} is not of whole seconds, as status-go needs. Use whole weeks")
         return super()._metadata(period, topics)
 
-    def _understood(self, metadata: Any) -> tuple[Period, tuple[Topic, ...]]:
-        if any(len(topic) != _TOPIC_SIZE_BYTES for topic in metadata.contentTopic):
+    def _understood(self, metadata: Sequence[Any] | None) -> tuple[Period, tuple[Topic, ...]]:
+        if metadata and any(len(topic) != _TOPIC_SIZE_BYTES for topic in metadata[-1]):
             raise ArchiveError(f"a topic of an archive does not have {_TOPIC_SIZE_BYTES} bytes. Check the profile")
         return super()._understood(metadata)
 

@@ -1,0 +1,225 @@
+"""Arguments of the public API: what each must be. One check a name, so that a name means the same in every method.
+
+A method checks its arguments in its first lines, before it reads or writes anything:
+
+    check(channel=channel, limit=limit)      these must be given
+    check_given(cursor=cursor)               these may be None
+
+No message has the value of bytes, a key or a seed: messages go to logs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Mapping, Sized
+from numbers import Integral
+from typing import Any, Final, NoReturn, TypeVar
+
+from cablestore.errors import ArgumentError
+
+T = TypeVar("T")
+
+_ID_SIZE_BYTES: Final = 32
+"""Size of a hash and of a public key."""
+_SHOWN_CHARACTERS: Final = 40
+_COPY: Final = ". Use bytes(value)"
+_MAX_WAIT_S: Final = 9_000_000_000
+"""A thread can wait for about this time, in nanoseconds of 63 bits."""
+
+
+def check(**given: object) -> None:
+    """Raise ArgumentError for the first argument that is not what its name says."""
+    for name, value in given.items():
+        _CHECKS[name](name, value)
+
+
+def check_given(**given: object) -> None:
+    """Raise ArgumentError as `check` does. None is an argument that was not given."""
+    for name, value in given.items():
+        if value is not None:
+            _CHECKS[name](name, value)
+
+
+def is_checked(name: str) -> bool:
+    """Return True if `check` knows what an argument of this name must be."""
+    return name in _CHECKS
+
+
+def check_id(name: str, value: object) -> None:
+    """Check a hash or a public key: 32 bytes."""
+    if not isinstance(value, bytes) or len(value) != _ID_SIZE_BYTES:
+        hint = ""
+        if isinstance(value, str):
+            hint = ". Use bytes.fromhex for hex digits"
+        elif isinstance(value, bytes) and len(value) == 2 * _ID_SIZE_BYTES:
+            hint = ". Use bytes.fromhex(value.decode()) for hex digits"
+        elif isinstance(value, bytearray | memoryview):
+            hint = _COPY
+        _reject(name, f"{_ID_SIZE_BYTES} bytes", value, hint)
+
+
+def check_text(name: str, value: object) -> None:
+    """Check a str."""
+    if not isinstance(value, str):
+        _reject(name, "a str", value, ". Decode bytes first" if isinstance(value, bytes) else "")
+
+
+def check_bytes(name: str, value: object) -> None:
+    """Check bytes of any size."""
+    if not isinstance(value, bytes):
+        hint = ". Encode a str first, or use bytes.fromhex for hex digits" if isinstance(value, str) else ""
+        _reject(name, "bytes", value, _COPY if isinstance(value, bytearray | memoryview) else hint)
+
+
+def check_flag(name: str, value: object) -> None:
+    """Check True or False."""
+    if not isinstance(value, bool):
+        _reject(name, "True or False", value)
+
+
+def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
+    """Check an integer in a range. A bool is not one, and no float is."""
+    if _is_integer(value) and (least is None or value >= least) and (most is None or value <= most):
+        return
+    expected = "an integer" if least is None else f"an integer of at least {least}"
+    _reject(name, expected if most is None else f"an integer from {least} to {most}", value)
+
+
+def check_time(name: str, value: object) -> None:
+    """Check a time in milliseconds since 1970."""
+    if type(value) is not int:
+        hint = ""
+        if isinstance(value, dt.datetime):
+            zone = "" if value.tzinfo else " after value.astimezone(), because it has no time zone"
+            hint = f". Use int(value.timestamp() * 1000){zone}"
+        elif isinstance(value, float):
+            hint = ". Use int for the whole milliseconds"
+        if not _is_integer(value):
+            _reject(name, "milliseconds since 1970 as an integer", value, hint)
+
+
+def check_window(start_name: str, start_ms: int | None, end_name: str, end_ms: int | None) -> None:
+    """Check that a window does not end before it starts."""
+    if start_ms is not None and end_ms is not None and start_ms > end_ms:
+        raise ArgumentError(
+            f"invalid argument {end_name}: the window ends at {end_ms}, before it starts at {start_ms} ({start_name}). "
+            "Exchange them"
+        )
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Check a number of seconds that a thread can wait. A negative one is over at once, as 0 is."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _MAX_WAIT_S:
+        hint = ". Leave it out to wait without an end" if isinstance(value, float) and math.isinf(value) else ""
+        _reject(name, "a number of seconds", value, hint)
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Check one of a few texts."""
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        _reject(name, " or ".join(map(repr, known)), value)
+
+
+def check_instance(name: str, value: object, kind: type | tuple[type, ...], expected: str = "") -> None:
+    """Check an object of a class. `expected` says more than the name of the class."""
+    if not isinstance(value, kind):
+        names = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        raise ArgumentError(f"invalid argument {name}: expected {expected or names}, got {_kind_of(value)}")
+
+
+def check_call(name: str, value: object) -> None:
+    """Check a function."""
+    if not callable(value):
+        _reject(name, "a function", value)
+
+
+def check_others(name: str, value: object) -> None:
+    """Check further properties of an info: bytes, or None to remove one, under texts."""
+    check_instance(name, value, Mapping, "a mapping of str to bytes")
+    for key, each in value.items():  # type: ignore[attr-defined] # it is a mapping
+        check_text(f"{name} (a key)", key)
+        if each is not None:
+            check_bytes(f"{name} (the value of {key[:_SHOWN_CHARACTERS]!r})", each)
+
+
+def checked_each(name: str, values: Iterable[T], check_one: Callable[[str, object], None]) -> list[T]:
+    """Return a list of the values of an iterable, each checked. A single text or bytes is not one."""
+    check_iterable(name, values)
+    found = list(values)
+    for each in found:
+        check_one(f"{name} (one of them)", each)
+    return found
+
+
+def check_iterable(name: str, values: object) -> None:
+    """Check what yields bytes or objects later, such as a generator."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        _reject(name, "several values, such as a list", values)
+
+
+def _reject(name: str, expected: str, value: object, hint: str = "") -> NoReturn:
+    """Raise ArgumentError for a value."""
+    raise ArgumentError(f"invalid argument {name}: expected {expected}, got {_shown(value)}{hint}")
+
+
+def _shown(value: object) -> str:
+    """Return what a message says of a value. Bytes and texts of the length of keys may be secret."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"{_kind_of(value)} of {len(value)} bytes"
+    if isinstance(value, str) and len(value) >= _SHOWN_CHARACTERS:
+        return f"a str of {len(value)} characters"
+    if value is None or (isinstance(value, Sized) and not isinstance(value, str)):
+        return _kind_of(value)
+    return f"{repr(value)[:_SHOWN_CHARACTERS]} ({type(value).__name__})"
+
+
+def _is_integer(value: object) -> bool:
+    kind = type(value)
+    return kind is int or (kind is not bool and issubclass(kind, Integral))
+
+
+def _kind_of(value: object) -> str:
+    return "None" if value is None else type(value).__name__
+
+
+def _count(name: str, value: object) -> None:
+    check_whole(name, value, 1)
+
+
+def _number(name: str, value: object) -> None:
+    check_whole(name, value, 0)
+
+
+def _sequence(name: str, value: object) -> None:
+    check_whole(name, value)
+
+
+def _hidden(name: str, value: object) -> None:
+    check_choice(name, value, ("omit", "mark", "show"))
+
+
+def _each(names: str, check_one: Callable[[str, object], None]) -> dict[str, Callable[[str, object], None]]:
+    return dict.fromkeys(names.split(), check_one)
+
+
+_FLAGS: Final = """
+    accept_role allow_missing_views create drop dry_run force is_audit local moderated newest_first notify over_cable
+    private read_only signatures skip_repeated sync undrop upgrade verify with_deleted with_reserved without_hidden
+"""
+_CHECKS: Final[dict[str, Callable[[str, object], None]]] = {
+    **_each("author by_author digest public_key target user", check_id),
+    **_each("channel cursor hex_digits key name reason text topic upto", check_text),
+    **_each(_FLAGS, check_flag),
+    **_each("batch_posts limit processes read_threads run_size_bytes segment_size_bytes", _count),
+    **_each("keep_newest skew_ms verify_threads", _number),
+    **_each("before before_ms end_ms since_ms start_ms", check_time),
+    **_each("catch_up_s timeout_s", check_seconds),
+    **_each("call clock progress surplus", check_call),
+    "after": _sequence,
+    "hidden": _hidden,
+    "others": check_others,
+    "value": check_bytes,
+}
+"""What each name means in the whole API."""

@@ -1,0 +1,110 @@
+"""Alerts to the user, who looks elsewhere: the bell and a notification for a new message that names the user."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from textual import events
+
+from cablestore.chat.amounts import MAX_MENTIONS
+from cablestore.chat.cabal import Cabal, ChannelEntry, Mention
+from cablestore.chat.lines import ChannelPlace
+from cablestore.chat.notifications import notification
+from cablestore.chat.settings import ChatSettings
+from cablestore.chat.timeline import short_name
+
+ALERT_PAUSE_S: Final = 10
+"""Pause after an alert. What names the user meanwhile is only counted in the list of channels."""
+LIVE_MS: Final = 600_000
+"""A message that is older when it arrives is history, as a sync brings it."""
+PRESENT_S: Final = 300
+"""How long after a key a user is taken to be there, if the terminal never said that it has or lost the focus."""
+
+
+class AlertingClient(Protocol):
+    """The client, as alerts see it."""
+
+    @property
+    def place(self) -> ChannelPlace:
+        """The channel that is shown."""
+
+    @property
+    def is_watched(self) -> bool:
+        """True if the user sees the messages: the terminal has the focus, and no window is in front of them."""
+
+    def cabal_of(self, place: ChannelPlace) -> Cabal:
+        """Return the cabal of a channel."""
+
+    def bell(self) -> None:
+        """Ring the bell of the terminal."""
+
+    def send_sequence(self, sequence: str) -> None:
+        """Send an escape sequence to the terminal."""
+
+
+class Alerts:
+    """Alerts of a client, at most one per ALERT_PAUSE_S. What is unread before the first `look` is known."""
+
+    def __init__(self, client: AlertingClient, settings: ChatSettings, environ: Mapping[str, str]) -> None:
+        self._client = client
+        self._settings = settings
+        self._environ = environ
+        self._known: dict[int, set[bytes]] = {}
+        """Hashes of the unread messages that name the user, by the number of the cabal."""
+        self._knows_focus = False
+        self._input_at_s = time.monotonic()
+        self._quiet_until_s = 0.0
+
+    def note(self, event: events.Event) -> None:
+        """Note a sign that the user is there, or that the terminal knows when it has the focus."""
+        if isinstance(event, events.AppFocus | events.AppBlur):
+            self._knows_focus = True
+        elif isinstance(event, events.InputEvent | events.Paste):
+            self._input_at_s = time.monotonic()
+
+    async def look(self, channels: Sequence[Sequence[ChannelEntry]]) -> None:
+        """Alert the user to new mentions in the lists of all cabals. Raises CableStoreError as `Cabal` does."""
+        if not (self._settings.bell or self._settings.notifications):
+            return
+        new: list[Mention] = []
+        for number, entries in enumerate(channels):
+            new += await self._new_in(number, {each.name for each in entries if each.mentions and not each.is_muted})
+        if new and time.monotonic() >= self._quiet_until_s:
+            self._quiet_until_s = time.monotonic() + ALERT_PAUSE_S
+            self._alert(new)
+
+    async def _new_in(self, number: int, names: set[str]) -> list[Mention]:
+        """Return the new messages in these channels of a cabal, without those that the user looks at."""
+        found: list[Mention] = []
+        if names:
+            cabal = self._client.cabal_of(ChannelPlace(number, ""))
+            found = [each for each in await cabal.latest_mentions(MAX_MENTIONS) if each.is_unread]
+        hashes = {each.message.hash for each in found}
+        known = self._known.get(number, hashes)
+        self._known[number] = hashes
+        since_ms = time.time_ns() // 1_000_000 - LIVE_MS
+        return [
+            each
+            for each in found
+            if each.message.hash not in known
+            and each.message.channel in names
+            and each.sent_ms >= since_ms
+            and not self._looks_at(ChannelPlace(number, each.message.channel))
+        ]
+
+    def _looks_at(self, place: ChannelPlace) -> bool:
+        is_there = self._knows_focus or time.monotonic() - self._input_at_s < PRESENT_S
+        return is_there and self._client.is_watched and place == self._client.place
+
+    def _alert(self, new: Sequence[Mention]) -> None:
+        if self._settings.bell:
+            self._client.bell()
+        if self._settings.notifications:
+            message, name = new[0].message, short_name(new[0].message.name)
+            more = f", and {len(new) - 1} more" if len(new) > 1 else ""
+            text = message.text if message.emote is None else f"{name} {message.emote}"
+            title = f"{name} in #{message.channel}{more}"
+            if sequence := notification(title, text, self._environ):
+                self._client.send_sequence(sequence)

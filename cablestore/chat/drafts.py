@@ -1,0 +1,110 @@
+"""Texts that were begun and not sent: what of them is not in a store yet, and when it is written there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from cablestore.chat.cabal import Cabal
+from cablestore.chat.lines import ChannelPlace
+from cablestore.chat.safe_text import clean
+from cablestore.errors import CableStoreError
+
+_DELAY_S: Final = 0.3
+"""A draft is written this long after a key: with the time that a write takes, it is in the store within a second."""
+
+
+class Box(Protocol):
+    """The typing box, as drafts see it."""
+
+    def take_draft(self) -> str | None:
+        """Return the text if it was changed since it was shown or taken."""
+
+
+class TypingClient(Protocol):
+    """The client, as drafts see it."""
+
+    @property
+    def typing(self) -> Box:
+        """The typing box."""
+
+    @property
+    def place(self) -> ChannelPlace:
+        """The channel that is shown."""
+
+    def do(self, work: Callable[[], Awaitable[None]]) -> object:
+        """Do work after what was asked for earlier."""
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> object:
+        """Call a function after a delay in seconds."""
+
+
+class Drafts:
+    """Drafts by channel that are not in their stores yet."""
+
+    def __init__(self, client: TypingClient, open_cabals: Sequence[Cabal]) -> None:
+        self._client = client
+        self._open_cabals = open_cabals
+        self._unwritten: dict[ChannelPlace, str] = {}
+        self._is_due = False
+        """True while a timer runs for the next write."""
+
+    async def read(self, place: ChannelPlace) -> str:
+        """Return the draft of a channel. Raises CableStoreError if its store cannot be reached."""
+        draft = self._unwritten.get(place)
+        return await self._open_cabals[place.cabal].draft(place.channel) if draft is None else draft
+
+    def take(self) -> None:
+        """Take what is typed now as the draft of the channel that is shown, and have it written."""
+        if self._note():
+            self._client.do(self._write)
+
+    def keep(self, place: ChannelPlace, text: str) -> None:
+        """Take a text that could not be sent as the draft of its channel, unless another one was begun there."""
+        if not self._unwritten.get(place):
+            self._unwritten[place] = text
+            self._client.do(self._write)
+
+    def write_soon(self) -> None:
+        """Take what is typed now, and have it written in a moment, with what is typed until then."""
+        if self._note() and not self._is_due:
+            self._is_due = True
+            self._client.set_timer(_DELAY_S, self._on_timer)
+
+    async def write_last(self) -> str:
+        """Take and write everything at the end. Returns lines to print with what no store accepts, "" if all is kept."""
+        self._note()
+        try:
+            await self._write()
+        except CableStoreError as error:
+            return _report(self._unwritten, error)
+        return ""
+
+    def _note(self) -> bool:
+        draft = self._client.typing.take_draft()
+        if draft is not None:
+            self._unwritten[self._client.place] = draft
+        return draft is not None
+
+    def _on_timer(self) -> None:
+        self._is_due = False
+        self._client.do(self._write)
+
+    async def _write(self) -> None:
+        """Write all drafts. Those that a store does not accept are kept here, and CableStoreError is raised."""
+        problem: CableStoreError | None = None
+        for place, draft in list(self._unwritten.items()):
+            try:
+                await self._open_cabals[place.cabal].set_draft(place.channel, draft)
+            except CableStoreError as error:
+                problem = error
+                continue
+            if self._unwritten.get(place) is draft:
+                del self._unwritten[place]
+        if problem is not None:
+            raise problem
+
+
+def _report(drafts: Mapping[ChannelPlace, str], error: Exception) -> str:
+    lines = [f"  #{clean(place.channel)}: {clean(text, lines=True)}" for place, text in drafts.items() if text]
+    return "\n".join([f"cablestore: what you began to write is not in the store: {error}", *lines])

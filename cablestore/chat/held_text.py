@@ -1,0 +1,67 @@
+"""Text whose width terminals disagree on, drawn so that what is beside it stays where it is.
+
+Textual cuts and colours lines before it writes them. So what moves the cursor is written as signs without a width that
+no clean text has, and the terminal's output gets the sequences for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import wcwidth
+from rich.cells import cell_len
+from rich.segment import ControlType, Segment
+from rich.style import Style
+
+from cablestore.chat.safe_text import most_cells
+
+_BLANKS: Final = "\x8a"
+_COLUMN: Final = "\x8b"
+_DIGITS: Final = "\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89"
+_TO_SIGNS: Final = str.maketrans("0123456789", _DIGITS)
+_TO_DIGITS: Final = str.maketrans(_DIGITS, "0123456789")
+_SIGNS: Final = re.compile(f"([{_BLANKS}{_COLUMN}])([{_DIGITS}]+)")
+
+
+def is_sure(text: str) -> bool:
+    """Return True if all terminals draw clean text in the same number of cells."""
+    return text.isascii() or cell_len(text) == wcwidth.width(text) == most_cells(text)
+
+
+def held_text(parts: Sequence[Segment], base: Style, width: int, column: int) -> list[Segment]:
+    """Return parts of a clean text as segments of exactly `width` cells, for a column of the terminal.
+
+    The column counts from 0. If the width of the text is not sure, the place is filled with blanks first. Then the
+    cursor is put at the beginning, and after the text at the end: a terminal that draws more or fewer cells than were
+    counted moves nothing else.
+    """
+    text = "".join(part.text for part in parts)
+    rest = width - cell_len(text)
+    if is_sure(text) or rest < 0:
+        return [*parts, Segment(" " * rest, base)] if rest > 0 else [*parts]
+    return [
+        Segment(" " * rest, base),
+        Segment(_sign(_BLANKS, width - rest) + _sign(_COLUMN, column + 1), base, _CONTROL),
+        *parts,
+        Segment(_sign(_COLUMN, column + width + 1), base, _CONTROL),
+    ]
+
+
+def with_sequences(output: str) -> str:
+    """Return the output for a terminal: with blanks and movements of the cursor in place of their signs."""
+    return _SIGNS.sub(_sequence, output)
+
+
+def _sign(kind: str, number: int) -> str:
+    return kind + str(number).translate(_TO_SIGNS)
+
+
+def _sequence(match: re.Match[str]) -> str:
+    number = int(match[2].translate(_TO_DIGITS))
+    return " " * number if match[1] == _BLANKS else f"\x1b[{number}G"
+
+
+_CONTROL: Final = ((ControlType.CURSOR_MOVE_TO_COLUMN, 0),)
+"""Control codes that Rich and Textual measure as movements of the cursor, without a width."""

@@ -1,0 +1,69 @@
+"""Names of keys as a user writes and reads them, and which keys can be given to an action. Pure.
+
+An action never gets a key that types, a key with a fixed use, or a key that many terminals report as another one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cablestore.errors import CableStoreError
+
+_ORDER: Final = ("super", "ctrl", "alt", "shift")
+"""The modifiers, in the order of the help."""
+_OTHER_NAMES: Final = {
+    "control": "ctrl",
+    "option": "alt",
+    "cmd": "super",
+    "pgup": "pageup",
+    "pgdn": "pagedown",
+    "ins": "insert",
+    "del": "delete",
+    "esc": "escape",
+    "return": "enter",
+}
+_SHOWN: Final = {"pageup": "Page Up", "pagedown": "Page Down"}
+_MOVES: Final = "up|down|left|right|home|end|delete"
+_FREE: Final = re.compile(
+    r"(alt\+)?(ctrl\+)?(shift\+)?(f[1-9]|f1[0-2]|pageup|pagedown|insert)"
+    rf"|(alt\+|ctrl\+|alt\+ctrl\+)(shift\+)?({_MOVES})"
+    r"|(ctrl\+|super\+|alt\+|alt\+shift\+)[a-z]"
+)
+_FIXED: Final = re.compile(
+    rf"(shift\+)?({_MOVES}|escape|backspace)|(\w+\+)*(enter|tab)"
+    r"|ctrl\+[hijmy]"  # Backspace, Tab, a new line, Enter, yes to a question
+    r"|alt\+[bf]|alt\+shift\+o"  # words left and right; the begin of other keys
+)
+_ADVICE: Final = (
+    "Use F1 to F12, Page Up, Page Down, Insert, Ctrl or Alt with a letter, or Ctrl or Alt with an arrow key, Home, End "
+    "or Delete"
+)
+
+
+class KeyNameError(CableStoreError, ValueError):
+    """A text that names no key that an action can have."""
+
+
+def key_named(text: str) -> str:
+    """Return the key that a text names, as Textual writes it. Case and the order of modifiers do not matter.
+
+    Raises KeyNameError for a key that no action can have.
+    """
+    parts = re.sub(r"\s", "", text).lower().split("+")
+    *modifiers, base = (_OTHER_NAMES.get(part, part) for part in parts)
+    key = "+".join([*sorted(set(modifiers)), base])
+    if _FIXED.fullmatch(key):
+        raise KeyNameError(f"{text!r} has a fixed use. {_ADVICE}")
+    if not _FREE.fullmatch(key):
+        is_typed = set(modifiers) <= {"shift"} and (len(base) == 1 or base == "space" or not base)
+        why = "is part of texts" if is_typed else "is not a key that every terminal sends"
+        raise KeyNameError(f"{text!r} {why}. {_ADVICE}")
+    return key
+
+
+def shown_key(key: str) -> str:
+    """Return the name of a key for people, as Ctrl+N."""
+    *modifiers, base = key.split("+")
+    names = [*sorted(modifiers, key=_ORDER.index), _SHOWN.get(base, base)]
+    return "+".join(name[:1].upper() + name[1:] for name in names)

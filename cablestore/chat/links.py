@@ -1,0 +1,109 @@
+"""Links to web pages in messages: where they begin and end in a text, and the sequences that make them clickable. Pure.
+
+Only `http` and `https` are links. A click on `magnet:` starts a download, `mailto:` and others start programs with what
+the author chose, and no program opens `cable:` lines, which have keys.
+
+What is shown is where the link leads. A link stays plain text if it hides that: one with a user before the host, a host
+that is not ASCII, invisible or replaced characters, or more than MAX_LINK_SIZE_BYTES.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from string import ascii_letters, digits
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from cablestore.chat.notifications import KNOWN_TERMINALS, is_in_emacs
+
+MAX_LINK_SIZE_BYTES: Final = 2_083
+"""Longer links are ignored by terminals with VTE, and by browsers."""
+_BEGINS: Final = re.compile(r"(?<![^\W_])https?://", re.IGNORECASE)
+_HOST: Final = re.compile(
+    r"https?://(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?=[/?#]|\Z)",
+    re.IGNORECASE | re.ASCII,
+)
+_OF_A_LINK: Final = frozenset(ascii_letters + digits + "-._~:/?#[]@!$&'()*+,;=%")
+_OPENERS: Final = {")": "(", "]": "["}
+_OF_THE_SENTENCE: Final = ".,;:!?'*(["
+"""Characters at the end of a link that are part of the sentence around it."""
+_LOOK_ALIKES: Final = frozenset("\N{REPLACEMENT CHARACTER}\u2024\u2044\u2215\u29f8\uff0e\uff0f")
+"""Characters in place of replaced ones, and those that look like a slash or a full stop."""
+_HIDES: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
+_SEQUENCE: Final = re.compile(r"\x1b\]8;[^;\x1b]*;([^\x1b]*)\x1b\\")
+"""Begin of a link on a terminal (OSC 8), or the end of one, which has no target."""
+
+
+class Link(NamedTuple):
+    """Link in a text: its first character, the one after its last, and its target in ASCII."""
+
+    start: int
+    stop: int
+    target: str
+
+
+def links_in(text: str) -> list[Link]:
+    """Return the links in clean text."""
+    found: list[Link] = []
+    end = 0
+    while match := _BEGINS.search(text, end):
+        start = match.start()
+        end, hides = _scanned(text, start)
+        shown = text[start:end].rstrip(_OF_THE_SENTENCE)
+        target = "".join(each if each.isascii() else quote(each) for each in shown)
+        if not hides and _HOST.match(shown) and len(target) <= MAX_LINK_SIZE_BYTES:
+            found.append(Link(start, start + len(shown), target))
+    return found
+
+
+def _scanned(text: str, start: int) -> tuple[int, bool]:
+    """Return where the characters of a link end, and True if it has one that hides something."""
+    depth = dict.fromkeys(_OPENERS.values(), 0)
+    for at in range(start, len(text)):
+        character = text[at]
+        kind = unicodedata.category(character)
+        if character in _LOOK_ALIKES or kind in _HIDES:
+            return at + 1, True
+        opener = _OPENERS.get(character, "")
+        is_of_the_link = character in _OF_A_LINK if character.isascii() else kind[0] in "LMN"
+        if not is_of_the_link or (opener and not depth[opener]):
+            return at, False
+        if opener:
+            depth[opener] -= 1
+        elif character in depth:
+            depth[character] += 1
+    return len(text), False
+
+
+def links_of_lines(text: str, lines: Sequence[str]) -> list[tuple[Link, ...]]:
+    """Return the parts of links that each line of a wrapped text has, with their places in the line."""
+    links, found, place = links_in(text), [], 0
+    for line in lines:
+        start = max(text.find(line, place), place)
+        place = start + len(line)
+        parts = ((max(each.start, start), min(each.stop, place), each.target) for each in links)
+        found.append(tuple(Link(first - start, stop - start, to) for first, stop, to in parts if first < stop))
+    return found
+
+
+def with_link_ids(output: str, environ: Mapping[str, str]) -> str:
+    """Return the output for a terminal: all parts of a link get one id there, so that it is one link over several lines.
+
+    A terminal that may print the sequences gets none.
+    """
+    if "\x1b]8;" not in output:
+        return output
+    knows = not is_in_emacs(environ) and environ.get("TERM", "").startswith((*KNOWN_TERMINALS, "tmux"))
+    if not (knows or "TMUX" in environ):
+        return _SEQUENCE.sub("", output)
+    return _SEQUENCE.sub(_with_id, output)
+
+
+def _with_id(match: re.Match[str]) -> str:
+    target = match[1]
+    if not target:
+        return match[0]
+    return f"\x1b]8;id={blake2b(target.encode(), digest_size=6).hexdigest()};{target}\x1b\\"

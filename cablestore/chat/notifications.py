@@ -1,0 +1,67 @@
+"""Notifications of terminals as escape sequences: OSC 777 with a title, or OSC 9. Pure.
+
+A text of others cannot end the sequence, begin a parameter of it, or format what the desktop shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from cablestore.chat.safe_text import fit
+from cablestore.controls import controls_replaced
+
+_ST: Final = "\x1b\\"
+"""End of a sequence. The other one is the bell, which would ring where the sequence is unknown."""
+KNOWN_TERMINALS: Final = (
+    "alacritty",
+    "contour",
+    "foot",
+    "ghostty",
+    "gnome",
+    "iterm",
+    "kitty",
+    "konsole",
+    "mintty",
+    "rxvt",
+    "vte",
+    "wezterm",
+    "xterm",
+)
+"""Beginnings of `TERM` of terminals that ignore the sequences that they do not know. Others may print them."""
+_IN_BETWEEN: Final = frozenset({"TMUX", "STY"})
+"""Variables of programs between the client and the terminal, which do not let such a sequence pass."""
+_MAX_TITLE_CELLS: Final = 60
+_MAX_BODY_CELLS: Final = 160
+_MAX_CHARACTERS: Final = 300
+"""Characters of a text that are used at most, because some have no width. A sequence is below 2 KiB, which all
+terminals accept."""
+_SAFE: Final = str.maketrans({";": ",", "<": "{", ">": "}"})
+"""`;` separates the parameters, and desktops read `<` as markup."""
+
+
+def notification(title: str, body: str, environ: Mapping[str, str]) -> str:
+    """Return the sequence that shows a notification on the terminal of an environment, "" if none is safe there."""
+    if not _ignores_unknown(environ):
+        return ""
+    title, body = _inert(title, _MAX_TITLE_CELLS), _inert(body, _MAX_BODY_CELLS)
+    if "iTerm2" in (environ.get("LC_TERMINAL"), environ.get("TERM_PROGRAM", "").replace(".app", "2")):
+        return f"\x1b]9;cablestore: {title}: {body}{_ST}"  # a digit at the begin would be a command of ConEmu
+    return f"\x1b]777;notify;{title};{body}{_ST}"
+
+
+def _ignores_unknown(environ: Mapping[str, str]) -> bool:
+    is_direct = not (_IN_BETWEEN & environ.keys() or is_in_emacs(environ))
+    is_able = environ.get("TERM_PROGRAM") != "Apple_Terminal"
+    return is_direct and is_able and environ.get("TERM", "").startswith(KNOWN_TERMINALS)
+
+
+def is_in_emacs(environ: Mapping[str, str]) -> bool:
+    """Return True in a terminal of Emacs, which may print the sequences that it does not know."""
+    return "INSIDE_EMACS" in environ
+
+
+def _inert(text: str, cells: int) -> str:
+    """Return text in one line without control characters, direction overrides, separators and markup."""
+    line = controls_replaced(" ".join(text[:_MAX_CHARACTERS].split()), lambda _: " ")
+    return fit(line.translate(_SAFE).strip(), cells)

@@ -1,0 +1,81 @@
+"""Settings of the client that a user keeps in a file: the theme, the bell, notifications and keys. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from cablestore.chat.key_names import KeyNameError, key_named, shown_key
+from cablestore.chat.keys import KEY_ACTIONS, Keys
+from cablestore.errors import CableStoreError
+
+ThemeName: TypeAlias = Literal["dark", "light"]
+THEME_NAMES: Final[tuple[ThemeName, ...]] = get_args(ThemeName)
+_SWITCHES: Final = ("bell", "notifications")
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    """Settings of a client. Without a file all have their defaults."""
+
+    theme: ThemeName = "dark"
+    """The theme that the client begins with. A key changes it for a session."""
+    bell: bool = True
+    """True if the client rings the terminal's bell."""
+    notifications: bool = True
+    """True if the client sends notifications to the terminal."""
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """The keys of actions that do not have their default keys, by the names of the actions."""
+
+
+class ChatSettingsError(CableStoreError, ValueError):
+    """A setting that the client does not know, or a value that it cannot have."""
+
+
+def settings_in(values: Mapping[str, Any]) -> ChatSettings:
+    """Return the settings in the tables of a file. Raises ChatSettingsError."""
+    _refuse_unknown("", values, ("theme", *_SWITCHES, "keys"))
+    if values.get("theme", "dark") not in THEME_NAMES:
+        quoted = " or ".join(f'"{each}"' for each in THEME_NAMES)
+        raise ChatSettingsError(f"theme must be {quoted}")
+    for name in _SWITCHES:
+        if not isinstance(values.get(name, True), bool):
+            raise ChatSettingsError(f"{name} must be true or false")
+    chosen = values.get("keys", {})
+    if not isinstance(chosen, dict):
+        raise ChatSettingsError("keys must be a table, [keys]")
+    return ChatSettings(**{**values, "keys": MappingProxyType(_keys_in(chosen))})
+
+
+def _refuse_unknown(table: str, values: Mapping[str, Any], known: Mapping[str, Any] | tuple[str, ...]) -> None:
+    unknown = sorted(values.keys() - set(known))
+    if unknown:
+        raise ChatSettingsError(f"{table}{', '.join(unknown)} is not known. Known are: {', '.join(sorted(known))}")
+
+
+def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the keys of each action that a table names. No key may have two actions."""
+    _refuse_unknown("keys.", chosen, KEY_ACTIONS)
+    found = {name: _keys_of(name, value) for name, value in chosen.items()}
+    actions: dict[str, str] = {}
+    for name, keys in Keys(found).of.items():
+        for key in keys:
+            if key in actions:
+                first, second = sorted((actions[key], name), key=lambda each: each not in found)
+                raise ChatSettingsError(
+                    f"keys.{first}: {shown_key(key)} is a key of {second} too. Give one of them another key"
+                )
+            actions[key] = name
+    return found
+
+
+def _keys_of(name: str, value: Any) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise ChatSettingsError(f'keys.{name} must be an array of keys, as ["ctrl+n", "f8"]')
+    try:
+        return tuple(dict.fromkeys(map(key_named, texts)))
+    except KeyNameError as error:
+        raise ChatSettingsError(f"keys.{name}: {error}") from None

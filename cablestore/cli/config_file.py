@@ -1,0 +1,20 @@
+"""Files with settings of a user: TOML, in UTF-8 or as an editor may have saved it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cablestore.files import read_small, text_of
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """Return what a file sets. Raises UsageError if it cannot be read, or is not TOML."""
+    try:
+        return tomllib.loads(text_of(read_small(path)))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise click.UsageError(f"{path} cannot be read: {reason}") from None

@@ -1,0 +1,118 @@
+"""Admission of posts that come: which of them moderation drops or blocks, and what is remembered of those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from cablestore import limits
+from cablestore.errors import ModerationError
+from cablestore.index.drops import KEPT_TYPES, dropped_post
+from cablestore.index.local import ACT
+from cablestore.index.plan import Plan
+from cablestore.index.reader import Reader
+from cablestore.index.verdict import Verdict
+from cablestore.moderation import sweeping
+from cablestore.moderation.applied import AppliedModeration, act_key
+from cablestore.moderation.changing import decided
+from cablestore.protocol.acts import ModerationAct
+from cablestore.protocol.body import DELETE, MODERATION_TYPES, Block, Delete, Unblock
+from cablestore.protocol.post import Post
+from cablestore.views import author
+
+_MAY_DECIDE: Final = MODERATION_TYPES | {DELETE}
+"""Types of posts that decisions are made of."""
+
+
+def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post], signed: list[bool]) -> list[Verdict]:
+    """Add the posts with a valid signature to a plan. The others are BAD_SIGNATURE, DROPPED or BLOCKED."""
+    if moderation is None:
+        return [plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
+    # Acts and deletions of acts first, in their order: they decide about the other posts of the batch.
+    found = list(_deciding(plan.reader, posts, signed))
+    acts = _add_acts(plan, moderation, posts, found)
+    moderation = decided(plan, moderation)
+    return [
+        acts.get(at) or (_add(plan, moderation, post) if ok else Verdict.BAD_SIGNATURE)
+        for at, (post, ok) in enumerate(zip(posts, signed, strict=True))
+    ]
+
+
+def require_welcome(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
+    """Raise ModerationError for an own post that the store would remove: its user dropped the channel."""
+    for post in posts:
+        if moderation is not None and moderation.refusal(post) is not None:
+            raise ModerationError(
+                f"this post/{post.type_name} is not written: you dropped the channel {post.channel!r}. Undrop it first"
+            )
+
+
+def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], found: list[int]) -> dict[int, Verdict]:
+    """Add the posts at some positions, which decide. A block or unblock also decides about later ones of them."""
+    verdicts, authors = {}, {posts[at].author for at in found}
+    for at in found:
+        post = posts[at]
+        verdicts[at] = _add(plan, moderation, post)
+        if _decides_about(moderation, post, authors):
+            moderation = decided(plan, moderation)
+    return verdicts
+
+
+def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> Iterator[int]:
+    """Yield the positions of acts of moderation, and of deletions of one, stored or new."""
+    found = [at for at, post in enumerate(posts) if post.type in _MAY_DECIDE and signed[at]]
+    acts = {posts[at].hash for at in found if posts[at].type in MODERATION_TYPES}
+
+    def is_act(digest: bytes) -> bool:
+        stored = None if digest in acts else reader.post(digest)
+        return digest in acts or (stored is not None and stored.type in MODERATION_TYPES)
+
+    for at in found:
+        body = posts[at].body
+        if any(map(is_act, body.hashes if isinstance(body, Delete) else (posts[at].hash,))):
+            yield at
+
+
+def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes]) -> bool:
+    """Tell whether a post may block or unblock one of some authors, or ends a block on the own user."""
+    decisions, body = moderation.decisions, post.body
+    if not isinstance(body, Block | Unblock):
+        return False
+    if isinstance(body, Unblock) and moderation.own_key in body.recipients and decisions.blocks_own_user(post.author):
+        return True
+    return not authors.isdisjoint(body.recipients) and decisions.may_have_authority(post.author)
+
+
+def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
+    """Add a post to a plan, or refuse it and remember it."""
+    refusal = moderation.refusal(post) if moderation.decisions.has_actions else None
+    if refusal is None and post.type in KEPT_TYPES and moderation.decisions.is_acted_on(post.author):
+        refusal = _refusal_of_earlier(plan.reader, moderation, post)
+    if refusal is None:
+        known = dropped_post(plan.reader, post.hash) if moderation.remembers else None
+        verdict = plan.add(post)
+        if known is not None and verdict is not Verdict.DUPLICATE:
+            sweeping.forget(plan, known)
+        if post.type in MODERATION_TYPES and plan.reader.local(ACT, act_key(post)) is not None:
+            plan.set_local(ACT, act_key(post), None)
+        return verdict
+    verdict, act = refusal
+    if plan.reader.tombstone(post.hash, post.author) is not None:
+        return plan.add(post)  # its author deleted it, which lasts longer
+    if plan.reader.post(post.hash) is not None:
+        return Verdict.DUPLICATE if verdict is Verdict.BLOCKED else verdict
+    sweeping.remember_refused(plan, post, act.hash if verdict is Verdict.DROPPED else None)
+    return verdict
+
+
+def _refusal_of_earlier(
+    reader: Reader, moderation: AppliedModeration, post: Post
+) -> tuple[Verdict, ModerationAct] | None:
+    """Return why an action or deletion of a blocked user that is dated before the block is not stored."""
+    block = moderation.decisions.blocked_by(post.author)
+    if block is None or reader.post(post.hash) is not None:
+        return None
+    known = (digest for kind in KEPT_TYPES for digest in author.hashes(reader, post.author, kind))
+    is_at_limit = next(islice(known, limits.MAX_BLOCKED_ACTIONS - 1, None), None) is not None
+    return (Verdict.BLOCKED, block) if is_at_limit else None

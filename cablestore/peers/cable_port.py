@@ -1,0 +1,165 @@
+"""The Cable port: its connections, and which part of the node each event of a peer goes to.
+
+Data flows one way: bytes come in, the session returns events, and `CableConnection._take` is the one place where each
+event goes to what it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from cablestore import limits
+from cablestore.peers.address import Address
+from cablestore.peers.answering import Answer
+from cablestore.peers.connection import Connection, PauseReason, size_of
+from cablestore.peers.context import PeerContext
+from cablestore.peers.link import ITSELF
+from cablestore.peers.listener import PeerListener
+from cablestore.peers.reconciler import Reconciler
+from cablestore.peers.serving import Serving
+from cablestore.peers.sync import Sync
+from cablestore.protocol.dialect import DRAFT8
+from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, Names, Violation
+
+_GREETINGS: Final = 2
+"""How often a greeting is tried again."""
+
+
+class CableConnection(Connection):
+    """A connection to or from the Cable port of a node."""
+
+    def __init__(
+        self, context: PeerContext, port: CablePort, dialed: Address | None = None, *, is_once: bool = False
+    ) -> None:
+        super().__init__(context, dialed, is_once=is_once)
+        self._port = port
+        self.met.add_done_callback(self._decided)
+
+    # --- its life ------------------------------------------------------------------------------
+
+    def _admit(self) -> str:
+        self._port.serving.by_session[self.session] = self
+        self._context.metrics.connections[self.is_ours].inc()
+        return self._port.admit(self)
+
+    def _begin(self) -> None:
+        if self._channel is None and self.session.dialect is DRAFT8:
+            self._context.loop.call_later(limits.DIALECT_WAIT_S, self._speak)
+        else:
+            self._speak()
+        self._context.log.info("connected", extra={"peer": self.name, "dialed": self.is_ours})
+        other_end = next((known for known in self._port.links if known.ends == self.ends[::-1]), None)
+        if other_end is not None and all(self.ends):
+            self.close(ITSELF)
+            other_end.close(ITSELF)
+            return
+        self._port.serving.has_come()
+        if self.audience.is_blocked:
+            self.banish()
+            return
+        self._port.sync.begin(self)
+        if self._context.settings.reconciles or self.is_once:
+            self.greet()  # before anything is answered: a peer that gets an answer first takes us for another program
+
+    def _decided(self, met: asyncio.Future[bool]) -> None:
+        """Start to reconcile with a peer when both sides know that the other one does."""
+        if met.result() and self.is_ours and not self.is_once and not self.is_banished:
+            self._context.life.run(self._port.reconciler.keep_in_step(self))
+
+    def _look_at_silence(self, now_s: float) -> None:
+        self.expire(now_s)
+        self._weigh()
+        if self.session.is_recognised and not self.session.has_greeted and 0 < self._greetings <= _GREETINGS:
+            self.greet()  # the peer changed the dialect in the middle of our greeting
+        is_alive = self.session.is_recognised and self.session.asked  # a peer that never said a word answers nothing
+        is_idle = not is_alive and not self.session.to_answer and not self._port.reconciler.is_under_way(self)
+        if is_idle and now_s - self.heard_s > self._context.settings.idle_timeout_s:
+            self.end("idle")
+
+    def _lost(self) -> None:
+        self._take(self.session.lose())
+        self.answers.close()
+        if not self.met.done():
+            self.met.set_result(False)
+        self._note_answer()
+        self._port.remove(self)
+        self._port.serving.lost(self)
+        self._context.metrics.disconnected(self.received_size_bytes, self.sent_size_bytes)
+        self._port.sync.lost(self)
+
+    # --- what the peer says --------------------------------------------------------------------
+
+    def _take(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Asked(exchange):
+                    self._asked(exchange)
+                case Dropped(exchange):
+                    self._dropped(exchange)
+                case Violation(fault, detail):
+                    # cable-core.js sends the answers that it passes on to everyone.
+                    if fault is not Fault.UNASKED or not self.session.dialect.requests_have_ttl:
+                        self.faulted(fault.value, detail)
+                case Extra(content):
+                    self._meet()  # it may come together with the last of the greeting
+                    if self.met.done() and not self._takes_life_frame(content) and not self.is_banished:
+                        self._port.reconciler.received(self, content)
+                case _:
+                    if isinstance(event, Names):
+                        self.silence.is_answerable = True
+                    self._note_answer()
+                    if event.exchange.asker is not None:
+                        event.exchange.asker.take(event)
+
+    def _note_answer(self) -> None:
+        if not self.first_answer.done():
+            self.first_answer.set_result(None)
+
+    def _asked(self, exchange: Exchange) -> None:
+        if self._port.serving.request(self, exchange):
+            self._alive_size_bytes += size_of(exchange.request)
+            if self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2:
+                self._weigh()
+            self.answers.add(exchange)
+
+    def _dropped(self, exchange: Exchange) -> None:
+        self.answers.discard(exchange)
+        self._alive_size_bytes -= size_of(exchange.request)
+        self._port.serving.dropped(exchange)
+
+    def _answer(self, answer: Answer, part: list[Any]) -> None:
+        self._port.serving.answer(self, answer, part)
+        if answer.is_whole and answer.exchange.is_over and PauseReason.REQUESTS in self.pauses:
+            self._weigh()
+        self.flush()
+
+
+class CablePort(PeerListener[Connection]):
+    """The Cable ports that a node listens on, and its connections to those of others."""
+
+    def __init__(
+        self, context: PeerContext, serving: Serving, sync: Sync, reconciler: Reconciler, links: set[Connection]
+    ) -> None:
+        super().__init__(context, partial(CableConnection, context, self), links)
+        self.serving: Final = serving
+        self.sync: Final = sync
+        self.reconciler: Final = reconciler
+
+    async def keep(self, link: Connection) -> None:
+        """Use a connection that is kept, until it is over."""
+        self.reconciler.node_ids.keep(link)
+        if await asyncio.shield(link.met):
+            self.reconciler.node_ids.announce(link)
+        await asyncio.wait({link.closed})
+
+    async def connect_once(self, address: Address) -> Connection:
+        """Connect to a peer for one purpose: nothing else is asked of it."""
+        return await self.connect(address, new_link=partial(CableConnection, self._context, self, is_once=True))
+
+    async def connect_met(self, address: Address) -> Connection:
+        """Connect to a store that reconciles at its Cable port. Raises NodeError."""
+        connection = await self.connect_once(address)
+        await connection.require_met()
+        return connection

@@ -1,0 +1,138 @@
+"""The parts of a node, made when it starts: services, ports, threads, and who knows whom."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from typing import Final
+
+from cablestore.peers.cable_port import CablePort
+from cablestore.peers.clock_watch import ClockWatch
+from cablestore.peers.connection import Connection, Links, disconnect_slowest
+from cablestore.peers.context import PeerContext
+from cablestore.peers.dialling import Dials
+from cablestore.peers.intake import PostIntake
+from cablestore.peers.key_warnings import KeyWarnings
+from cablestore.peers.lifetime import Lifetime
+from cablestore.peers.mark_saver import MarkSaver
+from cablestore.peers.metrics import Metrics, NodeLoad
+from cablestore.peers.peer_events import PeerWatchers
+from cablestore.peers.reachability import Reachability
+from cablestore.peers.reconcile_port import ReconcilePort
+from cablestore.peers.reconciler import Reconciler
+from cablestore.peers.restrictions import RestrictionKeeper
+from cablestore.peers.serving import Serving
+from cablestore.peers.settings import NodeSettings
+from cablestore.peers.sweeper import Sweeper
+from cablestore.peers.sync import Sync
+from cablestore.peers.sync_state import SyncState
+from cablestore.peers.threads import ReadThread, Stopwatch, WriteThread
+from cablestore.peers.write_watch import WriteWatch
+from cablestore.store.store import CableStore
+
+
+class NodeParts:
+    """The parts of one run of a node. Each knows those that it uses, and none of them knows the node."""
+
+    def __init__(
+        self,
+        store: CableStore,
+        settings: NodeSettings,
+        life: Lifetime,
+        metrics: Metrics,
+        watchers: PeerWatchers,
+        threads: ExitStack,
+    ) -> None:
+        """Make the parts on the running loop. `threads` gets the calls that end their threads."""
+        loop, log = life.loop, life.log
+        marks = SyncState(store.path, store.sync)  # before there are threads: it reads a file
+        reads = threads.enter_context(closing(ReadThread(store, loop)))
+        writes = threads.enter_context(closing(WriteThread(store, loop)))
+        self.context: Final = PeerContext(
+            store=store,
+            dialect=store.dialect,
+            settings=settings,
+            life=life,
+            loop=loop,
+            log=log,
+            watch=Stopwatch(),
+            reads=reads,
+            restrictions=RestrictionKeeper(store, reads, self._restricted),
+            writes=writes,
+            marks=marks,
+            metrics=metrics,
+            watchers=watchers,
+            dials=Dials(loop.time),
+            key_warnings=KeyWarnings(log),
+        )
+        self.links: Final = Links()
+        """The connections of both ports."""
+        self.intake: Final = PostIntake(self.context)
+        self.sync: Final = Sync(self.context, self.intake, self.links.cable)
+        self.reconciler: Final = threads.enter_context(closing(Reconciler(self.context, self.sync, self.links)))
+        self.sweeper: Final = threads.enter_context(closing(Sweeper(store, log)))
+        self.write_watch: Final = threads.enter_context(closing(WriteWatch(store, loop, log, self._writes_recovered)))
+        self.serving: Final = threads.enter_context(
+            closing(Serving(self.context, self.links.cable, self.sync, self.reconciler.node_ids))
+        )
+        self.cable_port: Final = CablePort(self.context, self.serving, self.sync, self.reconciler, self.links.cable)
+        self.reconcile_port: Final = ReconcilePort(self.context, self.reconciler, self.links.reconcile)
+        self.reachability: Final = Reachability(self.context, self.links)
+        self.clock_watch: Final = ClockWatch(self.context, self.intake, self.sync, self.reconciler)
+        self.mark_saver: Final = MarkSaver(self.context)
+
+    @property
+    def ports(self) -> tuple[CablePort, ReconcilePort]:
+        """Both ports."""
+        return self.cable_port, self.reconcile_port
+
+    def tick(self, now_s: float) -> None:
+        """Act on what takes too long, and on what only time shows. Call it every second."""
+        context = self.context
+        self.reachability.look(now_s)
+        for link in self.links:
+            link.tick(now_s)
+        disconnect_slowest(self.links.cable, context.settings.max_queued_total_size_bytes)
+        self.clock_watch.look(now_s)
+        if context.restrictions.are_outdated():  # by a seed, or while there were no peers
+            context.restrictions.read_soon()
+        self.write_watch.retry()
+        self.sweeper.look()
+        self.mark_saver.look(now_s)
+
+    def end_work(self) -> None:
+        """Begin nothing more: what is under way ends."""
+        self.reachability.close()
+        self.sweeper.stop()
+        self.context.restrictions.close()
+
+    def load(self) -> NodeLoad:
+        """Return the load at this moment. In any thread."""
+        connections, context = list(self.links.cable), self.context
+        return NodeLoad(
+            peers=len(connections),
+            silent_peers=sum(connection.is_silent for connection in connections),
+            unreachable_peers=sum(not dial.is_connected for dial in context.dials.states()),
+            live_requests=self.serving.live.count,
+            queued_size_bytes=sum(connection.queued_size_bytes for connection in connections),
+            received_size_bytes=sum(connection.received_size_bytes for connection in connections),
+            sent_size_bytes=sum(connection.sent_size_bytes for connection in connections),
+            reads_waiting=context.reads.waiting,
+            ingest_queued_size_bytes=context.writes.queued_size_bytes,
+            wanted_hashes=len(self.sync.fetches.wanted),
+            early_posts=len(self.intake.early),
+        )
+
+    def _restricted(self, dropped: frozenset[str], asks_again: bool) -> None:
+        """Keep to restrictions that were read: end connections with those that the local user blocks (4.6.1.1)."""
+        for link in self.links:
+            if link.is_established and link.audience.is_blocked:
+                if isinstance(link, Connection):
+                    self.sync.lost(link)
+                link.banish()
+        self.sync.restricted(dropped, asks_again=asks_again)
+
+    def _writes_recovered(self) -> None:
+        """Ask all peers again: what came meanwhile was not stored."""
+        self.context.writes.failure = ""
+        self.sync.fetches.resume()
+        self.sync.restricted((), asks_again=True)

@@ -1,0 +1,236 @@
+"""Serving: the requests of all peers, which are answered, forwarded to other peers, and kept live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any, Final
+
+from cablestore import limits
+from cablestore.peers.answering import Answer
+from cablestore.peers.connection import Connection
+from cablestore.peers.context import PeerContext
+from cablestore.peers.inspecting import InspectionThread
+from cablestore.peers.link import BLOCKED
+from cablestore.peers.live import LiveRequests
+from cablestore.peers.news import News
+from cablestore.peers.node_ids import NodeIds
+from cablestore.peers.relay import Loops, Route
+from cablestore.peers.sync import Sync
+from cablestore.peers.threads import FeedThread
+from cablestore.peers.told import ToldPosts
+from cablestore.protocol.body import INFO
+from cablestore.protocol.exchange import Exchange, Fault
+from cablestore.protocol.message import ListRequest, PostRequest, Request, StateRequest, TimeRangeRequest
+from cablestore.protocol.post import peek_type
+from cablestore.protocol.session import Session
+
+FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
+"""How often forwarded requests are looked at. Half of the step is left for the way of the answer."""
+_GRACE_LOOK_S: Final = 0.01
+"""How often a node that stops looks whether peers have asked for what they were told of."""
+_ROWS_PER_FORWARD: Final = 20
+"""What it costs to ask another peer, in rows."""
+
+
+class Serving:
+    """Answers, forwards and live requests of a node. On the loop, with a thread that inspects and one that follows."""
+
+    def __init__(
+        self, context: PeerContext, connections: Collection[Connection], sync: Sync, node_ids: NodeIds
+    ) -> None:
+        self._context = context
+        self._connections = connections
+        self._sync = sync
+        self._node_ids = node_ids
+        self.live: Final = LiveRequests(context.dialect)
+        self.by_session: Final[dict[Session, Connection]] = {}
+        self.routes: Final[dict[Exchange, Route]] = {}
+        """Forwarded requests, by the request of the peer that asked."""
+        self._loops: Final = Loops()
+        self._told: Final = ToldPosts()
+        self._inspection: Final = InspectionThread(context, self.by_session.get, self._send_on)
+        self._feed: Final = FeedThread(
+            context.store, context.loop, lambda: bool(connections), lambda: self.live.state_channels, self._deliver
+        )
+
+    def close(self) -> None:
+        """End the threads, in any thread."""
+        self._feed.close()
+        self._inspection.close()
+
+    @property
+    def feed_failure(self) -> str:
+        """Why peers get no announcements, or missed some. "" if all is well."""
+        return self._feed.failure
+
+    # --- connections ---------------------------------------------------------------------------
+
+    def has_come(self) -> None:
+        """Read the restrictions if a peer comes after a time without peers, when nothing was followed."""
+        if self._feed.has_skipped:
+            self._feed.has_skipped = False
+            self._context.restrictions.read()
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection that is over."""
+        self._told.lost(connection)
+        self.by_session.pop(connection.session, None)
+
+    async def let_peers_ask(self) -> None:
+        """Wait until peers have got the own posts that they were told of less than `grace_s` ago.
+
+        Earlier writes are announced first. The wait for a peer that requests nothing ends after that time.
+        """
+        loop, grace_s = self._context.loop, self._context.settings.grace_s
+        ends_s, last = loop.time() + grace_s, self._context.store.last_sequence
+        while self._connections and loop.time() < ends_s:
+            is_told = self._feed.reached >= last
+            await asyncio.sleep(0)  # news that were handed to the loop go out
+            if is_told and not self._told.is_recent(loop.time() - grace_s):
+                return
+            await asyncio.sleep(_GRACE_LOOK_S)
+
+    async def expire_forwards(self) -> None:
+        """Give up forwarded requests that are not answered in time, until the node stops."""
+        while True:
+            await asyncio.sleep(FORWARDS_TICK_S)
+            is_waiting = any(route.is_waiting for route in self.routes.values())
+            for connection in list(self._connections) if is_waiting else ():
+                connection.expire(self._context.loop.time())
+
+    # --- requests of peers ---------------------------------------------------------------------
+
+    def request(self, connection: Connection, exchange: Exchange) -> bool:
+        """Start to follow a request of the peer. False if it was refused and must not be answered.
+
+        That is so if the request came in a circle, or if the peer has too many live requests for the same already: each
+        of them gets all news of it.
+        """
+        request = exchange.request
+        if self._is_refused(connection, request):
+            connection.session.refuse(exchange)
+            return False
+        if self._is_forwarded(connection, request):
+            route = self.routes[exchange] = Route(connection.session, exchange, self._inspection)
+            if not isinstance(request, PostRequest):
+                self._forward(route)
+        if request.is_live:
+            self.live.add(connection, exchange, self.routes.get(exchange))
+        return True
+
+    def _is_refused(self, connection: Connection, request: Request) -> bool:
+        if self._node_ids.leads_here(connection):
+            return True
+        if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
+            connection.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
+            return True
+        self._context.metrics.requests[type(request)].inc()
+        may_loop = request.ttl > 0 and self._context.settings.relays
+        return may_loop and self._loops.is_loop(connection.session, request, self.by_session)
+
+    def _is_forwarded(self, connection: Connection, request: Request) -> bool:
+        """Return True if other peers are asked too. They are not for a channel that is dropped."""
+        if request.ttl == 0 or not self._context.settings.relays or connection.is_banished:
+            return False
+        if isinstance(request, ListRequest) and request.offset > 0:
+            return False
+        channel = request.channel if isinstance(request, TimeRangeRequest | StateRequest) else ""
+        is_dropped = self._context.dialect.channel_id(channel) in self._context.restrictions.now.channels
+        return not is_dropped and connection.share.is_left()
+
+    def dropped(self, exchange: Exchange) -> None:
+        """Forget a request of the peer that is over."""
+        if exchange.request.is_live:
+            self.live.remove(exchange)
+        route = self.routes.pop(exchange, None)
+        if route is not None:
+            route.end()
+            self._flush_all()
+
+    def answer(self, connection: Connection, answer: Answer, part: list[Any]) -> None:
+        """Add a part of an answer to what the session sends, and conclude the answer after the last part."""
+        exchange, session = answer.exchange, connection.session
+        route = self.routes.get(exchange)
+        is_told = connection.is_banished and isinstance(exchange.request, PostRequest) and bool(part)
+        if answer.error is not None:
+            self._context.log.error("cannot answer", extra={"peer": connection.name, "reason": str(answer.error)})
+            session.refuse(exchange)
+        elif exchange.is_over:
+            pass
+        elif isinstance(exchange.request, PostRequest):
+            if session.dialect is not self._context.dialect:  # post/info has another form there
+                part = [post for post in part if peek_type(post) != INFO]
+            session.answer_posts(exchange, part)
+        elif not isinstance(exchange.request, ListRequest):  # its names go out in one response only
+            session.answer_hashes(exchange, part if route is None else route.fresh(part))
+        if answer.is_whole:
+            self._conclude(connection, answer, route)
+        if is_told:
+            connection.flush()
+            connection.end(BLOCKED)
+
+    def _conclude(self, connection: Connection, answer: Answer, route: Route | None) -> None:
+        """Conclude a request for which the store has no more, unless others or the future may have."""
+        exchange = answer.exchange
+        if isinstance(exchange.request, PostRequest):
+            self._told.gave(connection, exchange.request.hashes)
+        waited_s = self._context.loop.time() - answer.began_s
+        self._context.metrics.answer_seconds[type(exchange.request)].observe(waited_s)
+        if exchange.is_over:
+            pass
+        elif route is not None:
+            self._answered_here(route, answer)
+        elif isinstance(exchange.request, ListRequest):
+            connection.session.answer_names(exchange, answer.names)
+        else:
+            connection.session.finish(exchange)
+        live = self.live.get(exchange) if exchange.request.is_live else None
+        if live is not None:
+            live.caught_up(answer.sequence)
+        if exchange.is_over:
+            self.dropped(exchange)
+
+    def _deliver(self, news: list[News]) -> None:
+        self._context.restrictions.heard(news)
+        self._sync.heard(news)
+        has_own = any(item.is_own for item in news)
+        for live, items in self.live.deliver(news).items():
+            if has_own:
+                own = [item.hash for item in items if item.is_own]
+                self._told.tell(live.connection, own, self._context.loop.time())
+            live.connection.flush()
+            if live.exchange.is_over:
+                self.dropped(live.exchange)
+
+    # --- requests that are forwarded -----------------------------------------------------------
+
+    def _forward(self, route: Route, hashes: tuple[bytes, ...] | None = None) -> None:
+        others = [known.session for known in self._connections if known.is_established and not known.is_banished]
+        route.forward(others, self._context.loop.time(), hashes)
+        origin = self.by_session.get(route.origin)
+        if origin is not None:
+            origin.share.charge(_ROWS_PER_FORWARD * len(others))
+        self._flush_all()
+
+    def _flush_all(self) -> None:
+        for connection in list(self._connections):
+            connection.flush()
+
+    def _answered_here(self, route: Route, answer: Answer) -> None:
+        """Add what the store had for a request that others are asked too. For posts, they are asked only now."""
+        route.names.update(answer.names)
+        if isinstance(route.exchange.request, PostRequest):
+            route.fresh(answer.found)
+            missing = tuple(digest for digest in route.exchange.request.hashes if digest not in answer.found)
+            if missing:
+                self._forward(route, missing)
+        route.finish()
+
+    def _send_on(self, route: Route) -> None:
+        """Send what a route has passed on, and forget the request if that was the end."""
+        origin = self.by_session.get(route.origin)
+        if origin is not None:
+            origin.flush()
+        if route.exchange.is_over:
+            self.dropped(route.exchange)

@@ -1,0 +1,430 @@
+"""The connection of a program to the process that has its store open. Any number of threads call over it.
+
+The calling thread sends its call and waits for the result. One thread receives: it passes results to the calls, and
+notes what the store reports. That process may hang, be stopped or be killed: each call ends.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final
+
+import msgspec
+
+from cablestore import limits
+from cablestore.errors import CableStoreError, OwnerGoneError, StoreClosedError
+from cablestore.forks import ProcessBound, bind
+from cablestore.remote import messages, unix_socket
+from cablestore.remote.messages import (
+    HEADER,
+    Begun,
+    Call,
+    Cancel,
+    Changed,
+    Error,
+    Items,
+    More,
+    Offer,
+    Ping,
+    Pong,
+    Progressed,
+    Result,
+    ToProgram,
+    ToStore,
+    frame,
+)
+
+_TICK_S: Final = 0.5
+"""How often a wait ends and begins again: Python handles a Ctrl-C from just before a wait only after it."""
+_SILENT_TICKS: Final = 3
+"""Ticks without a message after which a sign of life is requested."""
+_RECEIVED_SIZE_BYTES: Final = 1_048_576
+
+
+class Pending:
+    """Call whose result is awaited."""
+
+    def __init__(self, number: int, deadline_s: float, *, is_read: bool) -> None:
+        self.number: Final = number
+        self.deadline_s: Final = deadline_s
+        self.is_read: Final = is_read
+        self.has_begun = False
+        """True if the call may have begun, and so may have written."""
+        self.received: Final = SimpleQueue[Result | Items | Error | Progressed | None]()
+        """What came for it. None: the connection ended."""
+        self.notify: Callable[[], None] = _do_nothing
+        """Called after something came, in the thread that receives."""
+
+    def put(self, message: Result | Items | Error | Progressed | None) -> None:
+        """Pass on what came for the call."""
+        self.received.put(message)
+        self.notify()
+
+
+class Link(ProcessBound):
+    """Connection to the process that has a store open."""
+
+    def __init__(self, connection: socket.socket, offer: Offer, received: bytes, timeout_s: float) -> None:
+        """Use `reach`."""
+        self.offer: Final = offer
+        self._timeout_s = timeout_s
+        self._connection = connection
+        self._buffer = bytearray(received)
+        self._owner = unix_socket.owner_of(connection)
+        self._numbers = count(1)
+        self._sending = threading.Lock()
+        self._room = threading.Semaphore(limits.MAX_REMOTE_CALLS)
+        self._changing = threading.Condition()
+        self._pending: dict[int, Pending] = {}
+        self._abandoned = deque[int]()
+        self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
+        self._heard = 0
+        """Counts what was received."""
+        self.state = Changed(0, 0, "", 0, is_closed=False)
+        """What the store reported last."""
+        self._is_open = True
+        self.is_closed = False
+        """True if this side closed the connection."""
+        self._woken, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        connection.settimeout(timeout_s)
+        self._thread = threading.Thread(target=self._receive_all, name="cablestore-remote", daemon=True)
+        self._thread.start()
+        bind(self)
+
+    @classmethod
+    def reach(cls, folder: Path, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> Link:
+        """Connect to the process that has the store in a folder open. Raises OwnerGoneError if none serves it.
+
+        Calls fail after `timeout_s` without a sign of life. Raises CableStoreError if that process runs a version with
+        another protocol.
+        """
+        connection = unix_socket.connect(folder)
+        if connection is None:
+            raise OwnerGoneError(
+                f"no process serves the store at {folder}. Open it with CableStore.open, or start `cablestore serve`"
+            )
+        return cls.over(connection, timeout_s=timeout_s)
+
+    @classmethod
+    def over(cls, connection: socket.socket, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> Link:
+        """Use a connection to a process that serves a store. Raises what `reach` raises."""
+        try:
+            offer, rest = _greet(connection, timeout_s)
+            return cls(connection, offer, rest, timeout_s)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _sockets(self) -> Iterable[int]:
+        """Return the descriptors that a child must not keep open."""
+        return [each.fileno() for each in (self._connection, self._woken, self._wake) if each.fileno() >= 0]
+
+    def close(self) -> None:
+        """End the connection. Calls that wait raise StoreClosedError."""
+        self.is_closed = True
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    def call(
+        self,
+        method: str,
+        arguments: msgspec.Raw,
+        *,
+        is_read: bool,
+        snapshot: int = 0,
+        progress: Callable[[int], None] | None = None,
+    ) -> tuple[int, msgspec.Raw]:
+        """Run a method there and return the number of the call and its result. Raises what the method raises.
+
+        If this is interrupted, the call is cancelled.
+        """
+        with self._room:
+            pending = self.begin(method, arguments, is_read=is_read, snapshot=snapshot)
+            try:
+                while True:
+                    match self.next_of(pending):
+                        case Result(value=value):
+                            return pending.number, value
+                        case Progressed(count=done) if progress is not None:
+                            progress(done)
+            except BaseException:
+                if pending.number in self._pending:
+                    self.abandon(pending.number)
+                raise
+
+    def begin(self, method: str, arguments: msgspec.Raw, *, is_read: bool, snapshot: int = 0) -> Pending:
+        """Send a call whose results `next_of` returns."""
+        deadline_s = time.monotonic() + self._timeout_s
+        pending = Pending(next(self._numbers), deadline_s, is_read=is_read)
+        self._pending[pending.number] = pending
+        try:
+            self._send(Call(pending.number, method, arguments, deadline_s, snapshot))
+        except BaseException:
+            self.abandon(pending.number)  # Ctrl-C may come when it is sent already
+            raise
+        return pending
+
+    def next_of(self, pending: Pending) -> Result | Items | Progressed:
+        """Return what comes next for a call. Raises its error, and OwnerGoneError if nothing can come."""
+        heard, ticks = self._heard, 0
+        while True:
+            try:
+                found = pending.received.get(timeout=_TICK_S)
+            except Empty:
+                ticks = ticks + 1 if heard == self._heard else 1
+                heard = self._heard
+                self._look_for_life(pending, ticks)
+                continue
+            if found is None:
+                raise self._ended(pending)
+            if isinstance(found, Result | Error) or (isinstance(found, Items) and found.is_last):
+                self._pending.pop(pending.number, None)
+            if isinstance(found, Error):
+                raise error_of(found)
+            return found
+
+    def more(self, pending: Pending) -> None:
+        """Request further items of an iterator."""
+        self._send(More(pending.number))
+
+    def abandon(self, number: int) -> None:
+        """Cancel a call, close an iterator or release a snapshot. Never waits, also in the garbage collector."""
+        self._pending.pop(number, None)
+        self._abandoned.append(number)
+        with suppress(OSError):
+            self._wake.send(b"\0")
+
+    def _send(self, message: ToStore) -> None:
+        whole = frame(message, limits.MAX_REMOTE_REQUEST_SIZE_BYTES)
+        with self._sending:
+            if not self._is_open:
+                raise self._ended(None)
+            try:
+                self._send_all(memoryview(self._cancels() + whole))
+            except OSError:
+                self._break()
+                raise self._ended(None) from None
+
+    def _send_all(self, data: memoryview) -> None:
+        """Send bytes. Ctrl-C comes before the first or after the last of them."""
+        sent: list[int] = []
+        try:
+            while sum(sent) < len(data):
+                sent.extend(map(self._connection.send, (data[sum(sent) :],)))  # Ctrl-C comes not before it is counted
+        except OSError:
+            raise
+        except BaseException:
+            if 0 < sum(sent) < len(data):
+                self._connection.sendall(data[sum(sent) :])
+            raise
+
+    def _cancels(self) -> bytes:
+        """Return what `abandon` noted, as frames: it precedes a later call, which may need the room."""
+        cancels = b""
+        while self._abandoned:
+            cancels += frame(Cancel(self._abandoned.popleft()), limits.MAX_REMOTE_REQUEST_SIZE_BYTES)
+        return cancels
+
+    def _break(self) -> None:
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _look_for_life(self, pending: Pending, ticks: int) -> None:
+        """Request a sign of life after some ticks. Raises OwnerGoneError if none came for too long."""
+        if ticks == _SILENT_TICKS:
+            self._send(Ping(0))
+        elif ticks * _TICK_S > self._timeout_s and time.monotonic() > pending.deadline_s:
+            raise OwnerGoneError(f"{self._owner} has the store open and does not answer. {_fate_of(pending)}")
+
+    def _ended(self, pending: Pending | None) -> CableStoreError:
+        if self.is_closed:
+            return StoreClosedError("the store is closed")
+        return OwnerGoneError(f"{self._owner}, which had the store open, ended before it answered. {_fate_of(pending)}")
+
+    # --- what the store reports -----------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """True while the connection is there."""
+        return self._is_open and not self.is_closed
+
+    def watch(self, call: Callable[[], None], *, local: bool) -> Callable[[], None]:
+        """Call a function after each report. Returns the function that ends this. See `CableStore.watch`."""
+
+        def unwatch() -> None:
+            with self._changing:
+                self._watchers = tuple(each for each in self._watchers if each[0] is not call)
+
+        with self._changing:
+            self._watchers += ((call, local),)
+        return unwatch
+
+    def wait(self, after: int, timeout_s: float | None) -> bool:
+        """Wait until the arrival log is longer than `after`. Returns False when time is up, or at the end."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changing:
+            while self.is_open and self.state.last_sequence <= after:
+                left_s = _TICK_S if end_s is None else min(_TICK_S, end_s - time.monotonic())
+                if left_s <= 0:
+                    break
+                self._changing.wait(left_s)
+            return self.state.last_sequence > after
+
+    # --- in the thread that receives --------------------------------------------------------------
+
+    def _receive_all(self) -> None:
+        try:
+            poll = select.poll()
+            poll.register(self._connection, select.POLLIN)
+            poll.register(self._woken, select.POLLIN)
+            self._take_frames()
+            while True:
+                ready = [number for number, _ in poll.poll(_TICK_S * 1000 if self._abandoned else None)]
+                if self._woken.fileno() in ready:
+                    self._woken.recv(_RECEIVED_SIZE_BYTES)
+                self._send_abandoned()
+                if self._connection.fileno() in ready:
+                    received = self._connection.recv(_RECEIVED_SIZE_BYTES)
+                    if not received:
+                        break
+                    self._buffer += received
+                    self._heard += 1
+                    self._take_frames()
+        except (OSError, ValueError):  # the process is gone, or talks nonsense
+            pass
+        finally:
+            self._end()
+
+    def _send_abandoned(self) -> None:
+        """Send what `abandon` noted, unless another thread sends or the other process does not read: later then."""
+        if not self._abandoned or not self._sending.acquire(blocking=False):
+            return
+        try:
+            while self._abandoned:
+                cancel = frame(Cancel(self._abandoned[0]), limits.MAX_REMOTE_REQUEST_SIZE_BYTES)
+                self._connection.send(cancel, socket.MSG_DONTWAIT)
+                self._abandoned.popleft()
+        except BlockingIOError:
+            pass
+        finally:
+            self._sending.release()
+
+    def _take_frames(self) -> None:
+        at = 0
+        while len(self._buffer) - at >= HEADER.size:
+            [size] = HEADER.unpack_from(self._buffer, at)
+            if size > limits.MAX_REMOTE_REPLY_SIZE_BYTES:
+                raise ValueError(f"a message of {size} bytes")
+            end = at + HEADER.size + size
+            if len(self._buffer) < end:
+                break
+            self._take(messages.to_program(bytes(self._buffer[at + HEADER.size : end])))
+            at = end
+        del self._buffer[:at]
+
+    def _take(self, message: ToProgram) -> None:
+        if isinstance(message, Changed):
+            self._note(message)
+            return
+        if isinstance(message, Result) and message.last_sequence > self.state.last_sequence:
+            self.state = msgspec.structs.replace(self.state, last_sequence=message.last_sequence)
+        pending = self._pending.get(message.number)
+        if pending is None or isinstance(message, Pong):
+            return  # it was given up, or is a sign of life
+        if isinstance(message, Begun):
+            pending.has_begun = True
+        else:
+            pending.put(message)
+
+    def _note(self, state: Changed) -> None:
+        is_local = state.number == self.state.number
+        with self._changing:
+            self.state = state
+            self._changing.notify_all()
+            watchers = self._watchers
+        for call, local in watchers:
+            if local or not is_local:
+                call()
+
+    def _end(self) -> None:
+        with self._sending:
+            self._is_open = False
+        for each in (self._connection, self._woken, self._wake):
+            each.close()
+        for pending in list(self._pending.values()):
+            pending.put(None)
+        with self._changing:
+            self._changing.notify_all()
+            watchers = self._watchers
+        for call, _ in watchers:
+            call()
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def error_of(message: Error) -> CableStoreError:
+    """Return the error of a message: of the same class as in the other process, with the same text."""
+    from cablestore import errors  # noqa: PLC0415 - its names are looked up
+
+    kind = getattr(errors, message.kind, None)
+    if not isinstance(kind, type) or not issubclass(kind, CableStoreError):
+        kind = CableStoreError
+    return kind.__new__(kind, message.text)
+
+
+def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
+    """Exchange the first lines. Returns the other one, and what came after it."""
+    owner, received = unix_socket.owner_of(connection), b""
+    connection.settimeout(_TICK_S)
+    with suppress(ConnectionError):
+        connection.sendall(messages.line(messages.own_hello()))
+        received = _first_line(connection, owner, timeout_s)
+    first, _, rest = received.partition(b"\n")
+    offer = messages.read_line(first, Offer)
+    if offer is None:
+        raise OwnerGoneError(f"{owner}, which has the store open, ended before it answered")
+    if not offer.cablestore:
+        raise CableStoreError(
+            f"{owner}, which has the store open, runs an earlier version of cablestore, which serves no programs: "
+            "restart it with this version"
+        )
+    if problem := messages.refusal(offer, owner) or offer.err:
+        raise CableStoreError(problem)
+    return offer, rest
+
+
+def _first_line(connection: socket.socket, owner: str, timeout_s: float) -> bytes:
+    received, deadline_s = b"", time.monotonic() + timeout_s
+    while b"\n" not in received and len(received) <= limits.MAX_REMOTE_HELLO_SIZE_BYTES:
+        try:
+            came = connection.recv(limits.MAX_REMOTE_HELLO_SIZE_BYTES)
+        except TimeoutError:
+            if time.monotonic() > deadline_s:
+                raise OwnerGoneError(f"{owner} has the store open and does not answer") from None
+            continue
+        if not came:
+            break
+        received += came
+    return received
+
+
+def _fate_of(pending: Pending | None) -> str:
+    if pending is not None and pending.has_begun:
+        return "The call may have run: check before you repeat it"
+    return "The call was not run"

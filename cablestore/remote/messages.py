@@ -1,0 +1,202 @@
+"""Messages between a program and the process that has its store open: what a frame may contain.
+
+Each side sends one line of JSON first, a `Hello` or an `Offer`. Then both send frames: size u32 | msgpack of a message.
+Arguments and values are encoded as `cablestore.remote.methods` derives from the signatures of the store.
+
+Raise the upper number of VERSIONS with each change of a message, a signature or a type that travels, and the lower
+one if older programs cannot be served.
+"""
+
+from __future__ import annotations
+
+import sys
+from struct import Struct
+from typing import Final, TypeVar
+
+import msgspec
+
+from cablestore.errors import CableStoreError
+
+VERSIONS: Final = (1, 1)
+"""The oldest and the newest version of the protocol that this package speaks."""
+
+HEADER: Final = Struct(">I")
+"""The size of a frame's body."""
+
+# --- the first lines ------------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """First line of a program: its package's version, and the versions of the protocol that it speaks."""
+
+    cablestore: str
+    versions: tuple[int, int]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """First line of the process that has the store open, or `err`, why it does not serve the program.
+
+    `owner` is what has the store open: `serve`, `chat`, or "" for another program.
+    """
+
+    cablestore: str = ""
+    versions: tuple[int, int] = (0, 0)
+    owner: str = ""
+    dialect: str = ""
+    path: str | None = None
+    is_read_only: bool = False
+    err: str = ""
+
+
+def own_version() -> str:
+    """Return the version of this package, which all its modules are below."""
+    return str(sys.modules["cablestore"].__version__)
+
+
+def own_hello() -> Hello:
+    """Return the first line of this package."""
+    return Hello(own_version(), VERSIONS)
+
+
+def refusal(theirs: Hello | Offer, what: str) -> str:
+    """Return why two versions of the package cannot talk, "" if they can."""
+    low, high = theirs.versions
+    if low <= VERSIONS[1] and high >= VERSIONS[0]:
+        return ""
+    age = "a newer" if low > VERSIONS[1] else "an older"
+    return (
+        f"{what} runs {age} version of cablestore: {theirs.cablestore[:40] or 'unknown'} with protocol {low} to {high}. "
+        f"This one is {own_version()} with protocol {VERSIONS[0]} to {VERSIONS[1]}. Run the same version in both"
+    )
+
+
+def line(message: Hello | Offer) -> bytes:
+    """Return a first line."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+T = TypeVar("T")
+FirstT = TypeVar("FirstT", Hello, Offer)
+
+
+def read_line(raw: bytes, kind: type[FirstT]) -> FirstT | None:
+    """Return a first line, None if it is not one."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+# --- from the program -----------------------------------------------------------------------------
+
+
+class _Message(msgspec.Struct, array_like=True):
+    number: int
+    """Number of the call, chosen by the program."""
+
+
+class Call(_Message, tag="call"):
+    """Call of a method of the store, or of a snapshot if `snapshot` is its number.
+
+    `deadline_s` is a time of `time.monotonic`, which all processes share. A call that is read later never begins.
+    """
+
+    method: str
+    arguments: msgspec.Raw
+    deadline_s: float
+    snapshot: int = 0
+
+
+class More(_Message, tag="more"):
+    """Request for one further `Items` of an iterator. Two are sent without it."""
+
+
+class Cancel(_Message, tag="cancel"):
+    """Request to stop a call or an iterator, or to release a snapshot."""
+
+
+class Ping(_Message, tag="ping"):
+    """Request for a sign of life."""
+
+
+# --- from the store -------------------------------------------------------------------------------
+
+
+class Begun(_Message, tag="begun"):
+    """Sent before a call that may write begins."""
+
+
+class Result(_Message, tag="result"):
+    """Result of a call, and the number of the latest event after it."""
+
+    value: msgspec.Raw
+    last_sequence: int
+
+
+class Items(_Message, tag="items"):
+    """Next items of an iterator. An empty list is the end."""
+
+    values: msgspec.Raw
+    is_last: bool
+
+
+class Error(_Message, tag="error"):
+    """Error of a call: name of the class in `cablestore.errors`, and the text."""
+
+    kind: str
+    text: str
+
+
+class Progressed(_Message, tag="progress"):
+    """Progress of long work since the last message."""
+
+    count: int
+
+
+class Changed(_Message, tag="changed"):
+    """State of the store after writes. `number` counts the writes, without those of the user's own values alone."""
+
+    last_sequence: int
+    write_failure: str
+    failed_writes: int
+    is_closed: bool
+
+
+class Pong(_Message, tag="pong"):
+    """Sign of life."""
+
+
+ToStore = Call | More | Cancel | Ping
+ToProgram = Begun | Result | Items | Error | Progressed | Changed | Pong
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_TO_STORE: Final[msgspec.msgpack.Decoder[ToStore]] = msgspec.msgpack.Decoder(ToStore)
+_TO_PROGRAM: Final[msgspec.msgpack.Decoder[ToProgram]] = msgspec.msgpack.Decoder(ToProgram)
+
+
+def frame(message: ToStore | ToProgram, max_size_bytes: int) -> bytes:
+    """Return a message as bytes. Raises CableStoreError if it is too large."""
+    body = _ENCODER.encode(message)
+    if len(body) > max_size_bytes:
+        raise CableStoreError(
+            f"a message has {len(body):,} bytes, the maximum between a program and the process that has the store open "
+            f"is {max_size_bytes:,}. Use several calls"
+        )
+    return HEADER.pack(len(body)) + body
+
+
+def to_store(body: bytes) -> ToStore:
+    """Return the message of a program. Raises ValueError for anything else."""
+    return _decoded(_TO_STORE, body)
+
+
+def to_program(body: bytes) -> ToProgram:
+    """Return the message of the process that has the store open. Raises ValueError for anything else."""
+    return _decoded(_TO_PROGRAM, body)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"invalid message: {error}") from None

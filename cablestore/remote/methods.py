@@ -1,0 +1,155 @@
+"""The methods of a store that other processes can call. Arguments and results travel as their signatures say.
+
+Every public method and property of `CableStore`, of `CableStore.moderation` and of `CableStore.local` can be called but
+those in OWNER_ONLY. A method of `Queries` can also be called on a snapshot.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import GenericAlias
+from typing import Any, Final, NoReturn, get_args, get_origin
+
+import msgspec
+
+from cablestore import arguments
+from cablestore.errors import ArgumentError, CableStoreError
+from cablestore.protocol.dialect import Dialect
+from cablestore.remote.codec import Codec, codec_of, hints_of
+from cablestore.store.local_values import LocalValues
+from cablestore.store.moderator import Moderator
+from cablestore.store.queries import Queries
+from cablestore.store.store import CableStore
+
+SPACES: Final[dict[str, type]] = {"": CableStore, "moderation": Moderator, "local": LocalValues}
+"""The classes whose methods can be called, by what precedes the method's name."""
+
+_KEY: Final = "private keys stay in the process that has the store open"
+_OBJECT: Final = "it works on objects that exist in the process that has the store open alone"
+OWNER_ONLY: Final = {
+    "open": "it opens a store",
+    "in_memory": "it opens a store",
+    "identity": _KEY,
+    "known_identity": _KEY,
+    "import_identity": _KEY,
+    "appraise": _OBJECT,
+    "admit": _OBJECT,
+    "replace": _OBJECT,
+    "moderation.decisions": _OBJECT,
+    "moderation.place": _OBJECT,
+    "moderation.since": _OBJECT,
+}
+"""Public names that other processes cannot use, and why."""
+OF_PROGRAM: Final = frozenset({
+    "close",
+    "dialect",
+    "failed_writes",
+    "ingest_batches",
+    "is_closed",
+    "is_read_only",
+    "last_sequence",
+    "local.get_json",
+    "local.put_json",
+    "path",
+    "snapshot",
+    "watch",
+    "write_failure",
+})  # fmt: skip
+"""Public names that the program answers itself, from other calls and from what is reported to it."""
+
+
+def public(kind: type) -> list[str]:
+    """Return the public names of a class."""
+    return [name for name in dir(kind) if not name.startswith("_")]
+
+
+@cache
+def names() -> frozenset[str]:
+    """Return the names that can be called in the process that has the store open."""
+    found = {f"{space}.{name}" if space else name for space, kind in SPACES.items() for name in public(kind)}
+    return frozenset(found - OWNER_ONLY.keys() - OF_PROGRAM)
+
+
+class RemoteMethod:
+    """Method or property: how its arguments and its result travel."""
+
+    def __init__(self, name: str, dialect: Dialect) -> None:
+        space, _, self.name = name.rpartition(".")
+        member = inspect.getattr_static(SPACES[space], self.name)
+        self.is_property: Final = isinstance(member, property)
+        self.is_read: Final = hasattr(Queries, self.name) and not space
+        """True if it cannot write, and a snapshot has it."""
+        function: Any = member.fget if isinstance(member, property) else member
+        hints = hints_of(function)
+        result = hints.pop("return")
+        self.is_iterator: Final = get_origin(result) is Iterator
+        self.result: Final = codec_of(GenericAlias(list, get_args(result)) if self.is_iterator else result, dialect)
+        signature = inspect.signature(function)
+        self.has_progress: Final = "progress" in signature.parameters
+        parameters = list(signature.parameters.values())[1:]
+        self._signature: Final = signature.replace(parameters=parameters)
+        self._names: Final = [each.name for each in parameters if each.name != "progress"]
+        self._options: Final = [each.name for each in parameters if each.kind is each.VAR_KEYWORD]
+        kinds = [get_args(hints[name])[0] if name in self._options else hints[name] for name in self._names]
+        self._arguments: Final = codec_of(GenericAlias(tuple, tuple(kinds)), dialect) if kinds else Codec(tuple[()])
+
+    def bind(self, args: tuple[Any, ...], more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name. Raises TypeError for a call that the signature does not allow."""
+        given = self._signature.bind(*args, **more)
+        given.apply_defaults()
+        return given.arguments
+
+    def write(self, given: Mapping[str, Any]) -> msgspec.Raw:
+        """Return the arguments as they travel. Raises ArgumentError for what cannot travel."""
+        values = [given[name] for name in self._names]
+        try:
+            return msgspec.Raw(self._arguments.encode(values))
+        except CableStoreError:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            _reject(given, error)
+
+    def read(self, raw: msgspec.Raw) -> dict[str, Any]:
+        """Return the arguments by name, from a frame.
+
+        If they have other types than the signature says, they are returned as they came: the method rejects them with
+        the same text as in its own process.
+        """
+        try:
+            values = self._arguments.decode(raw)
+        except ValueError:
+            values = _plain(raw)
+        if not isinstance(values, list | tuple) or len(values) != len(self._names):
+            raise ArgumentError(f"invalid call of {self.name}: expected {len(self._names)} arguments")
+        found = dict(zip(self._names, values, strict=True))
+        for name in self._options:
+            options = found.pop(name)
+            if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
+                raise ArgumentError(f"invalid call of {self.name}: expected options by name")
+            found.update(options)
+        return found
+
+
+@cache
+def method_of(name: str, dialect: Dialect) -> RemoteMethod:
+    """Return a method by name: `messages`, `moderation.hide`, `local.put`. Raises CableStoreError if there is none."""
+    if name not in names():
+        raise CableStoreError(f"unknown method {name[:40]!r}: run the same version of cablestore in both processes")
+    return RemoteMethod(name, dialect)
+
+
+def _plain(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.msgpack.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:
+        raise ArgumentError(f"invalid arguments: {error}") from None
+
+
+def _reject(given: Mapping[str, Any], error: Exception) -> NoReturn:
+    """Raise ArgumentError for the first argument that is not what its name says."""
+    for name, value in given.items():
+        if arguments.is_checked(name):
+            arguments.check_given(**{name: value})
+    raise ArgumentError(f"invalid argument: {error}") from None

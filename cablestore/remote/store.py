@@ -1,0 +1,363 @@
+"""A store that another process has open: `connect` returns it, and its methods are those of `CableStore`.
+
+The methods are derived from the public names of `CableStore`: see `cablestore.remote.methods`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import wraps
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
+
+from cablestore import limits
+from cablestore.arguments import check, check_given, check_iterable
+from cablestore.closable import Closable
+from cablestore.errors import CableStoreError, ForkedError, OwnerGoneError, StoreClosedError
+from cablestore.forks import ProcessBound, bind
+from cablestore.index.batches import batches
+from cablestore.index.folder import store_path
+from cablestore.index.verdict import Outcome
+from cablestore.protocol.dialect import Dialect, dialect_named
+from cablestore.remote.link import Link
+from cablestore.remote.messages import Items
+from cablestore.remote.methods import OF_PROGRAM, OWNER_ONLY, SPACES, RemoteMethod, method_of, public
+from cablestore.store.local_values import LocalValues
+from cablestore.store.moderator import Moderator
+from cablestore.store.queries import Queries, Snapshot
+from cablestore.store.store import CableStore
+from cablestore.store.writing import size_bytes
+
+T = TypeVar("T")
+
+_BEGIN_WAIT_S: Final = 1.0
+"""How long a process that has just opened a store may take until it serves it."""
+_LOOK_EVERY_S: Final = 0.05
+
+
+class _Calls(ProcessBound):
+    """Calls of the methods of a store, or of a snapshot with this number, over a link."""
+
+    def __init__(self, link: Link, snapshot: int = 0) -> None:
+        self.link: Final = link
+        self.dialect: Final = dialect_named(link.offer.dialect)
+        self.snapshot: Final = snapshot
+        self.is_released = False
+        """True after the snapshot was closed."""
+
+    def run(self, name: str, args: tuple[Any, ...] = (), more: Mapping[str, Any] | None = None) -> Any:
+        """Call a method, or read a property."""
+        if self.is_released:
+            raise StoreClosedError("the store, or this snapshot of it, is closed")
+        method = method_of(name, self.dialect)
+        given = {} if method.is_property else method.bind(args, more or {})
+        arguments = method.write(given)
+        if method.is_iterator:
+            return RemoteItems(self.link, name, method, arguments, self.snapshot)
+        progress = given.get("progress")
+        check_given(progress=progress)
+        _, value = self.link.call(name, arguments, is_read=method.is_read, snapshot=self.snapshot, progress=progress)
+        return _decoded(method, value)
+
+
+def _decoded(method: RemoteMethod, value: Any) -> Any:
+    try:
+        return method.result.decode(value)
+    except ValueError as error:
+        raise CableStoreError(
+            f"the process that has the store open runs another version of cablestore ({error}). Run the same in both"
+        ) from None
+
+
+class RemoteItems(Iterator[T], Generic[T]):
+    """Iterator over what another process yields. It comes in parts; one part is read ahead.
+
+    The iterator of that process ends with `close`, or when nothing uses this one any more.
+    """
+
+    def __init__(self, link: Link, name: str, method: RemoteMethod, arguments: Any, snapshot: int) -> None:
+        self._link = link
+        self._method = method
+        self._items = deque[T]()
+        self._pending = link.begin(name, arguments, is_read=method.is_read, snapshot=snapshot)
+        self._is_over = False
+
+    def __next__(self) -> T:
+        while not self._items:
+            if self._is_over:
+                raise StopIteration
+            self._take()
+        return self._items.popleft()
+
+    def _take(self) -> None:
+        try:
+            found = self._link.next_of(self._pending)
+        except CableStoreError:
+            self.close()
+            raise
+        if isinstance(found, Items):
+            self._items.extend(_decoded(self._method, found.values))
+            if found.is_last:
+                self._is_over = True
+            else:
+                self._link.more(self._pending)
+
+    def when_ready(self, call: Callable[[], None]) -> None:
+        """Call a function whenever `next_part` need not wait any more, in the thread that receives."""
+        self._pending.notify = call
+
+    @property
+    def is_ready(self) -> bool:
+        """True if `next_part` does not wait."""
+        return bool(self._items) or self._is_over or not self._pending.received.empty()
+
+    def next_part(self) -> list[T]:
+        """Return the next items, [] at the end. Waits for the first one."""
+        while not self._items and not self._is_over:
+            self._take()
+        found = list(self._items)
+        self._items.clear()
+        return found
+
+    def close(self) -> None:
+        """End the iteration, here and in the process that has the store open."""
+        if not self._is_over:
+            self._is_over = True
+            self._link.abandon(self._pending.number)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_is_over"):
+            with suppress(ForkedError):
+                self.close()
+
+
+# --- the methods ----------------------------------------------------------------------------------
+
+
+def _remote_class(space: str, kind: type) -> type:
+    """Return a class with the public methods of another one, which run in another process."""
+    members = {name: _member(f"{space}.{name}" if space else name, kind) for name in public(kind)}
+    return type(f"_Remote{kind.__name__}", (ProcessBound,), members)
+
+
+def _member(name: str, kind: type) -> Any:
+    found = inspect.getattr_static(kind, name.rpartition(".")[2])
+    function: Any = found.fget if isinstance(found, property) else inspect.unwrap(getattr(found, "__func__", found))
+    if name in OF_PROGRAM and not isinstance(found, property):
+        return found  # it uses other public methods alone, or is replaced below
+    call = _refusing(name, function) if name in OWNER_ONLY else _calling(name, function)
+    return property(call) if isinstance(found, property) else call
+
+
+def _calling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(self: Any, /, *args: Any, **more: Any) -> Any:
+        return self._calls.run(name, args, more)
+
+    return call
+
+
+def _refusing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def refuse(*_: Any, **_more: Any) -> NoReturn:
+        raise CableStoreError(f"{name} cannot be used on a store that another process has open: {OWNER_ONLY[name]}")
+
+    return refuse
+
+
+if TYPE_CHECKING:  # the same methods, with the same types
+    _Store: TypeAlias = CableStore
+    _Snapshot: TypeAlias = Snapshot
+    _Moderator: TypeAlias = Moderator
+    _LocalValues: TypeAlias = LocalValues
+else:
+    _Store, _Moderator, _LocalValues = (_remote_class(space, kind) for space, kind in SPACES.items())
+    _Snapshot = _remote_class("", Queries)
+
+
+class RemoteModerator(_Moderator):
+    """Acts of moderation, and what applies. Use `RemoteStore.moderation`; the methods are those of `Moderator`."""
+
+    def __init__(self, calls: _Calls) -> None:
+        """Use `RemoteStore.moderation`."""
+        self._calls = calls
+
+
+class RemoteLocalValues(_LocalValues):
+    """Values of the store's user. Use `RemoteStore.local`; the methods are those of `LocalValues`."""
+
+    def __init__(self, calls: _Calls) -> None:
+        """Use `RemoteStore.local`."""
+        self._calls = calls
+
+
+class RemoteSnapshot(_Snapshot, Closable):
+    """One state of a store that another process has open. Close it, or use it in a `with`.
+
+    It ends with the connection.
+    """
+
+    def __init__(self, calls: _Calls) -> None:
+        """Use `RemoteStore.snapshot`."""
+        self._calls = calls
+
+    def close(self) -> None:
+        """Release the state; reads after this raise StoreClosedError."""
+        if not self._calls.is_released:
+            self._calls.is_released = True
+            self._calls.link.abandon(self._calls.snapshot)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_calls"):
+            with suppress(ForkedError):
+                self.close()
+
+
+class RemoteStore(_Store, Closable, ProcessBound):
+    """Store that another process has open, with the methods of `CableStore`. Thread-safe. `connect` returns it.
+
+    `cablestore.remote.methods.OWNER_ONLY` lists the methods that it lacks. Calls raise the same errors as in that
+    process, and OwnerGoneError if it ends or does not answer: the text says if the call may have run. The connection is
+    not made again then: call `connect` again.
+    """
+
+    def __init__(self, link: Link) -> None:
+        """Use `connect`."""
+        self._link = link
+        self._calls = _Calls(link)
+        self.moderation = RemoteModerator(self._calls)  # type: ignore[misc] # type checkers take it for a CableStore
+        """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
+        self.local = RemoteLocalValues(self._calls)  # type: ignore[misc] # the same
+        """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
+        bind(self)
+
+    def close(self) -> None:
+        """End the connection. The store stays open in the other process. Iterators and snapshots end."""
+        self._link.close()
+
+    @property
+    def owner(self) -> str:
+        """What has the store open: `serve`, `chat`, or "" for another program."""
+        return self._link.offer.owner
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect that the store was made for."""
+        return self._calls.dialect
+
+    @property
+    def path(self) -> Path | None:
+        """The store's folder."""
+        return None if self._link.offer.path is None else Path(self._link.offer.path)
+
+    @property
+    def is_read_only(self) -> bool:
+        """True if the other process opened the store with `read_only`."""
+        return self._link.offer.is_read_only
+
+    @property
+    def is_closed(self) -> bool:
+        """True if this connection is closed or lost, or the store is closed."""
+        return not self._link.is_open or self._link.state.is_closed
+
+    @property
+    def write_failure(self) -> str:
+        """Why the store accepts no writes, "" if all is well."""
+        return self._link.state.write_failure
+
+    @property
+    def failed_writes(self) -> int:
+        """Times that the disk refused a write since the store was opened."""
+        return self._link.state.failed_writes
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the latest event that was reported, or that an own call saw; 0 before the first."""
+        return self._link.state.last_sequence
+
+    def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
+        """Call a function after writes were reported, and at the end: see `CableStore.watch`.
+
+        It is called in the thread that receives, so it must not call the store.
+        """
+        check(call=call, local=local)
+        return self._link.watch(call, local=local)
+
+    def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
+        """Wait for events after number `after`: see `CableStore.wait`."""
+        check(after=after, local=local)
+        check_given(timeout_s=timeout_s)
+        if local:
+            return self._link.wait(after, timeout_s)
+        try:
+            return bool(self._calls.run("wait", (after, timeout_s)))
+        except StoreClosedError:
+            return False
+
+    def snapshot(self) -> Snapshot:
+        """Return a snapshot of the present state, for reads that belong together."""
+        nothing = method_of("cursor", self.dialect).write({})
+        number, _ = self._link.call("snapshot", nothing, is_read=True)
+        return RemoteSnapshot(_Calls(self._link, number))
+
+    def ingest(
+        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
+    ) -> list[Outcome]:
+        """Store posts that came from peers: see `CableStore.ingest`. They travel in parts of some batches each."""
+        found = self._ingest(posts, limits.REMOTE_INGEST_SIZE_BYTES, sync=sync, batch_posts=batch_posts, verify=verify)
+        return list(chain.from_iterable(found))
+
+    def ingest_batches(
+        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
+    ) -> Iterator[list[Outcome]]:
+        """Store posts as `ingest` does, but yield the outcomes of each batch when it is written."""
+        return self._ingest(posts, 0, sync=sync, batch_posts=batch_posts, verify=verify)
+
+    def _ingest(
+        self, posts: Iterable[bytes], part_size_bytes: int, *, sync: bool, batch_posts: int, verify: bool
+    ) -> Iterator[list[Outcome]]:
+        check(sync=sync, batch_posts=batch_posts, verify=verify)
+        check_iterable("posts", posts)
+        options = {"sync": sync, "batch_posts": batch_posts, "verify": verify}
+        parts = _parts(batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS)), part_size_bytes)
+        return (self._calls.run("ingest", (part,), options) for part in parts)
+
+
+def _parts(found: Iterable[list[bytes]], size_bytes: int) -> Iterator[list[bytes]]:
+    """Join batches until they have a size. A part ends where a batch ends, so the batches stay the same."""
+    part: list[bytes] = []
+    total = 0
+    for batch in found:
+        part += batch
+        total += sum(map(len, batch))
+        if total >= size_bytes:
+            yield part
+            part, total = [], 0
+    if part:
+        yield part
+
+
+def connect(path: Path | str) -> RemoteStore:
+    """Return the store that another process of this user has open: `cablestore serve`, `chat`, or `cablestore.offer`.
+
+    Close it, or use it in a `with`. Raises OwnerGoneError if no process serves the store, and CableStoreError if that
+    process runs a version of cablestore with another protocol.
+    """
+    return RemoteStore(Link.reach(store_path(path)))
+
+
+def connect_soon(path: Path | str) -> RemoteStore:
+    """Connect as `connect` does, to a process that may have opened the store just now and not serve it yet."""
+    until_s = time.monotonic() + _BEGIN_WAIT_S
+    while True:
+        try:
+            return connect(path)
+        except OwnerGoneError:
+            if time.monotonic() > until_s:
+                raise
+        time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,222 @@
+"""The server of an open store: one event loop in one thread for all programs. It keeps nothing of those that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from cablestore import limits
+from cablestore.arguments import check_instance
+from cablestore.closable import Closable
+from cablestore.errors import ArgumentError
+from cablestore.forks import ProcessBound, bind
+from cablestore.remote import messages
+from cablestore.remote.messages import VERSIONS, Hello, Offer
+from cablestore.remote.unix_socket import NAME, inode, is_same_user, listen
+from cablestore.serving.program import ServedProgram
+from cablestore.store.store import CableStore
+
+_LOG: Final = logging.getLogger("cablestore.serving")
+_ACCEPT_AGAIN_S: Final = 0.1
+
+
+class StoreServer(Closable, ProcessBound):
+    """Server of an open store. Close it before the store."""
+
+    def __init__(
+        self,
+        store: CableStore,
+        owner: str = "",
+        listener: socket.socket | None = None,
+        *,
+        hello_timeout_s: float = limits.REMOTE_HELLO_TIMEOUT_S,
+        slow_reader_s: float = limits.REMOTE_SLOW_READER_S,
+    ) -> None:
+        """Serve the connections of a listening socket, and those that `adopt` is given. `offer` makes the socket."""
+        self._hello_timeout_s = hello_timeout_s
+        self._slow_reader_s = slow_reader_s
+        self._store = store
+        self._owner = owner
+        self._listener = listener
+        self._programs: set[ServedProgram] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._noting = threading.Lock()
+        self._writes = 0
+        """Writes since this began, without those of the user's own values alone."""
+        self._is_noted = False
+        """True while a report to the programs is scheduled."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="cablestore-serving", daemon=True)
+        self._ends = [store.watch(self._count_write), store.watch(self._note, local=True)]
+        self._thread.start()
+        bind(self)
+
+    def _sockets(self) -> Iterable[int]:
+        """Return the descriptors that a child must not keep open."""
+        listener = [] if self._listener is None else [self._listener.fileno()]
+        return [number for number in (*listener, *(each.fileno for each in self._programs)) if number >= 0]
+
+    def adopt(self, connection: socket.socket, line: bytes | None = None) -> bool:
+        """Serve a copy of a connection, whose first line may be read already. In any thread.
+
+        Returns False if the line is not that of a program: the connection is for something else then.
+        """
+        if line is not None and messages.read_line(line, Hello) is None:
+            return False
+        copy = connection.dup()
+        self._loop.call_soon_threadsafe(lambda: self._begin(self._greet(copy, line), copy))
+        return True
+
+    def close(self) -> None:
+        """End all connections. Calls that have begun end in their threads."""
+        if self._loop.is_closed():
+            return
+        for end in self._ends:
+            end()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    # --- on the loop -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        if self._listener is not None:
+            self._begin(self._accept_all(self._listener))
+        try:
+            self._loop.run_forever()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+            self._loop.run_until_complete(asyncio.sleep(0))  # transports close their sockets one turn later
+            self._loop.close()
+            if self._listener is not None:
+                self._listener.close()
+
+    def _begin(self, work: Coroutine[Any, Any, None], connection: socket.socket | None = None) -> None:
+        """Begin a task. If it is cancelled, perhaps before it runs, the connection is closed."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if connection is not None:
+            task.add_done_callback(lambda ended: connection.close() if ended.cancelled() else None)
+
+    async def _accept_all(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(_ACCEPT_AGAIN_S)  # too many open files: wait until some are closed
+                continue
+            if is_same_user(connection):
+                self._begin(self._greet(connection), connection)
+            else:
+                connection.close()
+
+    async def _greet(self, connection: socket.socket, line: bytes | None = None) -> None:
+        """Exchange the first lines, then serve the program until it is gone."""
+        connection.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=limits.MAX_REMOTE_HELLO_SIZE_BYTES)
+        try:
+            async with asyncio.timeout(self._hello_timeout_s):
+                line = await reader.readline() if line is None else line
+            problem = self._problem(line)
+            writer.write(messages.line(self._offer(problem)))
+            if not problem:
+                await self._serve(reader, writer)
+        except (OSError, TimeoutError, ValueError):
+            pass  # the program is gone, silent, or sends no line
+        except Exception:  # noqa: BLE001 - the others are served
+            _LOG.exception("a program cannot be served")
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
+        finally:
+            writer.close()  # what was written is still sent, if the program reads it in time
+            self._loop.call_later(self._slow_reader_s, writer.transport.abort)
+
+    def _problem(self, line: bytes) -> str:
+        hello = messages.read_line(line, Hello)
+        if hello is None:
+            return "the first line of a program is JSON: its version of cablestore, and its versions of the protocol"
+        if len(self._programs) >= limits.MAX_REMOTE_CLIENTS:
+            return f"{limits.MAX_REMOTE_CLIENTS} programs already use this store: end some, or wait"
+        return messages.refusal(hello, "the program")
+
+    def _offer(self, problem: str) -> Offer:
+        path = self._store.path
+        return Offer(
+            messages.own_version(),
+            VERSIONS,
+            self._owner,
+            self._store.dialect.name,
+            None if path is None else str(path.absolute()),
+            self._store.is_read_only,
+            problem,
+        )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        program = ServedProgram(self._store, reader, writer, lambda: self._writes, self._slow_reader_s)
+        self._programs.add(program)
+        try:
+            await program.serve()
+        finally:
+            self._programs.discard(program)
+
+    # --- reports ---------------------------------------------------------------------------------
+
+    def _count_write(self) -> None:
+        """Count a write. In the thread that wrote, before `_note`."""
+        with self._noting:
+            self._writes += 1
+
+    def _note(self) -> None:
+        """Have the programs informed. In the thread that wrote."""
+        with self._noting:
+            if self._is_noted:
+                return
+            self._is_noted = True
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._inform)
+
+    def _inform(self) -> None:
+        with self._noting:
+            self._is_noted = False
+        for program in self._programs:
+            program.inform()
+
+
+def offer(store: CableStore, *, owner: str = "") -> StoreServer:
+    """Let other processes of this user use an open store: `cablestore.connect` returns it there.
+
+    Close what is returned before the store, or use it in a `with`. `owner` is what the other processes see in
+    `RemoteStore.owner`. Raises ArgumentError for a store in memory, and StorageError if no socket can be created in the
+    store's folder.
+    """
+    check_instance("store", store, CableStore, "an open CableStore")
+    if store.path is None:
+        raise ArgumentError("invalid argument store: a store in memory has no folder for a socket. Use CableStore.open")
+    path = Path(store.path).absolute() / NAME
+    listener = listen(path)
+    return _Listening(store, owner, listener, path)
+
+
+class _Listening(StoreServer):
+    """Server with a socket in the store's folder."""
+
+    def __init__(self, store: CableStore, owner: str, listener: socket.socket, path: Path) -> None:
+        self._path = path
+        self._made = inode(path)
+        super().__init__(store, owner, listener)
+
+    def close(self) -> None:
+        """Remove the socket, and end all connections."""
+        if inode(self._path) == self._made:
+            self._path.unlink(missing_ok=True)
+        super().close()

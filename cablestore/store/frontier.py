@@ -1,0 +1,118 @@
+"""Frontier of a channel that is read from its newest text down: which texts are in order of time without a look-up.
+
+The frontier has the texts that are still to be read and that a read text links to, or no text. Every text to be read is
+in it, or is reached by links from one in it. The texts that were read last are a block. If
+
+* the frontier has a single text, the next one, and
+* every text of the block links to others of the block or to that one, and to nothing newer,
+
+then all texts of the block reach that one, because links between hashes have no cycles. So no text below links to one of
+the block: it would be reached from the next text, which then would reach itself. The block is in order of time, and
+nothing else belongs there. That is so in most places, and the posts that a page reads anyway say it.
+
+Joins and deleted posts pass links on, as everywhere in `store.message_order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from cablestore import limits
+from cablestore.protocol.keys import TIME_DIGITS
+from cablestore.store.channel_nodes import ChannelNodes
+
+TextRow = tuple[bytes, bytes]
+"""Sort time and hash of a text."""
+
+
+class Frontier(NamedTuple):
+    """Frontier after the text with a sort time was read. `unread` is None if it is too large to be kept.
+
+    No text below links to one above, except those that are known to be moved.
+    """
+
+    sort_time: bytes
+    unread: frozenset[bytes] | None
+
+
+class RowBlock(NamedTuple):
+    """Texts in descending order of time. If they are `alone`, each is the only one of its effective time."""
+
+    rows: list[TextRow]
+    are_alone: bool
+
+
+class Descent:
+    """Descent from a frontier. The caller finds out about the texts of each block that are not alone."""
+
+    def __init__(self, nodes: ChannelNodes, frontier: Frontier) -> None:
+        self._nodes: Final = nodes
+        self._sort_time = frontier.sort_time
+        self._unread = None if frontier.unread is None else set(frontier.unread)
+
+    @property
+    def frontier(self) -> Frontier:
+        """The frontier after the last block."""
+        return Frontier(self._sort_time, None if self._unread is None else frozenset(self._unread))
+
+    def blocks(self, rows: Iterable[TextRow], moved: dict[bytes, int], *, to_the_end: bool) -> Iterator[RowBlock]:
+        """Yield the texts below the frontier in blocks. Those that are moved are left out.
+
+        `to_the_end` is true if the rows end where the channel begins.
+        """
+        upcoming = iter(rows)
+        block: list[TextRow] = []
+        is_orderly, longest = True, limits.MAX_ROWS_AHEAD
+        row = next(upcoming, None)
+        while row is not None:
+            following = next(upcoming, None)
+            if row[1] not in moved:
+                block.append(row)
+                is_orderly = self._read(row, following, block) and is_orderly
+            if block and (following is None or following[0][:TIME_DIGITS] != row[0][:TIME_DIGITS]):
+                is_single = self._has_only(following, to_the_end=to_the_end)
+                if is_single or following is None or len(block) >= longest or self._unread is None:
+                    longest = limits.MAX_ROWS_AHEAD if is_single else 1
+                    self._sort_time = block[-1][0]
+                    yield RowBlock(block, is_single and is_orderly)
+                    block, is_orderly = [], True
+            elif block:
+                is_orderly = False  # the order within one time depends on links
+            row = following
+
+    def _has_only(self, following: TextRow | None, *, to_the_end: bool) -> bool:
+        """Return True if the frontier has the following text alone, or nothing below the last text."""
+        if following is None:
+            return to_the_end and not self._unread
+        return self._unread is not None and len(self._unread) == 1 and following[1] in self._unread
+
+    def add_moved(self, digest: bytes) -> None:
+        """Note that a text was read above its own time, with the last block."""
+        texts = self._nodes.texts_before(digest, b"")
+        if texts is None or self._unread is None:
+            self._unread = None
+            return
+        self._unread.discard(digest)
+        for text in texts:
+            node = self._nodes.node(text)
+            if node is not None and node.sort_time is not None and node.sort_time < self._sort_time:
+                self._unread.add(text)
+
+    def _read(self, row: TextRow, following: TextRow | None, block: list[TextRow]) -> bool:
+        """Read a text. Return True if it links to something, and to nothing newer."""
+        unread, node = self._unread, self._nodes.node(row[1])
+        if unread is None or node is None:
+            return False
+        if following is not None and node.links == (following[1],):
+            unread.discard(row[1])
+            unread.add(following[1])
+            return True
+        texts = self._nodes.texts_before(row[1], b"" if following is None else following[1])
+        if texts is None:
+            self._unread = None
+            return False
+        unread.discard(row[1])
+        newer = {digest for _, digest in block if digest in texts} if len(block) > 1 else set()
+        unread |= texts - newer
+        return bool(texts) and not newer

@@ -1,0 +1,103 @@
+"""Memory of the order in which a channel is read (`store.message_order`), as long as what is written leaves it as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from cablestore import limits
+from cablestore.index import arrival_log
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.reader import Reader
+from cablestore.protocol.body import DELETE, TEXT
+from cablestore.protocol.keys import time_of
+from cablestore.store.frontier import Frontier
+from cablestore.views import links, messages
+
+
+class ReadingPlace(NamedTuple):
+    """Place of a text in its channel. Places sort as the texts are read."""
+
+    effective_ms: int
+    steps: int
+    sort_time: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPlaces:
+    """Memory of what was found out about one state of a store, and of later ones that only added to the end.
+
+    Nothing is known in other states: a text is not moved before what it links to comes, nor after that is deleted.
+    """
+
+    state: tuple[str, int] = "", 0
+    """The database, and the number of the next entry of its arrival log."""
+    latest: dict[str, int] = field(default_factory=dict)
+    """The latest time that a text claims, for each channel of which something is known."""
+    moved: dict[bytes, int] = field(default_factory=dict)
+    """Effective times of moved posts."""
+    targets: set[tuple[str, int]] = field(default_factory=set)
+    """Channels and effective times of moved posts."""
+    groups: dict[tuple[str, int], list[tuple[ReadingPlace, bytes]]] = field(default_factory=dict)
+    """Texts of an effective time that has more than one, by channel and time, in order."""
+    alone: set[bytes] = field(default_factory=set)
+    """Hashes of texts that are the only ones of their effective times."""
+    frontiers: dict[str, Frontier] = field(default_factory=dict)
+    """How far channels were read from their newest text on."""
+    risen: dict[str, bytes] = field(default_factory=dict)
+    """Sort times up to which channels were read from their oldest text on."""
+
+    def of(self, reader: Reader) -> KnownPlaces:
+        """Return what is known of the state that is read, unless it is too much."""
+        state = reader.generation, arrival_log.next_sequence(reader)
+        if len(self.moved) + len(self.groups) + len(self.alone) > limits.MAX_KNOWN_PLACES:
+            return KnownPlaces(state)
+        if state == self.state:
+            return self
+        latest = self._latest_after(reader, state)
+        if latest is None:
+            return KnownPlaces(state)
+        return replace(self, state=state, latest=latest)  # what is found out about either state is true in both
+
+    def note_latest(self, reader: Reader, channel: str) -> None:
+        """Note the latest time of a channel, of which more will be known."""
+        if channel not in self.latest:
+            row = next(messages.texts(reader, channel, newest_first=True, at_once=1), None)
+            self.latest[channel] = -1 if row is None else time_of(row[0])
+
+    def _latest_after(self, reader: Reader, state: tuple[str, int]) -> dict[str, int] | None:
+        """Return the latest times in a later state. None if more than the end of a channel may be different."""
+        generation, next_sequence = state
+        count = next_sequence - self.state[1]
+        if generation != self.state[0] or not 0 < count <= limits.MAX_ARRIVALS_FOLLOWED:
+            return None
+        latest = dict(self.latest)
+        for entry in arrival_log.post_entries(reader, self.state[1] - 1):
+            post = reader.post(entry.hash) if entry.kind is EventKind.ACCEPTED else None
+            if post is None or post.type == DELETE or any(links.linking(reader, post.hash)):
+                return None
+            channel = post.channel or ""
+            if post.type == TEXT and channel in latest:
+                if post.timestamp_ms <= latest[channel]:
+                    return None
+                latest[channel] = post.timestamp_ms
+        return latest
+
+    def move(self, channel: str, digest: bytes, effective_ms: int) -> None:
+        """Note the effective time of a moved post."""
+        self.targets.add((channel, effective_ms))
+        self.moved[digest] = effective_ms
+
+
+class PlacesMemory:
+    """Memory of the latest state that was read, which a store shares with its snapshots."""
+
+    def __init__(self) -> None:
+        self._known = KnownPlaces()
+
+    def of(self, reader: Reader) -> KnownPlaces:
+        """Return what is known of the state that is read."""
+        found = self._known.of(reader)
+        if found.state[0] != self._known.state[0] or found.state[1] > self._known.state[1]:
+            self._known = found
+        return found

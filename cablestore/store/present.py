@@ -1,0 +1,156 @@
+"""Present state of an open store, which each write changes together with the rows.
+
+    with engine.transaction() as transaction:
+        state = present.follow_identity()
+        plan = transaction.plan()
+        ...                                         the posts and rows of this write
+        present.commit(transaction, finish(plan, state), sync=sync)
+
+`finish` reads the plan and the state before it and changes nothing else, so a plan can be dropped and made again.
+
+Readers take their snapshot first and the state after it, so this is the state of the snapshot or a newer one.
+
+Removing what is dropped takes further writes, of `limits.MAX_BATCH_POSTS` posts each. Each write of the store is
+followed by one of them; `sweep_batch` does the rest. Until then reads and answers leave the posts out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from cablestore.errors import CorruptStoreError, StorageError
+from cablestore.index.engine import Engine, Transaction
+from cablestore.index.local import JUDGED
+from cablestore.index.plan import Plan, PlannedWrite
+from cablestore.moderation.applied import AppliedModeration
+from cablestore.moderation.changing import changed, store_drops
+from cablestore.moderation.sweeping import sweep
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.store.attention import Attention
+from cablestore.store.discarded import note_discarded
+from cablestore.store.key_file import StoreIdentity
+
+_NOBODY: Final = bytes(KEY_SIZE_BYTES)
+"""Public key of the local user as long as the store has no identity."""
+
+
+class State(NamedTuple):
+    """What a store keeps in memory of its rows. A store that is not moderated keeps and shows everything."""
+
+    moderation: AppliedModeration | None
+    attention: Attention
+
+
+class Planned(NamedTuple):
+    """Finished plan: what it writes, and the state after it."""
+
+    changes: PlannedWrite
+    state: State
+
+
+def finish(plan: Plan, state: State) -> Planned:
+    """Add to a plan what follows from its posts, in the state before it: moderation, mentions, discarded posts."""
+    state = State(changed(plan, state.moderation), state.attention.after(plan))
+    note_discarded(plan)
+    return Planned(plan.finish(), state)
+
+
+class Present:
+    """Present state of one open store. The writer replaces it; any thread reads it."""
+
+    def __init__(self, engine: Engine, identity: StoreIdentity, *, moderated: bool) -> None:
+        self._engine = engine
+        self._identity = identity
+        reader, own_key = engine.live_readers()[0], identity.known_key
+        # A read-only store whose key file cannot be read is moderated for the user of the last write.
+        user = own_key or (reader.local(JUDGED, b"") if engine.is_read_only else None) or _NOBODY
+        moderation = AppliedModeration.read(reader, user) if moderated else None
+        self.state = State(moderation, Attention.read(reader, own_key))
+        engine.when_reloaded(self._read_again)
+
+    def _read_again(self) -> None:
+        """Read the state again, for the same identity: `follow_identity` decides for another one."""
+        reader, (moderation, attention) = self._engine.live_readers()[0], self.state
+        if moderation is not None:
+            moderation = AppliedModeration.read(reader, moderation.own_key)
+        self.state = State(moderation, Attention.read(reader, attention.own_key))
+
+    def catch_up(self) -> None:
+        """Write what follows from changes that no write of a store made, such as a reindexing or another key file.
+
+        The store does it when it is opened. It also begins to remove dropped posts.
+        """
+        with self._engine.transaction() as transaction:
+            while not self.state.attention.is_caught_up(transaction.reader):
+                plan = transaction.plan()
+                state = self.state._replace(attention=self.state.attention.caught_up(plan))
+                self._write(transaction, Planned(plan.finish(), state), sync=False)
+            moderation = self.state.moderation
+            if moderation is not None and moderation.must_be_stored:
+                self._store_drops(transaction, moderation, noted=False)
+            self._sweep_if_possible(transaction, sync=False)
+
+    def follow_identity(self) -> State:
+        """Decide for the identity that the store got since its last write, if it got one. Returns the present state."""
+        own_key = self._identity.known_key
+        if own_key is None or own_key == self.state.attention.own_key or not self._engine.is_writable:
+            return self.state
+        with self._engine.transaction() as transaction:
+            state = self.state
+            before, after = state.moderation, state.moderation and AppliedModeration.read(transaction.reader, own_key)
+            is_moderated = any(next(each.decisions.acts(), None) for each in (before, after) if each is not None)
+            self.state = State(after, replace(state.attention, own_key=own_key))
+            try:
+                if after is not None and (after.must_be_stored or is_moderated):
+                    self._store_drops(transaction, after, noted=is_moderated)
+            except BaseException:
+                self.state = state
+                raise
+        return self.state
+
+    def commit(self, transaction: Transaction, planned: Planned, *, sync: bool) -> None:
+        """Write a plan. The state changes with it, and some of what it drops is removed in a further write.
+
+        If only the removal fails, the plan is in force all the same: reads leave out what is dropped, and a later write
+        or `sweep_batch` removes it.
+        """
+        self._write(transaction, planned, sync=sync)
+        if planned.state.moderation is not None and planned.state.moderation.is_sweeping:
+            self._sweep_if_possible(transaction, sync=sync)
+
+    def sweep_batch(self, transaction: Transaction, *, sync: bool = False) -> int:
+        """Remove some of the dropped posts, or compare some remembered ones with the drops, in one write.
+
+        Returns how many posts were read; 0 means that all is done.
+        """
+        before = self.state.moderation
+        if before is None or not before.is_sweeping:
+            return 0
+        plan = transaction.plan()
+        moderation, done = sweep(plan, before, transaction.reader)
+        self._write(transaction, finish(plan, self.state._replace(moderation=moderation)), sync=sync)
+        return done
+
+    def _sweep_if_possible(self, transaction: Transaction, *, sync: bool) -> None:
+        """Begin to remove dropped posts, unless the disk refuses it, which the engine reports. Damage is raised."""
+        try:
+            self.sweep_batch(transaction, sync=sync)
+        except CorruptStoreError:
+            raise
+        except StorageError:
+            pass
+
+    def _store_drops(self, transaction: Transaction, moderation: AppliedModeration, *, noted: bool) -> None:
+        """Make the local rows of drops those that follow from the decisions. `noted` logs it for clients."""
+        plan = transaction.plan()
+        state = self.state._replace(moderation=store_drops(plan, moderation, noted=noted))
+        self._write(transaction, finish(plan, state), sync=False)
+
+    def _write(self, transaction: Transaction, planned: Planned, *, sync: bool) -> None:
+        before, self.state = self.state, planned.state  # before the write, so that no reader has a newer snapshot
+        try:
+            transaction.commit(planned.changes, sync=sync)
+        except BaseException:
+            self.state = before  # `_read_again` decides for the same identity
+            raise

@@ -1,0 +1,96 @@
+"""What reads of a store return: pages, channels, events, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.meta import Size
+from cablestore.protocol.post import Post
+from cablestore.reprs import hex_repr
+from cablestore.store.display import Message
+
+ChannelOrder = Literal["name", "activity"]
+"""The order of a list of channels: by name, or latest message first, with the channels without messages last."""
+
+
+class Page(NamedTuple):
+    """Messages in the requested order, and the cursor of the next page, None at the end.
+
+    `changes_cursor` is where the changes of the state begin that was read: pass it to `changes` or `next_changes`.
+
+    A page before the end may have few messages, or none, if most are hidden.
+    """
+
+    messages: list[Message]
+    cursor: str | None
+    changes_cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel: its topic ("" if it has none), its number of members, and its number of live posts of each type.
+
+    `unread` and `mentions` count the texts of others that are not hidden and came after the channel was marked read
+    (`CableStore.mark_read`), and those of them that name the user. They are exact up to 999;
+    `limits.MAX_UNREAD_COUNTED` means that many or more. A channel that was never marked is unread from its beginning.
+    """
+
+    name: str
+    topic: str
+    members: int
+    posts: dict[str, int]
+    unread: int = 0
+    mentions: int = 0
+    _latest: Callable[[str], Message | None] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def last_message(self) -> Message | None:
+        """The latest message that is shown; None without one among the last `limits.MAX_PAGE_ROWS_READ`.
+
+        It is read now. Under `cablestore.aio` it was read with the channel.
+        """
+        return None if self._latest is None else self._latest(self.name)
+
+
+def with_last_message(channel: Channel) -> Channel:
+    """Return the channel with its latest message, read now."""
+    message = channel.last_message
+    return replace(channel, _latest=lambda _: message)
+
+
+class ReadState(NamedTuple):
+    """Read mark of a channel, and the cursors of its unread messages.
+
+    `read_upto` is the read mark, "" if the channel was never marked. `unread` has the unread messages from the oldest
+    to the newest, at most `limits.MAX_UNREAD_COUNTED`. Those before the mark are late ones.
+    """
+
+    read_upto: str = ""
+    unread: Sequence[str] = ()
+
+
+class Event(NamedTuple):
+    """One entry of the arrival log. `post` is None if the store no longer has it."""
+
+    sequence: int
+    kind: EventKind
+    hash: bytes
+    post: Post | None
+
+    def __repr__(self) -> str:
+        return hex_repr(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Numbers of a store. `views` has (rows, bytes) by view, `days` has (milliseconds, posts) by day."""
+
+    posts: dict[str, int]
+    channels: int
+    views: dict[str, Size]
+    disk_size_bytes: dict[str, int]
+    last_sequence: int
+    days: list[tuple[int, int]]

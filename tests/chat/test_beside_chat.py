@@ -1,0 +1,130 @@
+"""A store that a client has open, without `serve`: commands and further clients of the same user work on it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from serving import HERE, cablestore
+from terminals import CTRL_Q, Screen, Start, Terminal
+from waiting import wait_until
+
+from cablestore import CableStore
+
+SOCKET = "control.sock"
+
+
+def ready(client: Terminal) -> Screen:
+    screen = Screen(client)
+    screen.shows("Write a message")
+    return screen
+
+
+def owner_among(clients: list[tuple[Terminal, Screen]], store: Path) -> tuple[Terminal, Screen] | None:
+    """Return the client that has the store open, None if it is none of these."""
+    owner = (store / "lock").read_text().strip()
+    return next((pair for pair in clients if str(pair[0].process.pid) == owner), None)
+
+
+def quit_client(client: Terminal) -> None:
+    assert client.end(CTRL_Q) == 0
+
+
+def test_commands_work_beside_a_client(start_chat: Start, tmp_path: Path) -> None:
+    """As beside `serve`: what they write is on the screen, the socket is the user's alone, and it goes with the client."""
+    store = tmp_path / "store"
+    client = start_chat("-s", "store", "--listen", HERE, "--cabal-key", "5a" * 32)
+    sees = ready(client)
+    assert stat.S_IMODE((store / SOCKET).lstat().st_mode) == 0o600
+    for words in (
+        ("post", "default", "from a command"),
+        ("search", "command"),
+        ("export", str(tmp_path / "export")),
+        ("import", str(tmp_path / "export")),
+    ):
+        done = cablestore(*words, store=store)
+        assert done.returncode == 0, (words, done.stderr)
+    sees.shows("from a command")
+    client.type("to all")
+    wait_until(lambda: "to all" in cablestore("log", "default", store=store).stdout)
+    invitation = json.loads(cablestore("invite", "--json", store=store).stdout.splitlines()[0])
+    assert invitation["invitation"].startswith("cable:" + "5a" * 32)
+    connect = cablestore("connect", store=store)
+    assert "no `serve` has" not in connect.stderr
+    assert "stays connected to no peer" in connect.stderr
+    assert client.end(CTRL_Q) == 0
+    assert not (store / SOCKET).exists()
+    assert "to all" in cablestore("log", "default", store=store).stdout
+
+
+@pytest.mark.thorough
+def test_two_clients_at_once_and_the_second_goes_on_alone(start_chat: Start, tmp_path: Path) -> None:
+    """One opens the store, the other works through it, and opens it when the first one ends or is killed."""
+    with ThreadPoolExecutor(3) as pool:
+        clients = list(pool.map(lambda _: start_chat("-s", "store"), range(3)))
+    screens = [ready(client) for client in clients]
+    clients[0].type("hello from one")
+    clients[1].type("hello from two")
+    for sees in screens:
+        sees.shows("hello from one")
+        sees.shows("hello from two")
+    left = list(zip(clients, screens, strict=True))
+    for number, end in enumerate((Terminal.kill, quit_client), 1):
+        gone = wait_until(lambda: owner_among(left, tmp_path / "store"))
+        assert gone is not None
+        left.remove(gone)
+        end(gone[0])
+        text = f"after {number}"
+
+        def is_written(text: str = text) -> bool:
+            return cablestore("post", "default", text, store=tmp_path / "store").returncode == 0
+
+        wait_until(lambda: owner_among(left, tmp_path / "store"))
+        wait_until(is_written)
+        for client, sees in left:
+            sees.shows(text)
+            client.type(f"typed {number}")
+            sees.shows(f"typed {number}")
+    (client, _), *_ = left
+    assert client.end(CTRL_Q) == 0
+    with CableStore.open(tmp_path / "store", create=False) as store:
+        assert store.check().problems == []
+    assert not (tmp_path / "store" / SOCKET).exists()
+
+
+@pytest.mark.thorough
+def test_a_socket_of_a_killed_client_is_in_nobodys_way(start_chat: Start, tmp_path: Path) -> None:
+    client = start_chat("-s", "store")
+    ready(client)
+    client.process.send_signal(signal.SIGKILL)
+    client.wait()
+    assert (tmp_path / "store" / SOCKET).exists()
+    assert cablestore("post", "default", "by itself", store=tmp_path / "store").returncode == 0
+    again = start_chat("-s", "store")
+    ready(again).shows("by itself")
+    assert cablestore("post", "default", "and through it", store=tmp_path / "store").returncode == 0
+    assert again.end(CTRL_Q) == 0
+    assert not (tmp_path / "store" / SOCKET).exists()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_online", [True, False], ids=["online", "offline"])
+def test_options_of_a_node_beside_a_client(start_chat: Start, tmp_path: Path, is_online: bool) -> None:
+    """They are for when the client opens the store itself. Without a node in the first one, they would do nothing."""
+    options = ("-s", "store", "--listen", HERE)
+    first = start_chat(*options[: 4 if is_online else 2])
+    ready(first)
+    second = start_chat(*options)
+    if is_online:
+        sees = ready(second)
+        assert first.end(CTRL_Q) == 0
+        sees.finds(r"127\.0\.0\.1:[1-9]\d*")
+        assert second.end(CTRL_Q) == 0
+    else:
+        assert second.wait() == 2
+        assert "Leave out --listen, or end `chat` first" in " ".join(second.text.split())
+        assert first.end(CTRL_Q) == 0

@@ -1,0 +1,175 @@
+"""Keys and pastes as a terminal sends them: what is typed is what is signed, and no text acts on a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from people import BOB, raws
+from terminals import CTRL_Q, CTRL_Y, Screen, Start, Terminal
+from waiting import wait_until
+
+from cablestore import CableStore
+from cablestore.chat.amounts import MAX_TYPED
+
+CTRL_C = "\x03"
+ESCAPE = "\x1b[27u"
+"""Escape as a key of its own: a lone escape character waits for what may follow it."""
+UP, DOWN = "\x1b[A", "\x1b[B"
+
+# ruff: noqa: RUF001 - letters of these scripts are what is tested
+
+TEXTS = [
+    "می\u200cخواهم \u200fسلام\u200e",  # Persian: a joiner that divides, marks of direction
+    "وَلَقَدْ يَسَّرْنَا \u061cالقرآن",  # Arabic with vowels
+    "שָׁלוֹם!\u200f",
+    "क्षत्रिय र्\u200dय श्\u200cर",  # Hindi with both joiners
+    "ที่นี่ น้ำ",  # Thai: two marks over one letter
+    "ភាស\u200bខ្មែរ",  # Khmer with a zero width space
+    "မြန်မာ မြို့",
+    "བོད་སྐད་ སྒྲུབ",
+    "\u1112\u1161\u11ab\u1100\u1173\u11af",  # Korean in parts
+    "한글",
+    "👩\u200d👩\u200d👧\u200d👦 ❤\ufe0f ☎\ufe0e 👍🏽",
+    "🇰🇷🇨🇭 🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f",
+    "1\ufe0f\u20e3 #\ufe0f\u20e3",
+    "h\u0300\u0301\u0302\u0303\u0304\u0305\u0306 e\u0301",
+    "\u202eabc\u202c \u2066x\u2069 \u2060\ufeff\u00ad",
+    "日本\u3000語\u00a0x\u202f1",
+    "\ue0b0 \U000f0000",
+    " \u2028x\u2029",
+]
+"""Texts that arrive unchanged, typed and pasted."""
+PASTES = [
+    (b"first\rsecond\r\nthird\nfourth\r\n\r\nlast", "first\nsecond\nthird\nfourth\n\nlast"),
+    (b"if x:\r\treturn  ", "if x:\n\treturn  "),
+    (b"a\x1b[31mred\x1b[0m\rb", "a[31mred[0m\nb"),
+    (b"ends in \x1b", "ends in "),
+    (b"ends in \x1b[2", "ends in [2"),
+    (b"\x1b[200~again", "[200~again"),
+    (b"mouse \x1b[<0;5;5M quit \x11 interrupt \x03", "mouse [<0;5;5M quit  interrupt "),
+    (b"nul\x00 bell\x07 back\x08 delete\x7f c1\xc2\x9b", "nul bell back delete c1"),
+    (b"half \xed\xa0\xbd bytes \xff", "half \ufffd\ufffd\ufffd bytes \ufffd"),
+    (b"/etc/hosts is a file", "/etc/hosts is a file"),
+    (b"/ and /* too", "/ and /* too"),
+    (b"//join", "/join"),
+]
+COMMITTED = [
+    ("\x1b[0;;20320:22909:19990:30028:20320:22909:19990:30028u", "你好世界你好世界"),
+    ("\x1b[0;1;20013u\x1b[97;;97u\x1b[97:65;2;65u", "中aA"),
+    ("\x1b[104;;128105:8205:128105:8205:128103u", "👩\u200d👩\u200d👧"),
+]
+"""Texts of input methods in kitty's keyboard protocol."""
+
+
+def pasted(text: bytes) -> bytes:
+    return b"\x1b[200~" + text + b"\x1b[201~"
+
+
+def start_on(start_chat: Start, path: Path, fill: Callable[[CableStore], object]) -> tuple[Terminal, Screen]:
+    with CableStore.open(path / "ann") as store:
+        fill(store)
+    client = start_chat("-s", "ann", "--channel", "garden")
+    sees = Screen(client)
+    sees.shows("Write a message")
+    return client, sees
+
+
+def written(path: Path) -> list[tuple[str, bool]]:
+    """Return the texts in the store, each with True if it is hidden."""
+    with CableStore.open(path / "ann", create=False) as store:
+        page = store.messages("garden", 1_000, newest_first=False, hidden="show")
+        return [(message.text, message.is_hidden) for message in page.messages]
+
+
+def test_what_is_typed_or_pasted_is_what_is_signed(start_chat: Start, tmp_path: Path) -> None:
+    client, sees = start_on(start_chat, tmp_path, lambda store: store.join("garden"))
+    samples = [
+        *((text.encode(), text) for text in TEXTS),
+        *((pasted(text.encode()), text) for text in TEXTS),
+        *((pasted(text), expected) for text, expected in PASTES),
+        *((text.encode(), expected) for text, expected in COMMITTED),
+        (pasted(b"one ") + b"and " + pasted(b"two"), "one and two"),
+    ]
+    for keys, _ in samples:
+        client.write(keys + b"\r")
+    client.write(pasted(b"x" * (9 * MAX_TYPED)))
+    sees.shows("too long")
+    client.press("the last one")
+    assert client.end(CTRL_Q) == 0
+    assert [text for text, _ in written(tmp_path)] == [expected for _, expected in samples]
+    with CableStore.open(tmp_path / "ann") as store:
+        assert store.local.draft("garden") == "the last one"
+
+
+def test_no_text_acts_on_a_message(start_chat: Start, tmp_path: Path) -> None:
+    """Typed after Escape, a click or a search, over a question and before it; what acts is a key that no text has."""
+    bob, own = "from bob", "my careful message"
+
+    def fill(store: CableStore) -> None:
+        store.ingest(raws(BOB.named("bob"), BOB.text("garden", bob)))
+        store.text("garden", own)
+
+    client, sees = start_on(start_chat, tmp_path, fill)
+    client.press(ESCAPE)
+    client.press("did you see\r")
+    sees.shows("did you see")
+    client.drag(sees.place_of(bob), sees.place_of(bob))
+    client.type("hello there")
+    sees.shows("hello there")
+    client.press("/delete\r" + CTRL_Y + CTRL_Y)  # before the question is seen
+    sees.shows("Delete this message")
+    client.press("\r\ryes, y\r")
+    sees.shows("yes, y")
+    client.press(ESCAPE)
+    wait_until(lambda: "Delete this message" not in sees.text)
+    client.press(ESCAPE + DOWN + "h")
+    sees.shows("yes, yh")
+    assert client.end(CTRL_Q) == 0
+    assert written(tmp_path) == [(text, False) for text in (bob, own, "did you see", "hello there")]
+
+
+@pytest.mark.thorough
+def test_the_menu_of_a_message(start_chat: Start, tmp_path: Path) -> None:
+    """Hide one and show it again, copy one by keys and one by the mouse, delete one."""
+    link = "https://example.org/" + "a/link/to/copy/" * 12
+
+    def fill(store: CableStore) -> None:
+        store.ingest(raws(BOB.named("bob"), BOB.text("garden", "from bob")))
+        store.text("garden", link)
+        store.text("garden", "first\tline\nand  the second")
+
+    client, sees = start_on(start_chat, tmp_path, fill)
+    client.press(ESCAPE + UP + UP + "\r")
+    sees.shows("Hide it, for you alone")
+    client.press(DOWN + "\r")
+    sees.shows("bob hidden")
+    client.press("\r")
+    sees.shows("Show it again")
+    client.press("\r")
+    sees.shows("bob from bob")
+    client.press(ESCAPE + ESCAPE + CTRL_C)
+    sees.shows("Copied")
+    assert client.clipboard == "first\tline\nand  the second"
+    (left, top), (right, bottom) = sees.place_of("https://"), sees.place_of("and  the second")
+    client.drag((left, top), (right + 2, bottom))
+    client.press(CTRL_C)
+    wait_until(lambda: client.clipboard.startswith(link + "\nfirst"))
+    second = sees.place_of("second")
+    for _ in range(2):
+        client.drag(second, second)
+    client.press(CTRL_C)
+    wait_until(lambda: client.clipboard == "second")
+    for _ in range(2):  # the second one ends where the first one ended
+        client.drag(second, (second[0] + 2, second[1]))
+    client.press(CTRL_C)
+    wait_until(lambda: client.clipboard in {"sec", "seco"}, lambda: client.clipboard)
+    client.press("\r")
+    sees.shows("Delete it, here and on peers")
+    client.press(DOWN + "\r")
+    sees.shows("Delete this message")
+    client.press(CTRL_Y)
+    wait_until(lambda: "Delete this message" not in sees.text)
+    assert client.end(CTRL_Q) == 0
+    assert written(tmp_path) == [("from bob", False), (link, False)]

@@ -1,0 +1,223 @@
+"""Commands after the clock was wrong, and commands that change nothing: they print what is true and write no more."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from people import BOB, CYD, raws
+from serving import HERE, Served, cablestore
+
+from cablestore import CableStore
+from cablestore.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+DAY_MS = 86_400_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture(params=["closed", "served"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Return who writes: the command, or the process that has the store open."""
+    return str(request.param)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def serve(mode: str, folder: Path, serving: Callable[..., Served]) -> Callable[[], None]:
+    """Return a function that serves the store from then on, if another process is to have it open."""
+
+    def start() -> None:
+        assert mode == "closed" or serving(folder, "--listen", HERE).address
+
+    return start
+
+
+def write_ahead(folder: Path, ahead_ms: int) -> None:
+    """Write what a user writes whose clock is ahead."""
+    with CableStore.open(folder, clock=lambda: now_ms() + ahead_ms) as store:
+        store.ingest(raws(BOB.text("garden", "hello", at=now_ms() - DAY_MS)))
+        store.set_name("old")
+        store.topic("garden", "old topic")
+        store.moderation.hide(users=[BOB.key], private=True)
+
+
+@pytest.mark.thorough
+def test_commands_take_effect_after_the_clock_was_two_days_ahead(serve: Callable[[], None], folder: Path) -> None:
+    write_ahead(folder, 2 * DAY_MS)
+    serve()
+    for words, seen, shows in (
+        (("name", "new"), ("identity",), "new"),
+        (("topic", "garden", "new topic"), ("channels",), "new topic"),
+        (("unhide", BOB.key.hex(), "--private"), ("log", "garden"), "hello"),
+    ):
+        done = cablestore(*words, store=folder)
+        assert (done.returncode, "is dated" in done.stderr) == (0, True)
+        assert shows in cablestore(*seen, store=folder).stdout
+    left = cablestore("leave", "garden", store=folder)
+    assert left.returncode == 0
+    posted = cablestore("post", "garden", "I am back", store=folder)
+    assert (posted.returncode, "joined garden" in posted.stderr) == (0, True)
+    again = cablestore("post", "garden", "and stay", store=folder)
+    assert (again.returncode, again.stderr) == (0, "")  # dated now, and joined once
+
+
+@pytest.mark.thorough
+def test_commands_fail_after_the_clock_was_years_ahead_until_the_post_is_deleted(
+    serve: Callable[[], None], folder: Path
+) -> None:
+    write_ahead(folder, 3650 * DAY_MS)
+    serve()
+    for words, seen, shows in (
+        (("name", "new"), ("identity",), "new"),
+        (("topic", "garden", "new topic"), ("channels",), "new topic"),
+        (("unhide", BOB.key.hex(), "--private"), ("log", "garden"), "hello"),
+    ):
+        failed = cablestore(*words, store=folder)
+        assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (2, "", 1)
+        assert "Nothing was written" in failed.stderr
+        assert shows not in cablestore(*seen, store=folder).stdout
+        [command] = re.findall("`cablestore ([^`]*)`", failed.stderr)
+        assert cablestore(*command.split(), store=folder).returncode == 0
+        done = cablestore(*words, store=folder)
+        assert done.returncode == 0
+        assert shows in cablestore(*seen, store=folder).stdout
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command in this process: there are many."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "-s", str(folder)])
+        found = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, found.out, found.err
+
+    return run
+
+
+def test_commands_that_change_nothing_write_nothing(run: Run, folder: Path) -> None:
+    """Each is run twice: the second time it prints that nothing was written."""
+    text = BOB.text("garden", "hello")
+    with CableStore.open(folder) as store:
+        store.ingest(raws(text, BOB.text("shed", "hello")))
+    bob = BOB.key.hex()
+    for words in (
+        ("hide", bob),
+        ("unhide", bob),
+        ("hide", bob, "--channel", "garden", "--reason", "noise"),
+        ("unhide", bob, "--channel", "garden"),
+        ("hide", text.hash.hex(), "--private"),
+        ("unhide", text.hash.hex(), "--private"),
+        ("role", bob, "mod"),
+        ("role", bob, "user"),
+        ("block", bob, "--notify"),
+        ("unblock", bob),
+        ("drop", "--channel", "shed"),
+        ("undrop", "--channel", "shed"),
+        ("block", bob, "--drop", "--private"),
+        ("unblock", bob, "--undrop", "--private"),
+        ("join", "garden"),
+        ("topic", "garden", "roses"),
+        ("topic", "garden"),
+        ("name", "ann"),
+    ):
+        code, _, notes = run(*words)
+        assert (code, "nothing" in notes) == (0, False), (words, notes)
+        before = run("dump", "--digest")
+        code, _, notes = run(*words)
+        assert code == 0
+        assert words[0] == "name" or "nothing was written" in notes, words
+        assert run("dump", "--digest") == before, words
+
+
+def test_an_act_that_changes_something_is_not_left_out(run: Run, folder: Path) -> None:
+    """Of several targets those that change are acted on, and another reason or privacy is a change."""
+    with CableStore.open(folder) as store:
+        store.ingest(raws(BOB.text("garden", "hello"), BOB.text("shed", "hello")))
+    bob, other = BOB.key.hex(), "ab" * 32
+    for words, writes in (
+        (("hide", bob), True),
+        (("hide", bob, other), True),
+        (("hide", bob, other), False),
+        (("hide", bob, "--reason", "noise"), True),
+        (("hide", bob, "--private"), True),
+        (("hide", bob, "--channel", "garden"), True),
+        (("unhide", bob, "--private"), True),
+        (("unhide", bob, "--channel", "shed"), True),
+        (("hide", bob), True),
+        (("block", bob), True),
+        (("block", bob, "--drop"), True),
+        (("block", bob, "--drop"), False),
+        (("unblock", bob), True),
+        (("unblock", bob), False),
+        (("unblock", bob, "--undrop"), True),
+        (("unblock", bob, "--undrop"), False),
+    ):
+        code, out, notes = run(*words, "--json")
+        assert code == 0, notes
+        assert ('"posts": []' not in out) is writes, (words, out)
+
+
+def test_a_command_warns_of_a_clock_that_is_behind(run: Run, folder: Path) -> None:
+    """It writes nevertheless. One user whose clock is wrong causes no warning."""
+    later = [who.text("garden", "hello", at=now_ms() + DAY_MS // 4) for who in (BOB, CYD)]
+    with CableStore.open(folder) as store:
+        store.ingest(raws(later[0]))
+    assert "clock" not in run("post", "garden", "hello")[2]
+    with CableStore.open(folder) as store:
+        store.ingest(raws(later[1]))
+    for words in (("post", "garden", "hello"), ("name", "ann"), ("hide", BOB.key.hex())):
+        code, _, notes = run(*words)
+        assert (code, "about 6 hours slow by the messages of 2 other users" in notes) == (0, True)
+    assert "clock" not in run("log", "garden")[2]
+
+
+def test_a_deletion_is_not_written_twice(run: Run, folder: Path) -> None:
+    with CableStore.open(folder) as store:
+        post = store.text("garden", "hello")
+    assert run("delete", post.hash.hex())[0] == 0
+    before = run("dump", "--digest")
+    code, out, notes = run("delete", post.hash.hex())
+    assert (code, out, "nothing was written" in notes) == (0, "", True)
+    assert run("dump", "--digest") == before
+
+
+def test_an_unblock_that_is_dated_ahead_says_which_posts_stay_dropped(run: Run, folder: Path) -> None:
+    """They are those that are written until then."""
+    with CableStore.open(folder, clock=lambda: now_ms() + DAY_MS) as store:
+        store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))
+        store.moderation.block([BOB.key], drop=True)
+    code, _, notes = run("unblock", BOB.key.hex())
+    assert (code, "stay dropped" in notes) == (0, True)
+    code, _, notes = run("unblock", BOB.key.hex(), "--undrop")
+    assert (code, "stay dropped" in notes) == (0, False)
+    with CableStore.open(folder) as store:
+        store.ingest(raws(BOB.text("garden", "back", at=now_ms())))
+        assert [message.text for message in store.messages("garden").messages] == ["back"]
+
+
+@pytest.mark.parametrize(("act", "undo", "state"), [("block", "unblock", "blocked"), ("hide", "unhide", "hidden")])
+def test_a_private_undo_says_that_the_public_act_remains(
+    run: Run, folder: Path, act: str, undo: str, state: str
+) -> None:
+    with CableStore.open(folder) as store:
+        store.ingest(raws(BOB.named("bob"), BOB.text("garden", "hello")))
+    assert run(act, "bob", "-s", folder)[0] == 0
+    _, out, err = run(undo, "--private", "bob", "-s", folder)
+    assert f"is no longer {state}" in out
+    assert f"stays {state} for others by your public act: `{undo}` without" in " ".join(err.split())
+    _, _, err = run(undo, "bob", "-s", folder)
+    assert "stays" not in err

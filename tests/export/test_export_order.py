@@ -1,0 +1,37 @@
+"""Exact limits of the records of an export, and the order that its segments must have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from people import ANN
+
+from cablestore.export.writer import place_of, post_record, record_start, write_post_segment
+
+LATEST_MS = 2**56 - 1
+"""The last timestamp whose number has the eight bytes of a record."""
+
+
+@pytest.mark.parametrize(("timestamp_ms", "size_bytes"), [(LATEST_MS + 1, 32), (0, 31), (LATEST_MS, 33)])
+def test_a_record_of_a_post_that_cannot_be_is_refused(timestamp_ms: int, size_bytes: int) -> None:
+    with pytest.raises(ValueError, match=f"no post can have the timestamp {timestamp_ms} and the hash"):
+        record_start(timestamp_ms, bytes(size_bytes))
+
+
+@pytest.mark.parametrize("timestamp_ms", [0, 1, 127, 128, LATEST_MS])
+def test_a_record_has_the_place_of_its_post(timestamp_ms: int) -> None:
+    digest = bytes(range(32))
+    assert place_of(record_start(timestamp_ms, digest)) == (timestamp_ms, digest)
+
+
+@pytest.mark.parametrize("order", [(0, 0), (1, 0), (0, 1, 1), (0, 2, 1)])
+@pytest.mark.parametrize("in_one_block", [True, False])
+def test_items_of_a_segment_out_of_order_or_twice_are_refused(
+    tmp_path: Path, order: tuple[int, ...], in_one_block: bool
+) -> None:
+    posts = [ANN.text("default", str(number)) for number in range(3)]
+    records = [post_record(post.timestamp_ms, post.hash, post.raw, post.type) for post in (posts[n] for n in order)]
+    blocks = [records] if in_one_block else [[record] for record in records]
+    with pytest.raises(ValueError, match="in order, each once"):
+        write_post_segment(tmp_path, 1, blocks)

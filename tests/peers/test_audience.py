@@ -1,0 +1,43 @@
+"""Audiences: which hashes a peer may get, for each kind of post and each relation between the users."""
+
+from __future__ import annotations
+
+import pytest
+from peering import memory
+from people import ANN, BOB, CYD, Person
+
+from cablestore import Body, Post
+from cablestore.peers.audience import EVERYONE, Audience, static_key_of
+from cablestore.protocol.body import Block, Text, Unblock
+
+
+def block(user: Person, *, notify: bool) -> Block:
+    return Block("", 0, (user.key,), 0, int(notify))
+
+
+@pytest.mark.parametrize(
+    ("body", "for_bob", "for_blocked_bob"),
+    [
+        (Text("default", "text"), True, False),
+        (block(BOB, notify=False), False, False),
+        (block(BOB, notify=True), True, True),
+        (Unblock("", 0, (BOB.key,), 0), True, True),
+        (block(CYD, notify=False), True, False),
+        (Unblock("", 0, (CYD.key,), 0), True, False),
+    ],
+)
+def test_a_peer_gets_what_its_blocks_allow(body: Body, for_bob: bool, for_blocked_bob: bool) -> None:
+    """The hash of a stored post, the post itself as it is forwarded, and the bytes agree."""
+    post: Post = ANN.post(body)
+    static = static_key_of(BOB.key)
+    with memory(posts=[post]) as store, store.snapshot() as state:
+        for audience, expected in (
+            (EVERYONE, True),
+            (Audience(static), for_bob),
+            (Audience(static, is_blocked=True), for_blocked_bob),
+        ):
+            assert audience.may_hear(state.reader, post.hash) is expected
+            assert audience.may_hear_of(post) is expected
+            assert audience.may_get(post.raw, state.reader.dialect) is expected
+            assert audience.may_hear(state.reader, bytes(32)) is not audience.is_blocked  # it is not stored
+        assert not Audience(static, frozenset({ANN.key})).may_get(ANN.text("default", "x").raw, state.reader.dialect)

@@ -1,0 +1,23 @@
+"""Stages of a job: what is finished is not run again. They run without Spark, which has nothing to do here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cablestore import LEGACY
+from cablestore.files import folder_of
+from cablestore.reindex.stages import JobReport, Stages
+
+
+def test_finished_tasks_are_not_run_again(tmp_path: Path) -> None:
+    """Their reports are read, in order of their numbers."""
+    folder = folder_of(tmp_path)
+    reports: list[dict[str, Any]] = [{"number": number, "counts": {}, "problems": []} for number in (0, 7, 12)]
+    for report in reversed(reports):
+        folder.write(f"built-{report['number']:06}.json", json.dumps(report).encode())
+    without_spark: Any = None
+    stages = Stages(without_spark, JobReport(folder, tmp_path, LEGACY), lambda *_: None)
+    assert stages.each("build", "built", [0, 7, 12], without_spark) == reports
+    assert stages.each("build", "other", [], without_spark) == []

@@ -1,0 +1,136 @@
+"""A clock that differs from those of most users is reported; one wrong user, or a quiet cabal, is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from clock import SetClock
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN, BOB, CYD, Person, raws
+
+from cablestore import CableStore, limits
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+TOLERANCE_MS = limits.CLOCK_TOLERANCE_MS
+DAN, EVE = Person("dan"), Person("eve")
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock(NOW_MS)
+
+
+@pytest.fixture
+def store(clock: SetClock) -> Iterator[CableStore]:
+    with CableStore.in_memory(identity=ANN.identity, clock=clock) as store:
+        yield store
+
+
+def ahead_ms(store: CableStore) -> int:
+    """Return how far the clock is ahead, 0 if nothing shows it."""
+    found = store.clock_difference()
+    return 0 if found is None else found.ahead_ms
+
+
+def test_a_clock_that_is_behind_is_reported(store: CableStore, clock: SetClock) -> None:
+    assert ahead_ms(store) == 0
+    store.ingest(raws(BOB.text("a", "x", at=NOW_MS + 2 * HOUR_MS), CYD.text("b", "y", at=NOW_MS + 3 * HOUR_MS)))
+    found = store.clock_difference()
+    assert found is not None
+    assert (found.ahead_ms, found.users) == (-2 * HOUR_MS, 2)
+    assert found.warning(NOW_MS) == (
+        "the clock of this machine may be wrong: it shows 2023-11-14 22:13:20 UTC, which is about 2 hours slow by the "
+        "messages of 2 other users. Check date, time and zone"
+    )
+    clock.now_ms += 3 * HOUR_MS
+    assert ahead_ms(store) == 0
+
+
+@pytest.mark.parametrize("beyond_ms", [0, 1])
+def test_a_difference_within_the_tolerance_is_not_reported(store: CableStore, beyond_ms: int) -> None:
+    store.ingest(raws(*(who.text("a", "x", at=NOW_MS + TOLERANCE_MS + beyond_ms) for who in (BOB, CYD))))
+    assert ahead_ms(store) == -(TOLERANCE_MS + 1) * beyond_ms
+
+
+def test_one_wrong_user_is_not_believed_however_much_it_writes(store: CableStore) -> None:
+    wrong = (BOB, CYD, DAN, EVE)[: limits.MIN_CLOCK_WITNESSES - 1]
+    for who in wrong:
+        store.ingest(raws(*(who.text("a", f"{number}", at=NOW_MS + HOUR_MS + number) for number in range(50))))
+    store.text("a", "own")
+    assert ahead_ms(store) == 0
+
+
+def test_the_majority_of_those_who_write_is_believed(store: CableStore) -> None:
+    """Two have the same wrong clock, the others are right. Users who wrote long before say nothing."""
+    wrong = [who.text("a", "x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD)]
+    store.ingest(raws(*wrong, DAN.text("a", "x", at=NOW_MS - 2 * HOUR_MS)))
+    assert ahead_ms(store) == -HOUR_MS
+    store.ingest(raws(DAN.text("a", "x", at=NOW_MS - 60_000), EVE.text("a", "x", at=NOW_MS - 30_000)))
+    assert ahead_ms(store) == 0
+
+
+def test_topics_and_names_that_are_dated_after_what_they_replace_say_nothing(store: CableStore) -> None:
+    """All who follow a topic that is dated ahead are dated ahead too."""
+    store.ingest(raws(*(who.topic("a", "x", at=NOW_MS + HOUR_MS + at) for at, who in enumerate((BOB, CYD, DAN)))))
+    store.ingest(raws(*(who.named("x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD, DAN))))
+    assert ahead_ms(store) == 0
+
+
+def test_a_quiet_cabal_is_no_wrong_clock(store: CableStore, clock: SetClock) -> None:
+    store.ingest(raws(*(who.text("a", "x", at=NOW_MS - at) for at, who in enumerate((BOB, CYD, DAN)))))
+    clock.now_ms += 30 * 24 * HOUR_MS
+    store.text("a", "anybody here?")
+    assert ahead_ms(store) == 0
+
+
+def test_a_clock_that_is_ahead_is_reported_by_answers_that_are_dated_before_their_questions(
+    store: CableStore, clock: SetClock
+) -> None:
+    clock.now_ms = NOW_MS + 2 * HOUR_MS
+    question = store.text("a", "what time is it?")
+    late = [who.text("a", "ten", at=NOW_MS + 30_000, links=(question.hash,)) for who in (BOB, CYD)]
+    store.ingest(raws(late[0]))
+    assert ahead_ms(store) == 0  # one user may be wrong
+    store.ingest(raws(late[1]))
+    assert ahead_ms(store) == 2 * HOUR_MS - 30_000
+    right = [who.text("a", "twelve", at=clock.now_ms + 30_000, links=(question.hash,)) for who in (DAN, EVE)]
+    store.ingest(raws(*right))
+    assert ahead_ms(store) == 0
+
+
+def test_a_clock_that_was_corrected_is_not_reported(store: CableStore, clock: SetClock) -> None:
+    clock.now_ms = NOW_MS + 2 * HOUR_MS
+    question = store.text("a", "what time is it?")
+    clock.now_ms = NOW_MS
+    store.ingest(raws(*(who.text("a", "ten", at=NOW_MS + 30_000, links=(question.hash,)) for who in (BOB, CYD))))
+    assert ahead_ms(store) == 0
+    clock.now_ms = NOW_MS + 3 * HOUR_MS
+    again = store.text("a", "and now?")
+    store.ingest(raws(*(who.text("a", "one", at=clock.now_ms + 9, links=(again.hash,)) for who in (BOB, CYD))))
+    assert ahead_ms(store) == 0
+    clock.now_ms += limits.CLOCK_MEMORY_MS + 1
+    assert ahead_ms(store) == 0
+
+
+def test_few_texts_are_read(store: CableStore) -> None:
+    """MAX_CLOCK_TEXTS_READ: one user who writes more hides the others, which only leaves out a warning."""
+    store.ingest(raws(*(who.text("a", "x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD))))
+    assert ahead_ms(store) < 0
+    flood = (DAN.text("a", "x", at=NOW_MS + 2 * HOUR_MS + at) for at in range(limits.MAX_CLOCK_TEXTS_READ))
+    store.ingest(raws(*flood), verify=False)
+    assert ahead_ms(store) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-5 * HOUR_MS, TOLERANCE_MS)), max_size=12), st.booleans())
+def test_clocks_within_the_tolerance_are_never_reported(said: list[tuple[int, int]], answers: bool) -> None:
+    clock = SetClock(NOW_MS)
+    with CableStore.in_memory(identity=ANN.identity, clock=clock) as store:
+        heads = (store.text("a", "hello").hash,) if answers else ()
+        for who, at_ms in said:
+            if not answers or at_ms >= -TOLERANCE_MS:
+                post = (ANN, BOB, CYD, DAN, EVE)[who].text("a", f"{at_ms}", at=NOW_MS + at_ms, links=heads)
+                store.ingest([post.raw])
+        assert ahead_ms(store) == 0

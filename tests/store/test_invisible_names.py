@@ -1,0 +1,61 @@
+"""Names that nobody sees: they are rejected where they are written, and shown by key where others wrote them."""
+
+from __future__ import annotations
+
+import pytest
+from people import ANN, BOB, raws
+
+from cablestore import CableStore
+from cablestore.errors import InvalidPostError
+from cablestore.protocol.body import Info
+
+INVISIBLE = [
+    "\u200b",
+    "\u3164",
+    "\u115f\u1160",
+    "\u2800",
+    "\u00ad\u034f",
+    "\u202e \u2066",
+    " \u00a0\u3000",
+    "\t",
+    "\u0301",
+]
+
+
+@pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
+def test_they_are_rejected_and_nothing_is_written(store: CableStore, name: str) -> None:
+    store.set_name("ann")
+    for write in (store.set_name, lambda name: store.info(name=name), lambda name: store.write(Info.of(name=name))):
+        with pytest.raises(InvalidPostError, match="has only invisible characters: choose one"):
+            write(name)
+    assert store.user(store.identity.public_key).name == "ann"
+
+
+@pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
+def test_nobody_opens_a_channel_that_nobody_sees(store: CableStore, name: str) -> None:
+    """One that others opened is shown, and who is in it can write and leave."""
+    store.import_identity(BOB.identity)
+    for write in (store.join, lambda name: store.text(name, "hi"), lambda name: store.topic(name, "hi")):
+        with pytest.raises(InvalidPostError, match=r"channel name .* has only invisible characters: choose one"):
+            write(name)
+    assert [channel.name for channel in store.channels()] == []
+    store.ingest(raws(BOB.join(name)))
+    assert [channel.members for channel in store.channels()] == [1]
+    store.text(name, "hi")
+    store.leave(name)
+    assert [channel.members for channel in store.channels()] == [0]
+
+
+@pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
+def test_those_of_others_are_shown_by_key(store: CableStore, name: str) -> None:
+    store.ingest(
+        raws(BOB.join("default"), BOB.named(name), BOB.text("default", "hi"), ANN.text("default", f"hi {name}"))
+    )
+    assert store.user(BOB.key).name == BOB.key.hex()
+    assert {message.name for message in store.messages("default").messages} == {BOB.key.hex(), ANN.key.hex()}
+
+
+@pytest.mark.parametrize("name", ["a\u200b", "👍🏽", "!", "\u0e01", "한", "\ue000", "٣"], ids=ascii)
+def test_all_others_are_names(store: CableStore, name: str) -> None:
+    store.set_name(name)
+    assert store.user(store.identity.public_key).name == name

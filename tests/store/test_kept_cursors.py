@@ -1,0 +1,219 @@
+"""Programs that keep their place in the store's own values: they do not wake themselves.
+
+The loops are those of the how-tos. Each runs with real posts, and its rounds are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import blocks
+from people import ANN, raws
+
+from cablestore import CableStore
+from cablestore.aio import AsyncCableStore
+from cablestore.store.changes import Change, DraftChanged, LocalChanged, MessageAdded
+
+POSTS = 5
+QUIET_S = 0.3
+"""A program ends when nothing happens for this time. One that wakes itself never ends."""
+MOST_ROUNDS = 200
+"""A program that wakes itself is stopped after these rounds, so that its test fails."""
+
+
+def loop_of(page: str) -> Callable[..., Any]:
+    [program] = [block for block in blocks(page) if "def follow_from_last_time" in block]
+    names: dict[str, Any] = {}
+    exec("from cablestore.errors import ChangesCursorError\n" + program.split("\n\n\nfollow")[0], names)
+    return names["follow_from_last_time"]  # type: ignore[no-any-return] # it is the how-to's
+
+
+class Rounds:
+    """Handler of changes that counts its rounds, and writes a post of somebody else in each until there are enough."""
+
+    def __init__(self, store: CableStore) -> None:
+        self.store = store
+        self.count = 0
+        self.texts: list[str] = []
+
+    def __call__(self, changes: Sequence[Change]) -> None:
+        self.count += 1
+        assert self.count < MOST_ROUNDS, f"the program wakes itself: {changes}"
+        self.texts += [each.message.text for each in changes if isinstance(each, MessageAdded)]
+        if len(self.texts) < POSTS:
+            self.store.ingest(raws(ANN.text("default", f"text {len(self.texts)}")))
+
+
+def test_the_loop_of_the_how_to_has_a_round_for_each_post_and_continues_after_a_restart(tmp_path: Path) -> None:
+    follow = loop_of("docs/how-to/write-a-client.md")
+    for expected in (POSTS, POSTS + 1):
+        with CableStore.open(tmp_path / "store") as store:
+            rounds = Rounds(store)
+            follow.__globals__["store"] = store
+            if expected == POSTS:
+                store.local.put_json("bot", "cursor", store.cursor)
+            store.ingest(raws(ANN.text("default", "text 0")))
+            follow(rounds, timeout_s=QUIET_S)
+            assert rounds.count == POSTS
+            assert len(rounds.texts) == POSTS
+            store.ingest(raws(ANN.text("default", "while it is away")))
+            before = rounds.count
+            follow(rounds, timeout_s=0)
+            assert (rounds.count - before, rounds.texts[-1]) == (1, "while it is away")
+
+
+def test_the_loop_with_asyncio_has_a_round_for_each_post() -> None:
+    follow = loop_of("docs/how-to/asyncio.md")
+
+    async def run() -> Rounds:
+        async with AsyncCableStore.in_memory() as store:
+            rounds = Rounds(store.blocking)
+            await store.local.put_json("bot", "cursor", await store.cursor)
+            await store.ingest(raws(ANN.text("default", "text 0")))
+            await follow(store, rounds, timeout_s=QUIET_S)
+            return rounds
+
+    rounds = asyncio.run(run())
+    assert (rounds.count, len(rounds.texts)) == (POSTS, POSTS)
+
+
+def keep(store: CableStore, number: int) -> None:
+    store.local.put_json("bot", "place", number)
+    assert number < MOST_ROUNDS, "the program wakes itself"
+
+
+def by_changes(store: CableStore, begin: str) -> int:
+    rounds = 0
+    for rounds, change in enumerate(store.changes(after=begin, timeout_s=QUIET_S), 1):
+        assert not isinstance(change, LocalChanged)
+        keep(store, rounds)
+    return rounds
+
+
+def by_subscribing(store: CableStore, _: str) -> int:
+    rounds = 0
+    for rounds, _event in enumerate(store.subscribe(timeout_s=QUIET_S), 1):
+        keep(store, rounds)
+    return rounds
+
+
+def by_waiting_for_events(store: CableStore, _: str) -> int:
+    rounds, after = 0, 0
+    while store.wait(after, QUIET_S):
+        rounds += 1
+        after = store.events(after)[-1].sequence
+        keep(store, rounds)
+    return rounds
+
+
+def by_waiting_for_the_latest_number(store: CableStore, _: str) -> int:
+    rounds, after = 0, 0
+    while store.wait(after, QUIET_S):
+        rounds, after = rounds + 1, store.last_sequence
+        keep(store, rounds)
+    return rounds
+
+
+def by_watching(store: CableStore, _: str) -> int:
+    rounds, woken = 0, threading.Event()
+    unwatch = store.watch(woken.set)
+    woken.set()
+    while woken.wait(QUIET_S):
+        woken.clear()
+        rounds += 1
+        keep(store, rounds)
+    unwatch()
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("program", "most"),
+    [
+        (by_changes, 4 + POSTS),
+        (by_subscribing, POSTS),
+        (by_waiting_for_events, 1),
+        (by_waiting_for_the_latest_number, 1),
+        (by_watching, 1),
+    ],
+)
+def test_a_program_that_keeps_a_place_ends_after_the_posts(
+    program: Callable[[CableStore, str], int], most: int
+) -> None:
+    with CableStore.in_memory() as store:
+        begin = store.cursor
+        store.ingest(raws(*texts()))
+        assert 1 <= program(store, begin) <= most
+
+
+def texts() -> list[Any]:
+    return [ANN.text("default", f"text {number}") for number in range(POSTS)]
+
+
+def test_an_awaited_program_that_keeps_a_place_ends_after_the_posts() -> None:
+    async def run(store: AsyncCableStore, *, by_wait: bool) -> int:
+        rounds, after = 0, store.last_sequence
+        await store.ingest(raws(*texts()))
+        if by_wait:
+            while await store.wait(after, QUIET_S):
+                rounds += 1
+                after = (await store.events(after))[-1].sequence
+                await store.local.put_json("bot", "place", rounds)
+                assert rounds < MOST_ROUNDS
+            return rounds
+        async for _ in store.changes(after=await store.cursor, timeout_s=QUIET_S):
+            rounds += 1
+            await store.local.put_json("bot", "place", rounds)
+            assert rounds < MOST_ROUNDS
+        return rounds
+
+    async def both() -> list[int]:
+        async with AsyncCableStore.in_memory() as store:
+            return [await run(store, by_wait=True), await run(store, by_wait=False)]
+
+    assert asyncio.run(both()) == [1, 0]
+
+
+def test_who_asks_is_told_of_local_changes() -> None:
+    with CableStore.in_memory() as store:
+        cursor, number, calls = store.cursor, store.last_sequence, list[str]()
+        store.watch(lambda: calls.append("local"), local=True)
+        store.watch(lambda: calls.append("posts"))
+        store.local.put("theme", "colour", b"red")
+        assert calls == ["local"]
+        assert store.next_changes(cursor, timeout_s=0).changes == []
+        assert store.next_changes(cursor, timeout_s=0, local=True).changes == [LocalChanged("theme", "colour")]
+        assert next(store.changes(after=cursor, local=True)) == LocalChanged("theme", "colour")
+        assert not store.wait(number, 0)
+        assert store.wait(number, 0, local=True)
+        store.local.set_draft("default", "I wa")
+        assert calls == ["local", "local", "posts"]
+        assert store.next_changes(cursor, timeout_s=0).changes == [DraftChanged("default")]
+
+
+def test_awaiting_tasks_are_told_of_local_changes_if_they_ask() -> None:
+    async def run() -> None:
+        async with AsyncCableStore.in_memory() as store:
+            cursor, number = await store.cursor, store.last_sequence
+            waiting = asyncio.create_task(store.wait(number, local=True))
+            following = asyncio.create_task(anext(store.changes(after=cursor, local=True)))
+            await store.local.put("theme", "colour", b"red")
+            assert await waiting
+            assert await following == LocalChanged("theme", "colour")
+            assert not await store.wait(number, 0)
+            assert (await store.next_changes(cursor, timeout_s=0)).changes == []
+
+    asyncio.run(run())
+
+
+def test_a_wait_ends_when_the_store_is_closed() -> None:
+    store = CableStore.in_memory()
+    store.local.put("theme", "colour", b"red")
+    closer = threading.Timer(0.05, store.close)
+    closer.start()
+    assert not store.wait(0, 60)
+    closer.join()

@@ -1,0 +1,118 @@
+"""Lookup of typed names and channels: without regard to case and form, and never a guess between several."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN, BOB, CYD, Person, raws
+
+from cablestore import CableStore
+from cablestore.errors import NotFoundError
+from cablestore.store.lookup import find_channel
+
+COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
+KINDS = [
+    ("\u00c5ngstr\u00f6m", "A\u030angstro\u0308m"),
+    ("\ud55c\uae00", "\u1112\u1161\u11ab\u1100\u1173\u11af"),  # Hangul, as macOS types it
+    ("vi\u1ec7t nam", "vie\u0323\u0302t nam"),
+    ("\u0439\u043e\u0433\u0430", "\u0438\u0306\u043e\u0433\u0430"),
+    ("\u304c\u304e", "\u304b\u3099\u304d\u3099"),
+    ("stra\u00dfe", "STRASSE"),
+    ("\u212b", "\u00e5"),  # the sign of the unit
+    ("\uff43\uff41\uff46\uff45", "cafe"),  # full width
+]
+
+
+@pytest.mark.parametrize(("stored", "typed"), [*KINDS, (COMPOSED, DECOMPOSED)], ids=ascii)
+def test_users_are_found_by_any_form_of_their_name(store: CableStore, stored: str, typed: str) -> None:
+    store.ingest(raws(BOB.named(stored), CYD.named("cyd")))
+    for text in (stored, typed, typed.upper(), f" @{typed} ", unicodedata.normalize("NFD", typed)):
+        assert [user.public_key for user in store.users_named(text)] == [BOB.key], ascii(text)
+
+
+@pytest.mark.parametrize(("stored", "typed"), [*KINDS, (COMPOSED, DECOMPOSED)], ids=ascii)
+def test_channels_are_found_by_any_form_of_their_name(stored: str, typed: str) -> None:
+    for known in (stored, unicodedata.normalize("NFD", stored)):
+        for text in (stored, typed, typed.upper(), f" #{typed} ", unicodedata.normalize("NFD", typed)):
+            assert find_channel(text, ["default", known]) == known, ascii(text)
+
+
+def test_users_are_found_by_their_first_digits(store: CableStore) -> None:
+    store.ingest(raws(BOB.named("bob"), CYD.text("default", "hi")))
+    digits = BOB.key.hex()
+    for text in (digits[:4], digits[:8].upper(), f"@{digits[:12]}", digits):
+        assert [user.name for user in store.users_named(text)] == ["bob"]
+    assert store.users_named(digits[:3]) == []
+    assert store.users_named("") == store.users_named(" @ ") == []
+    assert [user.name for user in store.users_named(ANN.key.hex())] == [ANN.key.hex()]
+
+
+def test_digits_that_are_a_name_and_a_key_mean_both(store: CableStore) -> None:
+    digits = BOB.key.hex()[:8]
+    store.ingest(raws(BOB.text("default", "BUY"), CYD.named(digits)))
+    assert {user.public_key for user in store.users_named(digits)} == {BOB.key, CYD.key}
+    assert {user.public_key for user in store.users_named(f"@{digits.upper()}")} == {BOB.key, CYD.key}
+
+
+def test_several_users_of_one_name_are_all_found(store: CableStore) -> None:
+    store.ingest(raws(BOB.named(COMPOSED), CYD.named(DECOMPOSED.upper())))
+    assert {user.public_key for user in store.users_named("Cafe\u0301")} == {BOB.key, CYD.key}
+
+
+def test_a_long_name_is_not_taken_for_a_key(store: CableStore) -> None:
+    """A name of 32 characters has 64 code points when macOS decomposes it, as many as a key has digits."""
+    name = "\u00e9" * 32
+    store.ingest(raws(BOB.named(name)))
+    assert [user.public_key for user in store.users_named(unicodedata.normalize("NFD", name))] == [BOB.key]
+
+
+def test_a_snapshot_finds_the_users_of_its_state(store: CableStore) -> None:
+    store.ingest(raws(BOB.named("bob")))
+    with store.snapshot() as state:
+        store.ingest(raws(Person("another bob").named("Bob")))
+        assert len(state.users_named("bob")) == 1
+        assert len(store.users_named("bob")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "meant"),
+    [
+        ("garden", ["Garden", "garden", "GARDEN"], "garden"),
+        ("#garden", ["#garden"], "#garden"),
+        ("##garden", ["#garden", "garden"], "#garden"),
+        (DECOMPOSED, [COMPOSED, DECOMPOSED], COMPOSED),
+        (DECOMPOSED, [DECOMPOSED, COMPOSED.upper()], DECOMPOSED),
+        (COMPOSED, [DECOMPOSED, COMPOSED.upper()], DECOMPOSED),
+        ("new", ["default"], "new"),
+        (DECOMPOSED, ["default"], COMPOSED),
+    ],
+    ids=ascii,
+)
+def test_the_nearest_channel_is_meant(text: str, known: list[str], meant: str) -> None:
+    assert find_channel(text, known) == meant
+    assert find_channel(text, known[::-1]) == meant
+
+
+def test_channels_that_are_equally_near_are_ambiguous() -> None:
+    for text, known in (
+        ("garden", ["Garden", "GARDEN"]),
+        (COMPOSED, ["Caf\u00e9", "CAFE\u0301"]),
+        ("strasse", ["Stra\u00dfe", "STRASSE"]),
+    ):
+        with pytest.raises(NotFoundError, match="is ambiguous: #") as caught:
+            find_channel(text, known)
+        assert all(name in str(caught.value) for name in known)
+
+
+@given(st.lists(st.text(min_size=1), unique=True, max_size=4), st.data())
+def test_every_channel_can_be_named(names: list[str], data: st.DataObject) -> None:
+    """The exact name of a channel means it, unless the name in its normal form is that of another channel."""
+    if names:
+        name = data.draw(st.sampled_from(names))
+        found = find_channel(name, names)
+        assert found == name or (
+            found in names and found == unicodedata.normalize("NFC", name).strip().removeprefix("#").strip()
+        )

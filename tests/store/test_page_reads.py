@@ -1,0 +1,201 @@
+"""What a page of messages reads to find its order, and what is known of the order while posts come in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from exporting import forge
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN, BOB, CYD, START_MS, raws
+
+from cablestore import LEGACY, CableStore, Join, Post, Skeleton, Text, Tombstone, limits
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
+from cablestore.store.known_places import KnownPlaces
+from cablestore.store.message_order import MessageOrder
+
+FAR_MS = 6 * 86_400_000
+
+
+class CountingSource:
+    """Source that counts reads by the first part of their keys."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.reads: Counter[str] = Counter()
+
+    def _count(self, key: bytes) -> None:
+        self.reads[key.split(b"!")[1].decode()] += 1
+
+    def get(self, key: bytes) -> bytes | None:
+        self._count(key)
+        return self._reader.get(key)
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
+        self._count(start)
+        return self._reader.scan(start, stop, reverse=reverse, at_once=at_once)
+
+    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
+        self._count(start)
+        return self._reader.blocks(start, stop)
+
+
+def conversation(count: int, seed: int = 1) -> list[Post]:
+    """Return texts and joins, now and then two at the same time, which the next post links to both."""
+    rng, posts, heads = Random(seed), list[Post](), tuple[bytes, ...]()
+    for number in range(count):
+        body = Join("default") if rng.random() < 0.2 else Text("default", f"{number}")
+        posts.append(rng.choice((ANN, BOB, CYD)).post(body, at=START_MS + 1000 * number, links=heads))
+        heads = (*heads[-1:], posts[-1].hash) if rng.random() < 0.15 else (posts[-1].hash,)
+    return posts
+
+
+def texts_of(posts: Sequence[Post]) -> list[bytes]:
+    return [post.hash for post in posts if isinstance(post.body, Text)]
+
+
+def holding(posts: Sequence[Post]) -> CableStore:
+    store = CableStore.in_memory(clock=lambda: START_MS)
+    store.ingest(raws(*posts))
+    return store
+
+
+def page(store: CableStore, size: int, *, newest_first: bool = True) -> tuple[list[bytes], Counter[str]]:
+    """Return the first page of a store, as if nothing of it had been read, and what was read for it."""
+    with store.snapshot() as state:
+        source = CountingSource(state.reader)
+        order = MessageOrder(state.reader.over(source), "default", KnownPlaces())
+        rows = order.texts(None, newest_first=newest_first, at_once=size)
+        found = [digest for (_, digest), _ in zip(rows, range(size), strict=False)]
+        assert all(order.post(digest) for digest in found)
+        return found, source.reads
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_page_looks_up_no_links_where_clocks_agree(*, newest_first: bool) -> None:
+    """It reads its posts and those between them once, and a few after its end."""
+    posts = conversation(600)
+    with holding(posts) as store:
+        found, reads = page(store, 100, newest_first=newest_first)
+    expected = texts_of(posts)
+    assert found == (expected[::-1] if newest_first else expected)[:100]
+    assert reads["link"] == 0
+    assert reads["data"] <= 150
+
+
+def test_a_page_looks_up_links_near_a_reply_of_a_slow_clock_alone() -> None:
+    posts = conversation(600)
+    question = next(post for post in posts[590:] if isinstance(post.body, Text))
+    slow = CYD.text("default", "slow", at=START_MS - FAR_MS, links=(question.hash,))
+    end = ANN.text("default", "end", at=START_MS + 700_000, links=(slow.hash, posts[-1].hash))
+    with holding([*posts, slow, end]) as store:
+        found, reads = page(store, 100)
+    assert found[found.index(slow.hash) + 1] == question.hash
+    assert 0 < reads["link"] < 60
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [("MAX_ENDS_READ", 0), ("MAX_ROWS_AHEAD", 2), ("MAX_KNOWN_PLACES", 3), ("MAX_ARRIVALS_FOLLOWED", 0)],
+)
+def test_limits_of_what_is_read_ahead_and_remembered_change_no_order(
+    limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posts = conversation(120)
+    heads = [BOB.text("default", f"head {number}", at=START_MS + 200_000 + number) for number in range(3)]
+    slow = CYD.text("default", "slow", at=START_MS - FAR_MS, links=(posts[40].hash, posts[41].hash))
+    with holding([*posts, slow, *heads]) as store:
+        expected = [message.hash for message in store.messages("default", 1000).messages]
+    monkeypatch.setattr(limits, limit, value)
+    with holding([*posts, slow]) as store:
+        found, cursor = list[bytes](), None
+        for head in (*heads, None):
+            if head is not None:
+                store.ingest(raws(head))
+            messages = store.messages("default", 28, cursor=cursor)
+            found += [message.hash for message in messages.messages]
+            cursor = messages.cursor
+        assert found == expected[len(heads) - 1 :]  # only the first head came before the first page
+    with holding(posts) as store:
+        has_few_ends = limit != "MAX_ENDS_READ"
+        assert has_few_ends == (page(store, 50)[1]["link"] < 50)
+
+
+def model(posts: Sequence[Post]) -> list[bytes]:
+    """Return the hashes of texts, each after those that it links to, in the order of `store.message_order`."""
+    places: dict[bytes, tuple[int, int]] = {}
+    for post in posts:  # which are in an order of links
+        before = [places[link] for link in post.links if link in places]
+        own_ms = post.timestamp_ms if isinstance(post.body, Text) else -1
+        time_ms = max([own_ms, *(at for at, _ in before)])
+        places[post.hash] = time_ms, max((steps + 1 for at, steps in before if at == time_ms), default=0)
+    texts = (post for post in posts if isinstance(post.body, Text))
+    return [p.hash for p in sorted(texts, key=lambda p: (*places[p.hash], p.timestamp_ms, p.hash))]
+
+
+@pytest.mark.thorough
+@given(st.integers(2, 40), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_pages_between_arrivals_are_those_of_a_store_that_was_read_once(count: int, size: int, rng: Random) -> None:
+    """Posts come one by one or many at once, a few late. Pages of both directions are read in between."""
+    posts = conversation(count, rng.randrange(1000))
+    for number in range(rng.randrange(3)):
+        linked = rng.sample(posts, min(2, len(posts)))
+        at_ms = START_MS + rng.choice((-FAR_MS, FAR_MS, 0, 1000 * rng.randrange(count)))
+        posts.append(CYD.text("default", f"late {number}", at=at_ms, links=tuple(post.hash for post in linked)))
+    arriving = sorted(posts, key=lambda post: posts.index(post) + rng.choice((0, 0, 0, 5)))
+    sort_times = {post.hash: post.sort_time.decode() for post in posts}
+    with CableStore.in_memory(clock=lambda: START_MS) as store:
+        while arriving:
+            batch = rng.choice((1, 1, 3, 20))
+            store.ingest(raws(*arriving[:batch]))
+            arriving = arriving[batch:]
+            expected = model([post for post in posts if post not in arriving])
+            for newest_first in (True, False, True):
+                wanted = expected[::-1] if newest_first else expected
+                at = rng.randrange(-1, len(wanted))
+                cursor = None if at < 0 else sort_times[wanted[at]]
+                found = store.messages("default", size, cursor=cursor, newest_first=newest_first).messages
+                assert [message.hash for message in found] == wanted[at + 1 :][:size]
+
+
+def test_what_others_say_of_deleted_posts_may_have_cycles(tmp_path: Path) -> None:
+    """An export says that a deleted post linked to a text which links to it."""
+    gone = BOB.text("default", "gone", at=START_MS)
+    text = ANN.text("default", "text", at=START_MS + 1, links=(gone.hash,))
+    early = CYD.text("default", "early", at=START_MS - 1, links=(text.hash, gone.hash))
+    deletion = BOB.delete(gone)
+    said = Skeleton(0, START_MS, "default", (early.hash, gone.hash))
+    stone = Tombstone(gone.hash, deletion.author, deletion.timestamp_ms, deletion.hash, said)
+    export = forge(tmp_path / "export", [text, early, deletion], [stone], LEGACY)
+    with CableStore.in_memory(clock=lambda: START_MS) as store:
+        store.import_exports([export])
+        for newest_first in (True, False):
+            found = store.messages("default", newest_first=newest_first).messages
+            assert {message.text for message in found} == {"text", "early"}
+            assert len(found) == 2
+        assert len(list(store.causal_messages("default", 0))) == 2
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_pages_around_a_dropped_post_have_every_message(*, newest_first: bool) -> None:
+    """A reply of a slow clock to a dropped post stands where its clock says, in every page."""
+    question = ANN.text("default", "question", at=START_MS)
+    dropped = BOB.text("default", "dropped", at=START_MS + 1, links=(question.hash,))
+    slow = CYD.text("default", "slow", at=START_MS - 50, links=(dropped.hash,))
+    end = CYD.text("default", "end", at=START_MS + 9, links=(slow.hash,))
+    expected = [slow.hash, question.hash, end.hash][:: -1 if newest_first else 1]
+    with holding([question, dropped, slow, end]) as store:
+        store.moderation.drop(users=[BOB.key])
+        for at in range(-1, 2):
+            cursor = None
+            if at >= 0:
+                cursor = next(m.cursor for m in store.messages("default").messages if m.hash == expected[at])
+            with store.snapshot() as state:
+                order = MessageOrder(state.reader, "default", KnownPlaces())
+                place = None if cursor is None else cursor.encode()
+                assert [digest for _, digest in order.texts(place, newest_first=newest_first)] == expected[at + 1 :]

@@ -1,0 +1,329 @@
+"""Wrong arguments: every public method says what it expected and what came, before it does anything.
+
+The methods, their parameters and types come from the classes. So a method that is added later is tried too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections.abc
+import datetime as dt
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from people import ANN, START_MS, raws
+
+import cablestore
+from cablestore import CableStore, Identity, Join, Snapshot, Text
+from cablestore.aio import AsyncCableStore
+from cablestore.errors import ArgumentError, CableStoreError, CursorError, LocationError, ModerationError
+from cablestore.export import Filters, ImportSummary, Manifest
+from cablestore.moderation import UserRole
+from cablestore.peers import Address, Node
+from cablestore.store.changes import Change, Changes
+from cablestore.store.closed import ClosedStore
+from cablestore.store.moderator import ActOptions
+
+LATE = {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manifest, ClosedStore)} | {"Change": Change}
+"""Types whose modules a store imports when it uses them."""
+NAIVE = dt.datetime(2024, 1, 2, 3, 4)  # noqa: DTZ001 - that is tested
+POST = ANN.text("default", "hello", at=START_MS)  # without the shared clock, on which the posts of other files depend
+HEX = "ab" * 32
+AT_LEAST_1 = {"limit", "batch_posts", "segment_size_bytes", "run_size_bytes", "processes", "read_threads"}
+AT_LEAST_0 = {"keep_newest", "skew_ms", "verify_threads", "post_type"}
+ANY_SIZE = {"value", "raw", "seed"}
+"""Parameters of bytes that are neither a hash nor a key."""
+OF_A_SUBJECT: dict[str, type[CableStoreError]] = {
+    "cursor": CursorError,
+    "upto": CursorError,
+    "seen": CursorError,
+    "path": LocationError,
+    "users": ModerationError,
+}
+"""Parameters whose wrong values raise the error that other wrong ones of them do."""
+UNCHECKED = {("put_json", "value")}
+"""What JSON cannot say raises LocalValueError, which other tests show."""
+RIGHT: dict[str, Any] = {
+    "address": Address("127.0.0.1", 1),
+    "after": 0,
+    "body": Join("default"),
+    "call": print,
+    "dialect": cablestore.LEGACY,
+    "digest": POST.hash,
+    "end_ms": None,
+    "folders": [],
+    "hashes": [POST.hash],
+    "hex_digits": "ab",
+    "identity": ANN.identity,
+    "kind": "hide",
+    "links": (),
+    "name": "name",
+    "post": POST,
+    "posts": [],
+    "public_key": ANN.key,
+    "raw": POST.raw,
+    "role": UserRole.MOD,
+    "seen": [],
+    "stones": [],
+    "surplus": lambda _: [],
+    "target": ANN.key,
+    "user": ANN.key,
+    "users": [ANN.key],
+    "value": b"",
+}
+"""Arguments that are right, by name. Of the others a text is."""
+
+Call = tuple[str, Callable[..., Any], dict[str, Any], object]
+"""A method, the arguments that are right, and those names with wrong values."""
+
+
+OF_A_TYPE: dict[object, list[Any]] = {
+    bytes: [HEX, 5, 1.5, None, [5]],
+    str: [b"ab", 5, 1.5, None, [5]],
+    bool: ["no", 2, 1.5, None],
+    int: ["5", 1.5, True, None, NAIVE],
+    float: ["5", True, None, float("nan"), float("inf"), NAIVE],
+    Path: [b"ab", 5, 1.5, None, [5]],
+    Literal: ["best", b"ab", 5, None],
+    collections.abc.Callable: ["x", 5, None],
+    collections.abc.Mapping: ["x", 5, {5: b""}, {"x": "text"}],
+}
+"""Wrong values of parameters by their type."""
+OF_A_NAME: dict[str, list[Any]] = {
+    **{name: [0, -1] for name in AT_LEAST_1},
+    **{name: [-1] for name in AT_LEAST_0},
+    "post_type": [-1, 99],
+    "hashes": [[b"ab"], [POST.hash, HEX]],
+    "users": [[b"ab"], [ANN.key, HEX]],
+}
+"""More of them, by the names of parameters."""
+
+
+def wrong_values(name: str, hint: Any) -> list[Any]:
+    """Return values that are wrong for a parameter of this type."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return wrong_for_all(name, inner)
+    if origin in (collections.abc.Iterable, list, tuple, frozenset):
+        return [
+            "ab",
+            b"x" * 32,
+            5,
+            None,
+            *([value] for value in wrong_values("raw", inner[0])),
+            *OF_A_NAME.get(name, []),
+        ]
+    if hint is bytes and name not in ANY_SIZE:
+        return [*OF_A_TYPE[bytes], b"ab", b""]
+    known = OF_A_TYPE.get(hint) or OF_A_TYPE.get(origin)
+    if known is None:
+        assert inspect.isclass(hint), f"add wrong values for {name}: {hint}"
+        return ["x", b"x", 5, 1.5, None]
+    return known + OF_A_NAME.get(name, [])
+
+
+def wrong_for_all(name: str, hints: tuple[Any, ...]) -> list[Any]:
+    """Return values that are wrong for each type of a union."""
+    kinds = [kind for kind in hints if kind is not types.NoneType]
+    if bytes in kinds and len(kinds) > 1:
+        return [5, 1.5, None]
+    lists = [[*map(id, wrong_values(name, kind))] for kind in kinds]
+    common = [value for value in wrong_values(name, kinds[0]) if all(id(value) in each for each in lists)]
+    return [value for value in common if value is not None or len(kinds) == len(hints)]
+
+
+def parameters(method: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the names and types of the parameters of a method, with the options of an act."""
+    hints = typing.get_type_hints(inspect.unwrap(method), None, LATE)
+    for each in inspect.signature(method).parameters.values():
+        if each.name == "self":
+            continue
+        if each.kind is inspect.Parameter.VAR_KEYWORD:
+            yield from typing.get_type_hints(ActOptions).items()
+        else:
+            yield each.name, hints[each.name]
+
+
+def right_arguments(method: Callable[..., Any], folder: Path) -> dict[str, Any]:
+    """Return arguments that are right for all parameters without a default."""
+    found, hints = {}, dict(parameters(method))
+    for each in inspect.signature(method).parameters.values():
+        if each.name == "self" or each.default is not each.empty or each.kind is each.VAR_KEYWORD:
+            continue
+        right = 0 if each.name.endswith("_ms") else RIGHT.get(each.name, "default")
+        right = "default" if right == 0 and hints[each.name] is str else right
+        found[each.name] = str(folder / each.name) if each.name in ("path", "out") else right
+    return found
+
+
+def methods(subject: object) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name in dir(subject):
+        if not name.startswith("_") and not isinstance(inspect.getattr_static(type(subject), name, None), property):
+            method = getattr(subject, name)
+            if inspect.isroutine(method):
+                yield name, method
+
+
+def calls(subject: object, folder: Path) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
+    """Yield calls with one wrong argument each: what is called, and the arguments."""
+    for name, method in methods(subject):
+        right = right_arguments(method, folder)
+        for parameter, hint in parameters(method):
+            if (name, parameter) not in UNCHECKED:
+                for value in wrong_values(parameter, hint):
+                    yield f"{type(subject).__name__}.{name}({parameter}={value!r})", method, right | {parameter: value}
+
+
+def refused(error: BaseException | None, parameter_call: str) -> str | None:
+    """Return what is wrong with the error of a call, None for the right one."""
+    parameter = parameter_call.split("(")[1].split("=", maxsplit=1)[0]
+    if isinstance(error, OF_A_SUBJECT.get(parameter, ())):
+        return None
+    if isinstance(error, ArgumentError) and parameter in str(error):
+        return None
+    return f"{parameter_call}: {type(error).__name__}: {error}"
+
+
+def outcome(method: Callable[..., Any], arguments: dict[str, Any]) -> BaseException | None:
+    """Return the error of a call. An iterator must refuse at the call, except for a wrong element of what it reads."""
+    try:
+        found = method(**arguments)
+        if isinstance(found, Iterator) and any(isinstance(value, list) and value for value in arguments.values()):
+            next(found)
+    except Exception as error:  # noqa: BLE001 - which one it is is asserted
+        return error
+    return None
+
+
+@pytest.fixture
+def subjects(tmp_path: Path) -> Iterator[list[object]]:
+    with CableStore.open(tmp_path / "store", identity=ANN.identity) as store, store.snapshot() as state:
+        store.ingest(raws(POST))
+        yield [store, state, store.moderation, store.local, Node(store)]
+
+
+def test_every_method_refuses_every_wrong_argument(subjects: list[object], tmp_path: Path) -> None:
+    store = subjects[0]
+    assert isinstance(store, CableStore)
+    before, tried = store.last_sequence, 0
+    wrong = []
+    for subject in subjects:
+        for shown, method, arguments in calls(subject, tmp_path):
+            if inspect.iscoroutinefunction(method):
+                error = outcome(lambda m=method, a=arguments: asyncio.run(m(**a)), {})
+            else:
+                error = outcome(method, arguments)
+            wrong.append(refused(error, shown))
+            tried += 1
+    assert "\n".join(filter(None, wrong)) == ""
+    assert tried > 700
+    assert store.last_sequence == before, "a refused call wrote something"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"], "a refused call made files"
+
+
+def test_every_awaited_method_refuses_them_too(tmp_path: Path) -> None:
+    async def try_all() -> list[str | None]:
+        async with AsyncCableStore.in_memory(identity=ANN.identity) as store, store.snapshot() as state:
+            return [
+                await one(shown, method, arguments)
+                for subject in (store, state, store.moderation, store.local)
+                for shown, method, arguments in calls(subject, tmp_path)
+                if not shown.startswith("AsyncSnapshot.close")
+            ]
+
+    async def one(shown: str, method: Callable[..., Any], arguments: dict[str, Any]) -> str | None:
+        try:
+            called = method(**arguments)
+            await (anext(called) if hasattr(called, "__anext__") else called)
+        except Exception as error:  # noqa: BLE001 - which one it is is asserted
+            return refused(error, shown)
+        return refused(None, shown)
+
+    assert "\n".join(filter(None, asyncio.run(try_all()))) == ""
+
+
+@pytest.mark.parametrize("function", [cablestore.decode_post, cablestore.encode_post])
+def test_the_functions_of_the_package_refuse_them(function: Callable[..., Any], tmp_path: Path) -> None:
+    right = right_arguments(function, tmp_path)
+    for name, hint in parameters(function):
+        for value in wrong_values(name, hint):
+            shown = f"{function.__name__}({name}={value!r})"
+            assert refused(outcome(function, right | {name: value}), shown) is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CableStore("x"),  # type: ignore[arg-type] # that is tested
+        CableStore,
+        lambda: CableStore(Path("x"), moderated=True),  # type: ignore[arg-type] # that is tested
+        lambda: AsyncCableStore("x"),  # type: ignore[arg-type] # that is tested
+        lambda: Node("x"),  # type: ignore[arg-type] # that is tested
+        lambda: ClosedStore("store", identity=HEX),  # type: ignore[arg-type] # that is tested
+        lambda: Filters(channels=["a", 5]),  # type: ignore[arg-type] # that is tested
+        lambda: Filters(channels="default"),  # type: ignore[arg-type] # that is tested
+        lambda: Snapshot("x", "y"),  # type: ignore[arg-type] # that is tested
+    ],
+)
+def test_what_is_made_in_a_wrong_way_says_how(make: Callable[[], object]) -> None:
+    with pytest.raises(ArgumentError, match=r"Use|expected"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda store: store.post(HEX), r"digest: expected 32 bytes, got a str of 64 .*Use bytes.fromhex"),
+        (lambda store: store.messages("c", limit=-1), r"limit: expected an integer of at least 1, got -1"),
+        (lambda store: store.channels(order="best"), r"order: expected 'name' or 'activity', got 'best'"),
+        (lambda store: store.user(b"ab"), r"public_key: expected 32 bytes, got bytes of 2 bytes"),
+        (lambda store: store.messages("c", start_ms=NAIVE), r"start_ms: expected milli.*no time zone"),
+        (lambda store: store.messages("c", start_ms=2, end_ms=1), r"end_ms: the window ends at 1, before .* at 2"),
+        (lambda store: store.search("a", after=2, before=1), r"before: the window ends at 1"),
+        (lambda store: store.text(b"c", "x"), r"Text.channel: expected a str, got bytes"),
+        (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # that is tested
+        (lambda store: store.moderation.block(ANN.key), r"users: expected several values"),
+        (lambda store: store.delete(POST.hash.hex()), r"hashes: expected several values"),
+        (lambda store: store.ingest([POST]), r"posts \(one of them\): expected bytes"),
+        (lambda store: store.info(others={"x": "text"}), r"others \(the value of 'x'\): expected bytes"),
+    ],
+)
+def test_messages_say_what_was_expected_and_what_came(call: Callable[[CableStore], object], message: str) -> None:
+    with CableStore.in_memory() as store, pytest.raises(ArgumentError, match=message) as caught:
+        call(store)
+    assert isinstance(caught.value, CableStoreError)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_no_message_has_a_secret() -> None:
+    secret = "5e" * 32
+    with CableStore.in_memory() as store:
+        tries: Iterable[Callable[[], object]] = (
+            lambda: store.import_identity(secret),  # type: ignore[arg-type] # that is tested
+            lambda: store.import_identity(bytes.fromhex(secret)),  # type: ignore[arg-type] # that is tested
+            lambda: CableStore.in_memory(identity=secret),  # type: ignore[arg-type] # that is tested
+            lambda: store.user(secret),  # type: ignore[arg-type] # that is tested
+            lambda: Identity(secret),  # type: ignore[arg-type] # that is tested
+        )
+        for attempt in tries:
+            with pytest.raises(CableStoreError) as caught:
+                attempt()
+            assert "5e5e" not in str(caught.value)
+
+
+def test_numbers_of_other_libraries_are_integers() -> None:
+    class Number(IntEnum):
+        TWO = 2
+
+    with CableStore.in_memory() as store:
+        for text in "abc":
+            store.text("default", text)
+        assert store.messages("default", Number.TWO, end_ms=Number.TWO).messages == []
+        assert len(store.messages("default", Number.TWO).messages) == 2
