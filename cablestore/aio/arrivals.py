@@ -29,9 +29,8 @@ class Arrivals:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while True:
-                    written = (
-                        self._next()
-                    )  # before the store is looked at, so that neither a write nor its end is missed
+                    # Before the store is checked, so that neither a write nor its end is missed.
+                    written = self._next()
                     if self._store.wait(after, 0, local=True) or self._store.is_closed:
                         break
                     await written.wait()
