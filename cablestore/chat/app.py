@@ -25,8 +25,9 @@ from cablestore.aio.threads import on_loop
 from cablestore.chat import commands
 from cablestore.chat.alerts import Alerts
 from cablestore.chat.amounts import MAX_TYPED
-from cablestore.chat.cabal import FLOOD_WINDOW_S, NEWS_WINDOW_S, Cabal, ChannelEntry, Member
+from cablestore.chat.cabal import Cabal
 from cablestore.chat.drafts import Drafts
+from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.first_screen import first_channel, note_of
 from cablestore.chat.keys import KEY_ACTIONS, Keys
 from cablestore.chat.line_list import LineList
@@ -35,6 +36,7 @@ from cablestore.chat.look import theme
 from cablestore.chat.message_actions import MessageActions
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.message_pages import MessagePages
+from cablestore.chat.news import FLOOD_WINDOW_S, NEWS_WINDOW_S
 from cablestore.chat.panes import Panes
 from cablestore.chat.reading import Reading
 from cablestore.chat.safe_text import clean

@@ -1,0 +1,76 @@
+"""State of the node that connects a store to peers, for clients that show it: here, or in another process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PeerState:
+    """Connected peer: see `cablestore.peers.Peer`."""
+
+    address: str
+    is_in_step: bool | None
+    no_answer_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFailure:
+    """Peer that a node stays connected to, and why the last attempt failed or the last connection ended."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """State of a node. `connect` are the peers that it stays connected to, `listening` where others may connect."""
+
+    cabal_key: bytes | None = field(repr=False)
+    connect: tuple[str, ...] = ()
+    listening: tuple[str, ...] = ()
+    peers: tuple[PeerState, ...] = ()
+    failures: tuple[PeerFailure, ...] = ()
+
+
+class WatchedNode:
+    """Present state of a node. Thread-safe."""
+
+    def __init__(self, state: NodeState | None = None) -> None:
+        """Begin with a state; None: there is no node."""
+        self.state = state
+        self._changing = threading.Lock()
+        self._watchers: tuple[Callable[[], None], ...] = ()
+
+    def change(self, **fields: Any) -> None:
+        """Change fields of the state."""
+        with self._changing:
+            if self.state is None:
+                return
+            state = replace(self.state, **fields)
+            if state == self.state:
+                return
+            self.state, watchers = state, self._watchers
+        for call in watchers:
+            call()
+
+    def replace(self, state: NodeState) -> None:
+        """Set the state."""
+        with self._changing:
+            self.state, watchers = state, self._watchers
+        for call in watchers:
+            call()
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after each change, in the thread that made it. Returns the function that ends this."""
+
+        def unwatch() -> None:
+            with self._changing:
+                self._watchers = tuple(each for each in self._watchers if each is not call)
+
+        with self._changing:
+            self._watchers += (call,)
+        return unwatch
