@@ -53,7 +53,7 @@ _REST: Final = 3
 _NEWS: Final = "news"
 """The group of the worker that looks."""
 _LISTS_EVERY_S: Final = 0.5
-"""How often the lists of channels and members and the state of the connection are read again."""
+"""How often the lists of channels and members are read again."""
 
 T = TypeVar("T")
 
@@ -300,7 +300,7 @@ class ChatApp(App[None]):
             if self._lists_are_old:
                 await self._read_lists()
                 await self._alerts.look(self._channels)
-            self._show_state()
+        self._show_state()
 
     def on_message_list_scrolled(self) -> None:
         """Let the line of unread messages be where they begin."""

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from cablestore.chat.amounts import MAX_FOUND, MAX_MEMBERS_SHOWN, MAX_MENTIONS
 from cablestore.chat.connection_text import connection_text
@@ -43,9 +43,6 @@ from cablestore.store.store import CableStore
 
 T = TypeVar("T")
 
-_PAUSE_S: Final = 0.02
-"""Pause of long work after each part, in which others use the store."""
-
 
 def _clock_warning(store: CableStore) -> str:
     difference = store.clock_difference()
@@ -67,7 +64,6 @@ class Cabal:
         self._searches = ThreadPoolExecutor(2, thread_name_prefix="chat-search")
         self._completing: Future[None] | None = None
         """The last completion of the search index."""
-        self._closing = threading.Event()
         self._unsent: dict[str, str] = {}
         """Drafts by channel that the store does not have yet."""
         self._changing_drafts = threading.Lock()
@@ -76,7 +72,6 @@ class Cabal:
 
     def close(self) -> None:
         """End the node and the threads, and close the store."""
-        self._closing.set()
         self._writes.shutdown(cancel_futures=True)  # what is written last, the node gives to peers
         self._keeper.close()
         for pool in (self._reads, self._searches):
@@ -203,12 +198,7 @@ class Cabal:
     def _complete_search_index(self) -> None:
         """Read what a search left for later, and overwrite the words of removed messages."""
         with suppress(CableStoreError):
-            self._keeper.run(lambda store: store.update_search_index(progress=self._pause))
-
-    def _pause(self, _: int) -> None:
-        """Let others use the store after a part of long work. Raises StoreClosedError at the end."""
-        if self._closing.wait(_PAUSE_S):
-            raise StoreClosedError
+            self._keeper.run(lambda store: store.update_search_index(progress=self._keeper.follower.pause))
 
     async def own_name(self) -> str:
         """Return the user's name, "" if it chose none."""

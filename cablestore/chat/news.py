@@ -31,7 +31,7 @@ FLOOD_WINDOW_S: Final = 0.08
 """How much longer the next read and the next drawing wait if more happened within that time."""
 
 _PAUSE_S: Final = 0.02
-"""Pause of the search for mentions after each part, in which others use the store."""
+"""Pause of long work after each part, in which others use the store."""
 _EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
 """Changes after which any message may look different."""
 
@@ -176,10 +176,10 @@ class StoreFollower:
     def _find_mentions(self) -> None:
         """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
         with suppress(StoreClosedError, OwnerGoneError):
-            self._store.find_mentions(self._pause)
+            self._store.find_mentions(self.pause)
             self._news.add(CabalNews(is_all=True))
 
-    def _pause(self, _: int) -> None:
-        """Let others use the store after a part of long work. Raises StoreClosedError at the end."""
+    def pause(self, _: int) -> None:
+        """Let others use the store after a part of long work. Raises StoreClosedError after `stop`."""
         if self._closing.wait(_PAUSE_S):
             raise StoreClosedError
