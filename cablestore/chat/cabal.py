@@ -84,9 +84,9 @@ class Cabal:
 
     # --- what happens --------------------------------------------------------------------------
 
-    def notify(self, call: Callable[[], None]) -> None:
-        """Call a function, in any thread, whenever there may be news."""
-        self._news.notify(call)
+    def notify(self, on_news: Callable[[], None], on_state: Callable[[], None]) -> None:
+        """Call functions, in any thread, when there may be news, and when the state of the connection changed."""
+        self._news.notify(on_news, on_state)
 
     def take_news(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""

@@ -143,29 +143,33 @@ class StoreKeeper:
         """Open the store as soon as that is possible."""
         while self._reopen is not None and self.lost and not self._closing.wait(_AGAIN_S):
             try:
-                opened = self._reopen()
+                self._come_back(self._reopen())
             except OwnerGoneError:
-                continue
+                pass
             except CableStoreError as error:
                 self._lose(str(error))
-                continue
+
+    def _come_back(self, opened: OpenStore) -> None:
+        """Use a store after it, or another one, was lost. What happened meanwhile was missed."""
+        with ExitStack() as unusable:
+            unusable.callback(opened.closing.close)
+            follower = StoreFollower(opened.store, self._news)
+            unusable.pop_all()
+        self.follower.stop()
+        self.follower = follower
+        if opened is not self.opened:
             self.opened.closing.close()
             self.opened = opened
             self._watch()
-            self._come_back(opened)
-
-    def _come_back(self, opened: OpenStore) -> None:
-        """Use a store that was lost. What happened meanwhile was missed."""
-        self.follower.stop()
-        self.follower = StoreFollower(opened.store, self._news)
         self.lost = ""
+        self._news.note_state()
         self._news.add(CabalNews(is_all=True))
         self._on_return()
 
     def _lose(self, why: str) -> None:
         if why != self.lost:
             self.lost = why
-            self._news.wake()
+            self._news.note_state()
 
     def _watch(self) -> None:
         """Have changes of the node shown, and the end of the store noticed."""
@@ -176,7 +180,7 @@ class StoreKeeper:
                 self._woken.set()
 
         opened.store.watch(wake_at_end)
-        opened.node.watch(self._news.wake)
+        opened.node.watch(self._news.note_state)
 
 
 def _named(owner: str) -> str:

@@ -75,22 +75,24 @@ class PendingNews:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._news = CabalNews()
-        self._notify: Callable[[], None] | None = None
+        self._on_news: Callable[[], None] | None = None
+        self._on_state: Callable[[], None] | None = None
 
-    def notify(self, call: Callable[[], None]) -> None:
-        """Call a function after each `add` and `wake`, in the thread that calls these."""
-        self._notify = call
+    def notify(self, on_news: Callable[[], None], on_state: Callable[[], None]) -> None:
+        """Call functions after `add` and after `note_state`, in the threads that call these."""
+        self._on_news, self._on_state = on_news, on_state
 
     def add(self, news: CabalNews) -> None:
         """Note what happened."""
         with self._lock:
             self._news.join(news)
-        self.wake()
+        if self._on_news is not None:
+            self._on_news()
 
-    def wake(self) -> None:
-        """Have the screens look: the state of the connection changed, or something in the store."""
-        if self._notify is not None:
-            self._notify()
+    def note_state(self) -> None:
+        """Note that the state of the connection changed. No message waits for that to be drawn."""
+        if self._on_state is not None:
+            self._on_state()
 
     def take(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
+from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
+from cablestore.chat.keeper import OpenStore
 from cablestore.cli.connect import dialling
 from cablestore.cli.invite import inviting
 from cablestore.cli.output import safe
@@ -23,12 +25,7 @@ from cablestore.cli.serve import join_with_seed
 from cablestore.cli.stores import open_store, open_upgraded
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
 from cablestore.remote import connect
-from cablestore.remote.node import WatchedNode
 from cablestore.store.store import CableStore
-
-if TYPE_CHECKING:
-    from cablestore.chat.cabal import Cabal
-    from cablestore.chat.keeper import OpenStore
 
 CLIENT: Final = "chat"
 """What a client is called as the owner of a store."""
@@ -51,8 +48,6 @@ class CabalChoice(NamedTuple):
 
 def open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
     """Open a store, or reach the process that has it open. It is closed with the stack."""
-    from cablestore.chat.cabal import Cabal  # noqa: PLC0415 - other commands do not need it
-
     source = _StoreSource(choice)
     opened = source.open()
     stack.callback(opened.closing.close)
@@ -99,8 +94,6 @@ class _StoreSource:
             raise OwnerGoneError(str(error)) from None
 
     def _reach(self) -> OpenStore:
-        from cablestore.chat.keeper import OpenStore  # noqa: PLC0415 - other commands do not need it
-
         store = connect(self._choice.path, timeout_s=_ANSWER_WAIT_S)
         self._owner = store.owner
         return OpenStore.there(store)
@@ -119,22 +112,19 @@ class _StoreSource:
 
     def _open_here(self, opening: Callable[[Path], CableStore]) -> OpenStore:
         """Open the store, start its node, and serve other processes. Raises StoreLockedError if another one has it."""
-        from cablestore.chat.keeper import OpenStore  # noqa: PLC0415 - other commands do not need it
-
         choice = self._choice
-        with ExitStack() as stack:
-            store = stack.enter_context(opening(choice.path))
+        with ExitStack() as unusable:
+            store = unusable.enter_context(opening(choice.path))
             if choice.seed is not None:
                 join_with_seed(store, choice.seed)
             node = None if choice.hosting is None else HostedNode(store, choice.hosting)
+            opened = OpenStore.here(store, node)
+            unusable.callback(opened.closing.close)
             if node is not None and choice.hosting is not None:
-                stack.callback(node.close)
-                stack.enter_context(inviting(store, choice.hosting.settings.cabal_key, choice.hosting.connect))
-                stack.enter_context(dialling(store, node.node, node.loop))
-            watched = WatchedNode() if node is None else node.watched
-            stack.enter_context(controlled(store, choice.path, watched, CLIENT, loads_later=True))
-            opened = OpenStore(store, watched)
-            opened.closing.callback(stack.pop_all().close)
+                opened.closing.enter_context(inviting(store, choice.hosting.settings.cabal_key, choice.hosting.connect))
+                opened.closing.enter_context(dialling(store, node.node, node.loop))
+            opened.closing.enter_context(controlled(store, choice.path, opened.node, CLIENT, loads_later=True))
+            unusable.pop_all()
         return opened
 
 

@@ -200,9 +200,10 @@ def control(
 ) -> ControlServer:
     """Run commands for other processes on an open store, and serve programs. Close the returned server before the store.
 
-    `node` connects the store to peers, and `owner` is the command that has the store open: clients show both. Commands are loaded now, before the files may be those of another version and descriptors run out; with
-    `loads_later` in a thread, while somebody waits for a first picture. Raises StorageError if no socket can be created
-    in the store's folder.
+    `node` connects the store to peers, and `owner` is the command that has the store open: clients show both. Commands
+    are loaded now, before the files may be those of another version and descriptors run out; with `loads_later` in a
+    thread, while somebody waits for a first picture. Raises StorageError if no socket can be created in the store's
+    folder.
     """
     loading = threading.Thread(target=_load_offered, name="control-load", daemon=True)
     from cablestore.serving import StoreServer  # noqa: PLC0415 - most commands do not need it

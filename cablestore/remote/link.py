@@ -361,7 +361,7 @@ class Link(ProcessBound):
             self._note(message)
             return
         if isinstance(message, NodeChanged):
-            self.node.replace(message.state)
+            self.node.set(message.state)
             return
         if isinstance(message, Result) and message.last_sequence > self.state.last_sequence:
             self.state = msgspec.structs.replace(self.state, last_sequence=message.last_sequence)

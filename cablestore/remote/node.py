@@ -37,7 +37,7 @@ class NodeState:
 
 
 class WatchedNode:
-    """Present state of a node. Thread-safe."""
+    """Present state of a node. One thread sets it; any thread reads and watches it."""
 
     def __init__(self, state: NodeState | None = None) -> None:
         """Begin with a state; None: there is no node."""
@@ -46,23 +46,16 @@ class WatchedNode:
         self._watchers: tuple[Callable[[], None], ...] = ()
 
     def change(self, **fields: Any) -> None:
-        """Change fields of the state."""
-        with self._changing:
-            if self.state is None:
-                return
-            state = replace(self.state, **fields)
-            if state == self.state:
-                return
-            self.state, watchers = state, self._watchers
-        for call in watchers:
-            call()
+        """Change fields of the state, unless there is no node."""
+        if self.state is not None:
+            self.set(replace(self.state, **fields))
 
-    def replace(self, state: NodeState) -> None:
+    def set(self, state: NodeState) -> None:
         """Set the state."""
-        with self._changing:
-            self.state, watchers = state, self._watchers
-        for call in watchers:
-            call()
+        if state != self.state:
+            self.state = state
+            for call in self._watchers:
+                call()
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
         """Call a function after each change, in the thread that made it. Returns the function that ends this."""

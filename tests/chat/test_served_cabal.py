@@ -270,7 +270,7 @@ def test_the_connections_of_the_process_are_shown_when_they_change(tmp_path: Pat
     with CableStore.in_memory() as store, control(store, tmp_path, node):
         client = served_cabal(tmp_path)
         woken = threading.Event()
-        client.notify(woken.set)
+        client.notify(lambda: None, woken.set)
 
         def shows(connection: str, *, is_connected: bool = False, listening: tuple[str, ...] = ()) -> None:
             def is_so() -> bool:
