@@ -21,11 +21,6 @@ _BEAT_S: Final = 1.0
 """How often another process is asked for a sign of life."""
 _AGAIN_S: Final = 0.5
 """Pause before each attempt to reach a store again."""
-_GONE: Final = {
-    "chat": "the `chat` that had the store open has ended: this one opens it",
-    "": "the program that had the store open has ended: the client resumes when it runs again",
-}
-"""What to say when the process that had the store open is gone, by what it is called."""
 
 
 class OpenStore:
@@ -128,7 +123,7 @@ class StoreKeeper:
 
     def _look(self, store: RemoteStore) -> None:
         if store.is_closed:
-            self._lose(_GONE.get(store.owner, "`serve` has ended: the client resumes when it runs again"))
+            self._lose(_gone(store.owner))
             self._open_again()
         elif not store.is_answering():
             if not store.is_closed:
@@ -184,4 +179,11 @@ class StoreKeeper:
 
 
 def _named(owner: str) -> str:
-    return f"`{owner}`" if owner else "the program that has the store open"
+    """Return what the process that has a store open is called: `serve`, or as `cablestore.offer` was told."""
+    return f"`{owner}`" if owner else "the other program"
+
+
+def _gone(owner: str) -> str:
+    if owner == "chat":
+        return "the `chat` that had the store open has ended: this one opens it"
+    return f"{_named(owner)} has ended: the client resumes when it runs again"
