@@ -162,7 +162,7 @@ def test_a_stopped_owner_is_given_up_and_does_not_run_the_call_later(tmp_path: P
 @pytest.mark.thorough
 def test_signs_of_life_tell_a_stopped_owner_from_one_that_runs_or_is_gone(tmp_path: Path) -> None:
     with owner_of(tmp_path / "s") as owner, cablestore.connect(tmp_path / "s", timeout_s=1) as store:
-        assert store.is_answering()
+        wait_until(store.is_answering)
         hang(owner)
         assert not store.is_answering()
         assert not store.is_closed
@@ -341,7 +341,6 @@ def test_the_state_of_the_node_is_reported_at_the_beginning_and_after_changes() 
         node.change(listening=("127.0.0.1:2",))
         node.change(failures=(PeerFailure("192.0.2.7:1", "it does not answer"),))
         assert changed.get(timeout=LIMIT_S) == node.state
-        assert "00" not in repr(node.state)
     with CableStore.in_memory() as store, remote_of(store) as remote:
         remote.now_ms()
         assert remote.node.state is None
