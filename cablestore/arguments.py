@@ -206,7 +206,8 @@ def _each(names: str, check_one: Callable[[str, object], None]) -> dict[str, Cal
 
 _FLAGS: Final = """
     accept_role allow_missing_views create drop dry_run force is_audit local moderated newest_first notify over_cable
-    private read_only signatures skip_repeated sync undrop upgrade verify with_deleted with_reserved without_hidden
+    private read_only signatures skip_repeated sync undrop upgrade verify with_deleted with_latest
+    with_reserved without_hidden
 """
 _CHECKS: Final[dict[str, Callable[[str, object], None]]] = {
     **_each("author by_author digest public_key target user", check_id),

@@ -26,6 +26,7 @@ from cablestore.archive.writer import ArchivePlan
 from cablestore.cli.invite import ServedCabal
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, NodeSettings, Peer
+from cablestore.remote.node import NodeState
 from cablestore.store.changes import MessageAdded, MessageDeleted, NameChanged
 
 SECRET = bytes(range(100, 132))
@@ -157,6 +158,7 @@ def test_no_value_shows_a_secret(record: type) -> None:
         NodeSettings(cabal_key=SECRET),
         Invitation(SECRET, (Address("192.0.2.7", 13333),), Seed(((ANN.key, UserRole.ADMIN),), 0).write()),
         ServedCabal(SECRET, ()),
+        NodeState(SECRET),
         ArchivePlan(RFC61, Identity(SECRET), DRAFT8, SECRET),
         Publisher(Identity(SECRET), DRAFT8, SECRET),
         Identity(SECRET),

@@ -9,7 +9,8 @@ from typing import Final, Protocol
 from textual import events
 
 from cablestore.chat.amounts import MAX_MENTIONS
-from cablestore.chat.cabal import Cabal, ChannelEntry, Mention
+from cablestore.chat.cabal import Cabal
+from cablestore.chat.entries import ChannelEntry, Mention
 from cablestore.chat.lines import ChannelPlace
 from cablestore.chat.notifications import notification
 from cablestore.chat.settings import ChatSettings

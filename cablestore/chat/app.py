@@ -25,8 +25,9 @@ from cablestore.aio.threads import on_loop
 from cablestore.chat import commands
 from cablestore.chat.alerts import Alerts
 from cablestore.chat.amounts import MAX_TYPED
-from cablestore.chat.cabal import FLOOD_WINDOW_S, NEWS_WINDOW_S, Cabal, ChannelEntry, Member
+from cablestore.chat.cabal import Cabal
 from cablestore.chat.drafts import Drafts
+from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.first_screen import first_channel, note_of
 from cablestore.chat.keys import KEY_ACTIONS, Keys
 from cablestore.chat.line_list import LineList
@@ -35,6 +36,7 @@ from cablestore.chat.look import theme
 from cablestore.chat.message_actions import MessageActions
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.message_pages import MessagePages
+from cablestore.chat.news import FLOOD_WINDOW_S, NEWS_WINDOW_S
 from cablestore.chat.panes import Panes
 from cablestore.chat.reading import Reading
 from cablestore.chat.safe_text import clean
@@ -51,7 +53,7 @@ _REST: Final = 3
 _NEWS: Final = "news"
 """The group of the worker that looks."""
 _LISTS_EVERY_S: Final = 0.5
-"""How often the lists of channels and members and the state of the connection are read again."""
+"""How often the lists of channels and members are read again."""
 
 T = TypeVar("T")
 
@@ -93,6 +95,7 @@ class ChatApp(App[None]):
         self._panes = Panes(self, [each.label for each in open_cabals], self._keys)
         self._own_name = ""
         self._news_came = asyncio.Event()
+        self._state_came = asyncio.Event()
         self._lists_due_s = 0.0
         self._lists_are_old = True
         self._is_clock_wrong = False
@@ -180,6 +183,11 @@ class ChatApp(App[None]):
             self.tell(str(error))
         await self._try(self._open(self._place))
         await self._try(self._alerts.look(self._channels))
+        loop = asyncio.get_running_loop()
+        for each in self._open_cabals:
+            each.notify(partial(on_loop, loop, self._news_came.set), partial(on_loop, loop, self._state_came.set))
+        self._state_came.set()
+        self._follow_state()
         self._follow_news()
         self._is_ready = True
 
@@ -262,8 +270,6 @@ class ChatApp(App[None]):
     @work(group=_NEWS)
     async def _follow_news(self) -> None:
         """Take the news of all cabals. Keys are handled meanwhile, also while the store is busy for a moment."""
-        for each in self._open_cabals:
-            each.notify(partial(on_loop, asyncio.get_running_loop(), self._news_came.set))
         self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
         while True:
             with suppress(TimeoutError):
@@ -276,7 +282,7 @@ class ChatApp(App[None]):
                 try:
                     await self._take_news()
                 except OwnerGoneError:
-                    self._show_state()  # which says so
+                    pass  # the state of the connection says so
                 except CableStoreError as error:
                     self.tell(str(error))
             self._is_reading = False
@@ -298,7 +304,16 @@ class ChatApp(App[None]):
             if self._lists_are_old:
                 await self._read_lists()
                 await self._alerts.look(self._channels)
-            self._show_state()
+
+    @work(group=_NEWS)
+    async def _follow_state(self) -> None:
+        """Show the state of the connection whenever it changed."""
+        while True:
+            await self._state_came.wait()
+            self._state_came.clear()
+            with self._until_the_end():
+                self._show_state()
+            await asyncio.sleep(NEWS_WINDOW_S)
 
     def on_message_list_scrolled(self) -> None:
         """Let the line of unread messages be where they begin."""

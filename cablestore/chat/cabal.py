@@ -1,290 +1,306 @@
-"""A cabal as the client's screens see it: one protocol, whatever has its store open, and the values that it gives."""
+"""A cabal as the client's screens see it: one class, whether this process or another one has its store open.
+
+The one module that calls a store. Reads and writes run in threads of the cabal, at most one of each at a time: the
+event loop that shows keys never waits for the store.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import TypeVar
 
-from cablestore.moderation import UserRole
-from cablestore.reprs import hex_repr
-from cablestore.store.changes import (
-    Change,
-    MessageAdded,
-    MessageDeleted,
-    MessageHidden,
-    MessageShown,
-    ModerationChanged,
-    NameChanged,
-    UserHidden,
-    UserShown,
+from cablestore.chat.amounts import MAX_FOUND, MAX_MEMBERS_SHOWN, MAX_MENTIONS
+from cablestore.chat.connection_text import connection_text
+from cablestore.chat.entries import (
+    ChannelDetails,
+    ChannelEntry,
+    Member,
+    Mention,
+    PrivateAct,
+    Restriction,
+    UndoneAct,
+    UserDetails,
 )
-from cablestore.store.display import Message
+from cablestore.chat.inviting import invitation_text
+from cablestore.chat.keeper import OpenStore, Reopen, StoreKeeper
+from cablestore.chat.mention_reading import latest_mentions
+from cablestore.chat.news import CabalNews, PendingNews
+from cablestore.chat.private_acts import moderate, restrictions, users_typed
+from cablestore.errors import CableStoreError, OwnerGoneError, StoreClosedError
+from cablestore.moderation import UserRole
+from cablestore.search.query import with_prefixes
+from cablestore.store.display import User
+from cablestore.store.queries import Queries
 from cablestore.store.results import Page, ReadState
 from cablestore.store.searching import SearchPage
+from cablestore.store.store import CableStore
 
-NEWS_WINDOW_S: Final = 0.02
-"""What happens within this time is read and drawn together. The first of it does not wait."""
-FLOOD_WINDOW_S: Final = 0.08
-"""How much longer the next read and the next drawing wait if more happened within that time."""
-PrivateAct = Literal["hide", "unhide", "block", "unblock"]
-"""Act of moderation for the user alone."""
-
-_EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
-"""Changes after which any message may look different."""
+T = TypeVar("T")
 
 
-@dataclass
-class CabalNews:
-    """Parts of a cabal that may have changed. With `is_all` it is everything."""
-
-    channels: dict[str, int] = field(default_factory=dict)
-    """Channels with changed messages, and from which time on; 0 if messages may be gone or hidden."""
-    has_lists: bool = False
-    is_all: bool = False
-
-    def add(self, change: Change) -> None:
-        """Note a change."""
-        self.has_lists = True
-        if isinstance(change, MessageAdded):
-            since = self.channels.get(change.channel, change.message.timestamp_ms)
-            self.channels[change.channel] = min(change.message.timestamp_ms, since)
-        elif isinstance(change, MessageDeleted | MessageHidden | MessageShown) and change.channel is not None:
-            self.channels[change.channel] = 0
-        elif isinstance(change, (*_EVERYTHING, MessageDeleted)):
-            self.is_all = True
-
-    def join(self, later: CabalNews) -> None:
-        """Note what happened later."""
-        for channel, since in later.channels.items():
-            self.channels[channel] = min(since, self.channels.get(channel, since))
-        self.has_lists = self.has_lists or later.has_lists
-        self.is_all = self.is_all or later.is_all
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing changed."""
-        return not (self.has_lists or self.is_all)
+def _clock_warning(store: CableStore) -> str:
+    difference = store.clock_difference()
+    return "" if difference is None else difference.warning(store.now_ms())
 
 
-class PendingNews:
-    """The news that nobody took yet. Threads may add and take at the same time."""
+class Cabal:
+    """A cabal that is open in the client. `close` it at the end.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._news = CabalNews()
-        self._notify: Callable[[], None] | None = None
-
-    def notify(self, call: Callable[[], None]) -> None:
-        """Call a function after each `add`, in the thread that adds."""
-        self._notify = call
-
-    def add(self, news: CabalNews) -> None:
-        """Note what happened."""
-        with self._lock:
-            self._news.join(news)
-        if self._notify is not None:
-            self._notify()
-
-    def take(self) -> CabalNews:
-        """Return what happened since the last call. Never waits."""
-        with self._lock:
-            found, self._news = self._news, CabalNews()
-        return found
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing happened since the last `take`."""
-        return self._news.is_empty
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelEntry:
-    """A channel as the list of channels shows it."""
-
-    name: str
-    topic: str = ""
-    members: int = 0
-    is_joined: bool = False
-    unread: int = 0
-    mentions: int = 0
-    is_muted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of a channel as the list of members shows it."""
-
-    public_key: bytes
-    name: str
-    role: UserRole
-    """The role that somebody gave the user. Each user has authority for itself, which is not meant here."""
-    is_hidden: bool
-    is_self: bool
-    is_blocked: bool = False
-    is_same_named: bool = False
-    """True if another user has the same name, or one that looks like it."""
-
-    __repr__ = hex_repr
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelDetails:
-    """Details of a channel that are shown around its messages."""
-
-    members: list[Member]
-    """The members as `Cabal.members` returns them."""
-    mentions: frozenset[bytes]
-    """The hashes of the latest messages that name the user."""
-    same_named: frozenset[bytes]
-    """The authors whose name equals another user's in the cabal, or looks like it."""
-    read_state: ReadState
-    own_name: str
-    """The user's name, "" if it chose none."""
-    clock_warning: str
-    """Warning if the clock of the store's machine may be wrong, "" otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """Message of somebody else that names the user. `sent_ms` is the earliest time at which it can have been sent."""
-
-    message: Message
-    is_unread: bool
-    sent_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class UndoneAct:
-    """An own act that was undone. The channel is "" if it was on the whole cabal."""
-
-    is_private: bool
-    channel: str
-
-
-@dataclass(frozen=True, slots=True)
-class Restriction:
-    """Restriction in force: a user or a message that is hidden or blocked. Of a message the author is named."""
-
-    what: str
-    public_key: bytes
-    name: str
-    by_name: str
-    is_private: bool
-    channel: str
-    timestamp_ms: int
-    reason: str
-
-    __repr__ = hex_repr
-
-
-@dataclass(frozen=True, slots=True)
-class UserDetails:
-    """The channels of a user, and what hides or blocks it."""
-
-    channels: list[str]
-    restrictions: list[Restriction]
-
-
-class Cabal(Protocol):
-    """A cabal that is open in the client.
-
-    Methods raise CableStoreError: OwnerGoneError if another process has the store and is gone, what the store raises
-    otherwise.
+    Methods raise CableStoreError: OwnerGoneError if another process has the store open and is gone, what the store
+    raises otherwise.
     """
 
-    label: str
-    """What the cabal is called on the screen."""
+    def __init__(self, opened: OpenStore, label: str, reopen: Reopen | None = None) -> None:
+        """Show a store under a label. `reopen` opens it again if the process that has it open ends."""
+        self.label = label
+        self._reads = ThreadPoolExecutor(1, thread_name_prefix="chat-read")
+        self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
+        self._searches = ThreadPoolExecutor(2, thread_name_prefix="chat-search")
+        self._completing: Future[None] | None = None
+        """The last completion of the search index."""
+        self._unsent: dict[str, str] = {}
+        """Drafts by channel that the store does not have yet."""
+        self._changing_drafts = threading.Lock()
+        self._news = PendingNews()
+        self._keeper = StoreKeeper(opened, self._news, reopen, self._send_drafts)
+
+    def close(self) -> None:
+        """End the node and the threads, and close the store."""
+        self._writes.shutdown(cancel_futures=True)  # what is written last, the node gives to peers
+        self._keeper.close()
+        for pool in (self._reads, self._searches):
+            pool.shutdown(cancel_futures=True)
 
     @property
     def own_key(self) -> bytes:
         """The public key of the user."""
+        return self._keeper.opened.own_key
 
     # --- what happens --------------------------------------------------------------------------
 
-    def notify(self, call: Callable[[], None]) -> None:
-        """Call a function, in any thread, whenever there may be news."""
+    def notify(self, on_news: Callable[[], None], on_state: Callable[[], None]) -> None:
+        """Call functions, in any thread, when there may be news, and when the state of the connection changed."""
+        self._news.notify(on_news, on_state)
 
     def take_news(self) -> CabalNews:
         """Return what happened since the last call. Never waits."""
+        return self._news.take()
 
     @property
     def is_busy(self) -> bool:
         """Whether something happened that is not among the news that were taken, as far as is known here."""
+        return not self._news.is_empty or (not self._keeper.lost and self._keeper.follower.is_busy)
 
     # --- reading -------------------------------------------------------------------------------
 
+    async def read(self, function: Callable[[CableStore], T]) -> T:
+        """Run a function that reads in the thread for reads."""
+        return await self._run(self._reads, function)
+
+    async def _run(self, threads: ThreadPoolExecutor, function: Callable[[CableStore], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, self._keeper.run, function)
+
     async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
         """Return a page of a channel, hidden messages without their text."""
+        return await self.read(
+            lambda store: store.messages(channel, limit, cursor=cursor, newest_first=newest_first, hidden="mark")
+        )
 
     async def channels(self) -> list[ChannelEntry]:
         """Return all channels: those that the user is a member of first, each group by name."""
+        return await self.read(lambda store: sorted(self._channels(store), key=lambda entry: not entry.is_joined))
+
+    def _channels(self, store: CableStore) -> Iterator[ChannelEntry]:
+        muted = set(store.local.muted())
+        with store.snapshot() as state:
+            joined = set(state.joined_channels(self.own_key))
+            for channel in state.channels(with_latest=False):
+                name = channel.name
+                yield ChannelEntry(
+                    name,
+                    channel.topic,
+                    channel.members,
+                    is_joined=name in joined,
+                    unread=channel.unread,
+                    mentions=channel.mentions,
+                    is_muted=name in muted,
+                )
 
     async def members(self, channel: str) -> list[Member]:
         """Return the members of a channel, those with roles first, then by name; at most MAX_MEMBERS_SHOWN."""
+        return await self.read(lambda store: self._members(store, store, channel))
+
+    def _members(self, store: CableStore, state: Queries, channel: str) -> list[Member]:
+        member = self._member_reader(store)
+        found = [member(user) for user in islice(state.members(channel), MAX_MEMBERS_SHOWN)]
+        return sorted(found, key=lambda member: (-member.role, member.name.casefold(), member.public_key))
+
+    def _member_reader(self, store: CableStore) -> Callable[[User], Member]:
+        """Return the function that makes a member of a user."""
+        seed = store.moderation.seed
+        own_role = UserRole.USER if seed is None else dict(seed.roles).get(self.own_key, UserRole.USER)
+
+        def member(user: User) -> Member:
+            key = user.public_key
+            is_self = key == self.own_key
+            return Member(
+                key,
+                user.name,
+                own_role if is_self else user.role,
+                user.is_hidden,
+                is_self,
+                is_blocked=user.is_blocked,
+                is_same_named=key in self._keeper.follower.same_named,
+            )
+
+        return member
 
     async def details(self, channel: str, authors: Sequence[bytes]) -> ChannelDetails:
-        """Return what is shown around the messages of a channel. The authors are those of the messages.
+        """Return what is shown around the messages of a channel. The authors are those of the messages."""
 
-        A client asks for all of it at once, because each question waits for the store, for a thread and for Python's lock.
-        """
+        def read(store: CableStore) -> ChannelDetails:
+            with store.snapshot() as state:  # which does not search all texts for mentions first
+                return ChannelDetails(
+                    self._members(store, state, channel),
+                    frozenset(message.hash for message in state.mentions(MAX_MENTIONS, channel=channel).messages),
+                    self._keeper.follower.same_named & frozenset(authors),
+                    state.read_state(channel),
+                    state.user(self.own_key).info.name or "",
+                    _clock_warning(store),
+                )
+
+        return await self.read(read)
 
     async def latest_mentions(self, limit: int) -> list[Mention]:
         """Return the latest messages of all channels that name the user, newest first, without hidden ones."""
+        return await self.read(lambda store: latest_mentions(store, limit))
 
     async def read_state(self, channel: str) -> ReadState:
         """Return which messages of a channel are unread."""
+        return await self.read(lambda store: store.read_state(channel))
 
     async def search(self, text: str) -> SearchPage:
-        """Return the newest messages that match, of all channels. Raises an error that says so without the extra."""
+        """Return the newest messages that match, of all channels. Raises MissingExtraError without the extra.
+
+        Words are beginnings of words, as people expect of a box that they type into; in quotes they are whole.
+        """
+        found = await self._run(self._searches, lambda store: store.search(with_prefixes(text), limit=MAX_FOUND))
+        if self._completing is None or self._completing.done():
+            self._completing = self._searches.submit(self._complete_search_index)
+        return found
+
+    def _complete_search_index(self) -> None:
+        """Read what a search left for later, and overwrite the words of removed messages."""
+        with suppress(CableStoreError):
+            self._keeper.run(lambda store: store.update_search_index(progress=self._keeper.follower.pause))
 
     async def own_name(self) -> str:
         """Return the user's name, "" if it chose none."""
+        return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
     async def users_named(self, text: str) -> list[Member]:
         """Return the users of a name, and those whose public key begins with these hex digits (4 or more)."""
+        return await self.read(lambda store: list(map(self._member_reader(store), users_typed(store, text))))
 
     async def user_details(self, public_key: bytes) -> UserDetails:
         """Return the channels of a user, and what hides or blocks it."""
 
+        def read(store: CableStore) -> UserDetails:
+            found = [each for each in restrictions(store) if each.public_key == public_key]
+            return UserDetails(list(store.joined_channels(public_key)), found)
+
+        return await self.read(read)
+
     async def restrictions(self) -> list[Restriction]:
         """Return who and what is hidden or blocked for the user, oldest first."""
+        return await self.read(restrictions)
 
     # --- writing -------------------------------------------------------------------------------
 
+    async def write(self, function: Callable[[CableStore], T]) -> T:
+        """Run a function that writes in the thread for writes. Raises what the store raises."""
+        return await self._run(self._writes, function)
+
     async def text(self, channel: str, text: str) -> None:
         """Post a message."""
+        await self.write(lambda store: store.text(channel, text))
 
     async def mark_seen(self, channel: str, seen: Sequence[str], upto: str | None) -> None:
         """Mark messages as read, given by their cursors, and with `upto` the new ones up to there."""
+        await self.write(lambda store: store.mark_seen(channel, seen, upto=upto))
 
     async def draft(self, channel: str) -> str:
         """Return the text that the user began to write in a channel."""
+        known = self._unsent.get(channel)
+        return await self.read(lambda store: store.local.draft(channel)) if known is None else known
 
     async def set_draft(self, channel: str, text: str) -> None:
-        """Keep the text that the user began to write in a channel."""
+        """Keep the text that the user began to write in a channel: here, until the store has it."""
+        with self._changing_drafts:
+            self._unsent[channel] = text
+        with suppress(OwnerGoneError):
+            await self.write(partial(self._send_draft, channel, text))
+
+    @property
+    def unsent_drafts(self) -> dict[str, str]:
+        """The drafts by channel that the store does not have."""
+        with self._changing_drafts:
+            return dict(self._unsent)
+
+    def _send_drafts(self) -> None:
+        """Have the drafts written that a lost store did not get."""
+        with suppress(RuntimeError):  # the client ends
+            for channel, text in self.unsent_drafts.items():
+                self._writes.submit(self._keeper.run, partial(self._send_draft, channel, text))
+
+    def _send_draft(self, channel: str, text: str, store: CableStore) -> None:
+        try:
+            store.local.set_draft(channel, text)
+        except (OwnerGoneError, StoreClosedError):
+            raise
+        except CableStoreError:  # the store does not accept it
+            self._forget_draft(channel, text)
+            raise
+        self._forget_draft(channel, text)
+
+    def _forget_draft(self, channel: str, text: str) -> None:
+        with self._changing_drafts:
+            if self._unsent.get(channel) == text:
+                del self._unsent[channel]
 
     async def mute(self, channel: str) -> None:
         """Show no unread messages of a channel any more, also after a restart."""
+        await self.write(lambda store: store.local.mute(channel))
 
     async def unmute(self, channel: str) -> None:
         """Undo `mute`."""
+        await self.write(lambda store: store.local.unmute(channel))
 
     async def join(self, channel: str) -> None:
         """Become a member of a channel."""
+        await self.write(lambda store: store.join(channel))
 
     async def leave(self, channel: str) -> None:
         """Leave a channel."""
+        await self.write(lambda store: store.leave(channel))
 
     async def topic(self, channel: str, topic: str) -> None:
         """Set the topic of a channel."""
+        await self.write(lambda store: store.topic(channel, topic))
 
     async def set_name(self, name: str) -> None:
         """Change the user's name, and nothing else of what it published about itself."""
+        await self.write(lambda store: store.set_name(name))
 
     async def delete(self, digest: bytes) -> None:
         """Delete an own message, here and on peers."""
+        await self.write(lambda store: store.delete(digest))
 
     async def moderate(
         self, act: PrivateAct, users: Sequence[bytes] = (), posts: Sequence[bytes] = ()
@@ -294,20 +310,29 @@ class Cabal(Protocol):
         To unhide and unblock undoes all own acts, also public ones, and returns them. Raises ModerationError for what
         has no effect.
         """
+        return await self.write(lambda store: moderate(store, act, users, posts))
 
     # --- peers ---------------------------------------------------------------------------------
 
     @property
     def connection(self) -> str:
         """What the state of the connection is, in a few words."""
+        lost = self._keeper.lost
+        return f"not connected: {lost}" if lost else connection_text(self._keeper.opened.node.state)
 
     @property
     def is_connected(self) -> bool:
-        """Whether a peer is connected."""
+        """Whether a peer is connected, as far as is known here."""
+        node = self._keeper.opened.node.state
+        return not self._keeper.lost and node is not None and bool(node.peers)
 
     @property
-    def listening(self) -> list[str]:
+    def listening(self) -> Sequence[str]:
         """The addresses where peers may connect."""
+        node = self._keeper.opened.node.state
+        return () if self._keeper.lost or node is None else node.listening
 
     async def invitation(self) -> str:
         """Return the text that others join this cabal with. Raises InvitationError if nobody could use it."""
+        node = self._keeper.opened.node.state
+        return invitation_text(node, await self.read(lambda store: store.moderation.seed))

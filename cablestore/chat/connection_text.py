@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cablestore.peers import Peer
-from cablestore.peers.dialling import DialState
+from cablestore.remote.node import NodeState, PeerFailure, PeerState
 
 OFFLINE: Final = "offline"
 """The state of a cabal without a node."""
@@ -22,19 +21,21 @@ _CAUSES: Final = (
 screen cuts the rest. The first part that fits counts."""
 
 
-def connection_text(peers: Sequence[Peer], dials: Sequence[DialState], *, is_dialling: bool, is_encrypted: bool) -> str:
-    """Return the state of the connections. `is_dialling` says that the node stays connected to addresses."""
-    found = _peers_text(peers) if peers else _failure_text(dials)
-    return (found or ("connecting" if is_dialling else "no peers yet")) + ("" if is_encrypted else ", not encrypted")
+def connection_text(node: NodeState | None) -> str:
+    """Return the state of the connections of a node."""
+    if node is None:
+        return OFFLINE
+    found = _peers_text(node.peers) if node.peers else _failure_text(node.failures)
+    encryption = ", not encrypted" if node.cabal_key is None else ""
+    return (found or ("connecting" if node.connect else "no peers yet")) + encryption
 
 
-def _failure_text(dials: Sequence[DialState]) -> str:
-    failed = [state for state in dials if state.reason]
-    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-    return f"not connected: {_cause(failed[0])}{more}" if failed else ""
+def _failure_text(failures: Sequence[PeerFailure]) -> str:
+    more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+    return f"not connected: {_cause(failures[0])}{more}" if failures else ""
 
 
-def _peers_text(peers: Sequence[Peer]) -> str:
+def _peers_text(peers: Sequence[PeerState]) -> str:
     number = f"{len(peers)} peer{'' if len(peers) == 1 else 's'}"
     silent = sum(peer.no_answer_s > 0 for peer in peers)
     if silent:
@@ -42,10 +43,12 @@ def _peers_text(peers: Sequence[Peer]) -> str:
     return number + (", in step" if all(peer.is_in_step is True for peer in peers) else "")
 
 
-def _cause(state: DialState) -> str:
-    address = str(state.address)
-    found = next((text for part, text in _CAUSES if part in state.reason), None)
+def _cause(failure: PeerFailure) -> str:
+    address = failure.address
+    found = next((text for part, text in _CAUSES if part in failure.reason), None)
     if found is not None:
         return found.format(address)
-    reason = state.reason.removeprefix(f"cannot connect to {address}: ").removeprefix(f"no connection with {address}: ")
+    reason = failure.reason.removeprefix(f"cannot connect to {address}: ").removeprefix(
+        f"no connection with {address}: "
+    )
     return f"{address}: {reason}"

@@ -9,7 +9,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from cablestore.chat.cabal import Cabal, ChannelEntry, Member, PrivateAct, Restriction, UndoneAct
+from cablestore.chat.cabal import Cabal
+from cablestore.chat.entries import ChannelEntry, Member, PrivateAct, Restriction, UndoneAct
 from cablestore.chat.lines import ChannelPlace, counted, member_line
 from cablestore.chat.timeline import local, short_name
 from cablestore.errors import CableStoreError, NotFoundError

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cablestore.chat.cabal import Cabal, ChannelEntry
+from cablestore.chat.cabal import Cabal
 from cablestore.chat.connection_text import OFFLINE
+from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.keys import Keys
 from cablestore.chat.safe_text import clean
 from cablestore.chat.timeline import short_name

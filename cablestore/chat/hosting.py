@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from cablestore.errors import CableStoreError
-from cablestore.peers import Address, Node, NodeSettings, Peer
-from cablestore.peers.dialling import DialState
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.remote.node import NodeState, PeerFailure, PeerState, WatchedNode
 from cablestore.store.lookup import find_channel
 from cablestore.store.store import CableStore
 
@@ -34,36 +35,45 @@ def with_stored_channels(store: CableStore, settings: NodeSettings) -> NodeSetti
     return replace(settings, channels=frozenset(find_channel(name, known) for name in settings.channels))
 
 
-class WatchedNode:
-    """State of a node that clients show: who is connected, and where it listens. It is read in any thread."""
+def new_watched(cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> WatchedNode:
+    """Return the state of a node that has not begun, with this cabal key, which stays connected to these peers."""
+    return WatchedNode(NodeState(cabal_key, tuple(map(str, connect))))
 
-    def __init__(self, cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> None:
-        """Describe a node with this cabal key, which stays connected to these peers."""
-        self.cabal_key: Final = cabal_key
-        self.connect = connect
-        self.listening: tuple[Address, ...] = ()
-        """Where peers may connect."""
-        self.peers: tuple[Peer, ...] = ()
-        """Who is connected, as it was at the last change."""
-        self._node: Node | None = None
 
-    @property
-    def dials(self) -> list[DialState]:
-        """The state of each address that the node stays connected to."""
-        node = self._node
-        return [] if node is None else node.dials()
+async def listen(node: Node, addresses: Sequence[Address], watched: WatchedNode) -> None:
+    """Let peers connect at these addresses."""
+    found: list[str] = []
+    for address in addresses:
+        found.append(str(await node.listen(address)))
+        watched.change(listening=tuple(found))
 
-    async def watch(self, node: Node) -> None:
-        """Keep the peers up to date until the node stops. On its loop."""
-        self._node = node
-        events = node.peer_events()
-        self.peers = tuple(node.peers())
-        try:
-            async for _ in events:
-                self.peers = tuple(node.peers())
-        finally:
-            self.peers = ()
-            self._node = None
+
+def change_peers(
+    watched: WatchedNode, node: Node, connect: tuple[Address, ...], reconcile_connect: tuple[Address, ...]
+) -> None:
+    """Note that the node stays connected to other peers from now on."""
+    kept = set(map(str, (*connect, *reconcile_connect)))
+    failures = tuple(each for each in _failures(node) if each.address in kept)
+    watched.change(connect=tuple(map(str, connect)), failures=failures)
+
+
+async def keep_current(watched: WatchedNode, node: Node) -> None:
+    """Keep the state of the connections up to date until the node stops. On its loop."""
+    events = node.peer_events()
+    try:
+        watched.change(peers=_peers(node))
+        async for _ in events:
+            watched.change(peers=_peers(node), failures=_failures(node))
+    finally:
+        watched.change(peers=(), failures=())
+
+
+def _peers(node: Node) -> tuple[PeerState, ...]:
+    return tuple(PeerState(str(peer.address), peer.is_in_step, peer.no_answer_s) for peer in node.peers())
+
+
+def _failures(node: Node) -> tuple[PeerFailure, ...]:
+    return tuple(PeerFailure(str(dial.address), dial.reason) for dial in node.dials() if dial.reason)
 
 
 class HostedNode:
@@ -73,7 +83,7 @@ class HostedNode:
         """Start the node. Raises NodeError if an address cannot be listened on."""
         self._store = store
         self._hosting: Final = hosting
-        self.watched: Final = WatchedNode(hosting.settings.cabal_key, hosting.connect)
+        self.watched: Final = new_watched(hosting.settings.cabal_key, hosting.connect)
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, Node]] = Future()
         self._thread = threading.Thread(target=self._run, name="chat-node", daemon=True)
         self._thread.start()
@@ -100,11 +110,10 @@ class HostedNode:
         stop = asyncio.Event()
         settings = with_stored_channels(self._store, self._hosting.settings)
         async with Node(self._store, settings) as node:
-            for address in self._hosting.listen:
-                self.watched.listening += (await node.listen(address),)
+            await listen(node, self._hosting.listen, self.watched)
             for address in self._hosting.connect:
                 node.keep_connected(address)
-            watching = asyncio.create_task(self.watched.watch(node))
+            watching = asyncio.create_task(keep_current(self.watched, node))
             self._started.set_result((asyncio.get_running_loop(), stop, node))
             await stop.wait()
             watching.cancel()

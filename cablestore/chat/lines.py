@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cablestore import limits
-from cablestore.chat.cabal import ChannelEntry, Member
+from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.line_list import Line
 from cablestore.chat.safe_text import clean
 from cablestore.chat.timeline import short_name, with_key_digits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cablestore import limits
-from cablestore.chat.cabal import Mention
+from cablestore.chat.entries import Mention
 from cablestore.store.display import Message
 from cablestore.store.queries import Queries
 from cablestore.store.results import ReadState

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from cablestore.chat.cabal import Mention
+from cablestore.chat.entries import Mention
 from cablestore.chat.lines import ChannelPlace, counted
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.timeline import local, short_name

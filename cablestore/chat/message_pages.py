@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from cablestore.chat.amounts import MAX_HELD, PAGE_MESSAGES, SCREENS_FOLLOWED
-from cablestore.chat.cabal import Cabal, CabalNews
+from cablestore.chat.cabal import Cabal
 from cablestore.chat.message_list import MessageList
+from cablestore.chat.news import CabalNews
 from cablestore.errors import CableStoreError
 from cablestore.store.display import Message
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 from cablestore.chat.amounts import MAX_NAMES_COMPARED, NAMES_AT_ONCE
 from cablestore.chat.same_names import same_named
-from cablestore.errors import StoreClosedError
+from cablestore.errors import OwnerGoneError, StoreClosedError
 from cablestore.store.naming import KEY_DIGITS
 from cablestore.store.store import CableStore
 
@@ -52,7 +52,7 @@ class NameWatch:
         self._thread.join()
 
     def _run(self) -> None:
-        with suppress(StoreClosedError):
+        with suppress(StoreClosedError, OwnerGoneError):
             while True:
                 self._is_due.wait()
                 self._is_comparing = True

@@ -9,7 +9,8 @@ from textual.app import App
 from textual.content import Content
 from textual.widgets import Static
 
-from cablestore.chat.cabal import Cabal, ChannelEntry, Member
+from cablestore.chat.cabal import Cabal
+from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.keys import Keys
 from cablestore.chat.line_list import Line, LineList
 from cablestore.chat.lines import ChannelPlace, Folds, channel_lines, counted, heading, member_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from cablestore.chat.cabal import PrivateAct, Restriction, UndoneAct
+from cablestore.chat.entries import PrivateAct, Restriction, UndoneAct
 from cablestore.errors import ModerationError
 from cablestore.moderation import Action, ModerationAct
 from cablestore.protocol.body import BLOCK, MODERATION, TEXT

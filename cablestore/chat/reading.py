@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from cablestore.chat.cabal import Cabal, ChannelEntry
+from cablestore.chat.cabal import Cabal
+from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.message_list import MessageList
 from cablestore.errors import CableStoreError, OwnerGoneError
 from cablestore.store.results import ReadState

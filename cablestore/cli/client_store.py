@@ -1,37 +1,39 @@
 """The store of a client: open in this process, which then serves other processes, or in another one that serves it.
 
-A client that another client served opens the store itself when that one ends. One that `serve` served waits for it.
+A client that another client served opens the store itself when that one ends. One that `serve` or another program served
+waits for it.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
+from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
+from cablestore.chat.keeper import OpenStore
 from cablestore.cli.connect import dialling
 from cablestore.cli.invite import inviting
 from cablestore.cli.output import safe
-from cablestore.cli.remote import controlled, talk
+from cablestore.cli.remote import controlled
 from cablestore.cli.serve import join_with_seed
 from cablestore.cli.stores import open_store, open_upgraded
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
+from cablestore.remote import connect
 from cablestore.store.store import CableStore
-
-if TYPE_CHECKING:
-    from cablestore.chat.cabal import Cabal
-    from cablestore.chat.remote_cabal import RemoteCabal
-    from cablestore.chat.wire import StoreConnection
 
 CLIENT: Final = "chat"
 """What a client is called as the owner of a store."""
 _BEGIN_WAIT_S: Final = 5.0
 """How long a process that has a store open may take until it serves others: two clients may start at once."""
 _LOOK_EVERY_S: Final = 0.1
+_ANSWER_WAIT_S: Final = 5.0
+"""How long that process may be silent before the client says so."""
 
 
 class CabalChoice(NamedTuple):
@@ -46,110 +48,90 @@ class CabalChoice(NamedTuple):
 
 def open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
     """Open a store, or reach the process that has it open. It is closed with the stack."""
-    until_s = time.monotonic() + _BEGIN_WAIT_S
-    while True:
-        try:
-            return _own_cabal(stack, choice)
-        except StoreLockedError as locked:
-            try:
-                return _shared_cabal(stack, choice)
-            except OwnerGoneError:
-                if time.monotonic() > until_s:
-                    raise locked from None
-        time.sleep(_LOOK_EVERY_S)
-
-
-def _own_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
-    from cablestore.chat.open_cabal import OpenCabal  # noqa: PLC0415 - other commands do not need it
-
-    store = stack.enter_context(open_upgraded(choice.path))
-    node = _started_node(store, choice)
-    cabal = OpenCabal(store, _label(choice), node)
-    stack.callback(cabal.close)
-    _serve_others(stack, store, choice, node)
+    source = _StoreSource(choice)
+    opened = source.open()
+    stack.callback(opened.closing.close)
+    cabal = Cabal(opened, choice.path.resolve().name, source.open_again)
+    stack.callback(_end, cabal, choice.path.absolute())
     return cabal
 
 
-def _started_node(store: CableStore, choice: CabalChoice) -> HostedNode | None:
-    if choice.seed is not None:
-        join_with_seed(store, choice.seed)
-    return None if choice.hosting is None else HostedNode(store, choice.hosting)
-
-
-def _serve_others(stack: ExitStack, store: CableStore, choice: CabalChoice, node: HostedNode | None) -> None:
-    """Run commands and serve clients in other processes until the stack is closed."""
-    if node is not None and choice.hosting is not None:
-        stack.enter_context(inviting(store, choice.hosting.settings.cabal_key, choice.hosting.connect))
-        stack.enter_context(dialling(store, node.node, node.loop))
-    stack.enter_context(
-        controlled(store, choice.path, None if node is None else node.watched, CLIENT, loads_later=True)
-    )
-
-
-def _shared_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
-    """Reach the process that has a store open. Raises OwnerGoneError if it serves nobody."""
-    from cablestore.chat.remote_cabal import RemoteCabal  # noqa: PLC0415 - other commands do not need it
-
-    shared = _SharedStore(choice)
-    remote = RemoteCabal(shared.connect, _label(choice))
-    stack.callback(_end, remote, shared, choice.path.absolute())
-    is_at_peers = shared.owner == CLIENT and remote.connection != "offline"
-    if choice.node_options and not is_at_peers:
-        raise click.UsageError(
-            f"`{shared.owner}` has the store at {choice.path} open, and peers are connected to it. Leave out "
-            f"{', '.join(choice.node_options)}, or end `{shared.owner}` first"
-        )
-    return remote
-
-
-class _SharedStore:
-    """Store that another process has open. Once that was a client and ended, it is opened here. `close` it at the end."""
+class _StoreSource:
+    """The store of a client: opened here, or in the process that has it open."""
 
     def __init__(self, choice: CabalChoice) -> None:
         self._choice = choice
-        self._opened = ExitStack()
-        self.owner = ""
-        """What has the store open: `serve` or `chat`."""
+        self._owner = ""
+        """What had the store open last: `serve`, `chat`, or "" for another program."""
 
-    def connect(self) -> StoreConnection:
-        """Connect to the process that has the store open. Raises OwnerGoneError if none has."""
+    def open(self) -> OpenStore:
+        """Open the store, or reach the process that has it open. Raises StoreLockedError if that serves nobody."""
+        until_s = time.monotonic() + _BEGIN_WAIT_S
+        while True:
+            try:
+                return self._open_here(open_upgraded)
+            except StoreLockedError as locked:
+                try:
+                    return self._allowed(self._reach())
+                except OwnerGoneError:
+                    if time.monotonic() > until_s:
+                        raise locked from None
+            time.sleep(_LOOK_EVERY_S)
+
+    def open_again(self) -> OpenStore:
+        """Reach the process that has the store open. Once that was a client and ended, open the store here.
+
+        Raises OwnerGoneError if there is no such process.
+        """
         try:
-            conversation = talk(self._choice.path.absolute())
+            return self._reach()
         except OwnerGoneError:
-            if self.owner != CLIENT:
+            if self._owner != CLIENT:
                 raise
-            self._open()
-            conversation = talk(self._choice.path.absolute())
-        self.owner = conversation.owner
-        return conversation
-
-    def _open(self) -> None:
-        self.close()
         try:
-            with ExitStack() as stack:
-                store = stack.enter_context(open_store(self._choice.path, create=False))
-                node = _started_node(store, self._choice)
-                if node is not None:
-                    stack.callback(node.close)
-                _serve_others(stack, store, self._choice, node)
-                self._opened = stack.pop_all()
+            return self._open_here(lambda path: open_store(path, create=False))
         except StoreLockedError as error:  # another client was faster
             raise OwnerGoneError(str(error)) from None
 
-    def close(self) -> None:
-        """Close the store if it was opened here."""
-        self._opened.close()
+    def _reach(self) -> OpenStore:
+        store = connect(self._choice.path, timeout_s=_ANSWER_WAIT_S)
+        self._owner = store.owner
+        return OpenStore.there(store)
+
+    def _allowed(self, opened: OpenStore) -> OpenStore:
+        """Refuse options of a node that would do nothing: `serve` has one, and a client without one keeps none."""
+        path, options = self._choice.path, self._choice.node_options
+        if options and (self._owner != CLIENT or opened.node.state is None):
+            opened.closing.close()
+            owner = f"`{self._owner}`" if self._owner else "another program"
+            raise click.UsageError(
+                f"{owner} has the store at {path} open, and peers are connected to it. Leave out "
+                f"{', '.join(options)}, or end {owner} first"
+            )
+        return opened
+
+    def _open_here(self, opening: Callable[[Path], CableStore]) -> OpenStore:
+        """Open the store, start its node, and serve other processes. Raises StoreLockedError if another one has it."""
+        choice = self._choice
+        with ExitStack() as unusable:
+            store = unusable.enter_context(opening(choice.path))
+            if choice.seed is not None:
+                join_with_seed(store, choice.seed)
+            node = None if choice.hosting is None else HostedNode(store, choice.hosting)
+            opened = OpenStore.here(store, node)
+            unusable.callback(opened.closing.close)
+            if node is not None and choice.hosting is not None:
+                opened.closing.enter_context(inviting(store, choice.hosting.settings.cabal_key, choice.hosting.connect))
+                opened.closing.enter_context(dialling(store, node.node, node.loop))
+            opened.closing.enter_context(controlled(store, choice.path, opened.node, CLIENT, loads_later=True))
+            unusable.pop_all()
+        return opened
 
 
-def _label(choice: CabalChoice) -> str:
-    return choice.path.resolve().name
-
-
-def _end(remote: RemoteCabal, shared: _SharedStore, path: Path) -> None:
+def _end(cabal: Cabal, path: Path) -> None:
     """Close a cabal. Drafts that the process with the store did not get are put into the store, or shown."""
-    remote.close()
-    shared.close()
-    drafts = remote.unsent_drafts
+    cabal.close()
+    drafts = cabal.unsent_drafts
     if not drafts:
         return
     try:

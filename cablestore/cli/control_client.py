@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cablestore import limits
 from cablestore.cli.control_socket import RECEIVED_SIZE_BYTES, ControlRequest
-from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
+from cablestore.errors import OwnerGoneError, StoreLockedError
 from cablestore.remote.messages import Offer, read_line
 from cablestore.remote.unix_socket import owner_of
 
@@ -49,27 +49,6 @@ def ask(
         "the process that has the store open ended before this command. Stored posts stay stored: check them "
         "before you repeat the command"
     )
-
-
-def begin_conversation(connection: socket.socket, request: ControlRequest) -> str:
-    """Send a request and wait until its conversation begins. Nothing that is sent later was read.
-
-    Returns the name of the command that has the store open.
-
-    Raises OwnerGoneError if there is no answer, and CableStoreError with the server's reason if it refuses.
-    """
-    waiting = _Waiting(connection, time.monotonic() + limits.CONTROL_TIMEOUT_S)
-    line = bytearray()
-    _send(connection, request)
-    while not line.endswith(b"\n"):
-        line += waiting.receive(1) or b"\n"
-    pair = _pair(connection, line)
-    if pair is None:
-        raise OwnerGoneError("the process that has the store open ended before it answered")
-    kind, value = pair
-    if kind != "begin":
-        raise CableStoreError(str(value).strip().removeprefix("cablestore: "))
-    return str(value)
 
 
 def _pair(connection: socket.socket, line: bytes | bytearray) -> tuple[str, Any] | None:

@@ -10,9 +10,6 @@ A request may have a deadline. The server then sends `alive` before it begins th
 command ends. After the first `alive` it compares the deadline with the clock, and does not begin a command that is late.
 So a client that has no `alive` at its deadline knows that the command never runs, however long the server was stopped.
 
-A command may also begin a conversation: the server sends one line with the field `begin`, the name of the command that
-has the store open, and what both send from then on is between the command and the client.
-
 This module knows no commands: the server is given a function that runs them.
 """
 
@@ -129,16 +126,6 @@ class ControlReply:
         self._sending = threading.Lock()
         self._is_running = False
         """True while the client gets signs of life."""
-        self._is_conversation = False
-
-    def begin_conversation(self, owner: str) -> socket.socket:
-        """Announce that a conversation begins, and return the connection. No line is sent any more.
-
-        `owner` is the command that has the store open.
-        """
-        self._send({"begin": owner})
-        self._is_conversation = True
-        return self._connection
 
     def begin(self) -> None:
         """Tell the client that its command begins. From now on `keep_alive` sends signs of life."""
@@ -159,8 +146,7 @@ class ControlReply:
     def end(self, status: int) -> None:
         """Send the exit status, the last line."""
         self._is_running = False
-        if not self._is_conversation:
-            self._send({"exit": status})
+        self._send({"exit": status})
 
     def is_wanted(self) -> bool:
         """Return True while the client is connected. Data after its request is discarded."""

@@ -13,32 +13,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
-from importlib import import_module
 from io import StringIO, TextIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
+from typing import Any, Final, Literal, TextIO, cast
 
 import click
 from rich.console import Console
 
 from cablestore.cli.commands import load_all
-from cablestore.cli.control_client import ask, begin_conversation
+from cablestore.cli.control_client import ask
 from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param
 from cablestore.cli.output import Output, zone_named
 from cablestore.cli.stores import open_to_read
-from cablestore.errors import CableStoreError, OwnerGoneError, StorageError, StoreClosedError, StoreLockedError
+from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.extras import naming_extras
 from cablestore.files import ObjectFolder
+from cablestore.remote.node import WatchedNode
 from cablestore.remote.unix_socket import connect
 from cablestore.store.store import CableStore
 
-if TYPE_CHECKING:
-    from cablestore.chat.hosting import WatchedNode
-    from cablestore.chat.wire import StoreConnection
-
 _LOG: Final = logging.getLogger("cablestore.node")
-_TALK: Final = "chat"
-"""The command that begins the conversation of `cablestore.chat.wire`."""
 _HEIGHT: Final = 25
 """Lines of the client's terminal. No output depends on it, but without it rich would ask the server's terminal."""
 
@@ -198,48 +192,23 @@ def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.getvalue().splitlines()]
 
 
-def talk(path: Path) -> StoreConnection:
-    """Return a connection on which the process with the open store serves a `chat.remote_cabal.RemoteCabal`.
-
-    Raises OwnerGoneError if there is no such process, CableStoreError if it refuses.
-    """
-    from cablestore.chat.wire import VERSION, StoreConnection  # noqa: PLC0415 - most commands do not need it
-
-    connection = connect(path)
-    if connection is None:
-        raise OwnerGoneError(f"no process serves the store at {path}")
-    request = ControlRequest(_TALK, {"version": VERSION}, json=True, width=1, terminal=False)
-    try:
-        return StoreConnection(connection, begin_conversation(connection, request))
-    except CableStoreError as error:
-        connection.close()
-        if str(error) == _cannot_run(_TALK):
-            raise CableStoreError(
-                f"the process that has the store at {path} open is of an earlier version of cablestore, which serves no "
-                "client: end it and start it again with this version"
-            ) from None
-        raise
-
-
 # --- the server's side ----------------------------------------------------------------------------
 
 
 def control(
     store: CableStore, folder: Path, node: WatchedNode | None = None, owner: str = "serve", *, loads_later: bool = False
 ) -> ControlServer:
-    """Start to run commands for other processes on an open store. Close the returned server before the store.
+    """Run commands for other processes on an open store, and serve programs. Close the returned server before the store.
 
-    `node` is the one that connects the store to peers, for clients to show, and `owner` the command that has the store
-    open. Commands are loaded now, before the files may be those of another version and descriptors run out; with
-    `loads_later` in a thread, while somebody waits for a first picture. Raises StorageError if no socket can be created
-    in the store's folder.
+    `node` connects the store to peers, and `owner` is the command that has the store open: clients show both. Commands
+    are loaded now, before the files may be those of another version and descriptors run out; with `loads_later` in a
+    thread, while somebody waits for a first picture. Raises StorageError if no socket can be created in the store's
+    folder.
     """
     loading = threading.Thread(target=_load_offered, name="control-load", daemon=True)
     from cablestore.serving import StoreServer  # noqa: PLC0415 - most commands do not need it
 
-    server = ControlServer(
-        folder, partial(run_request, store, node, owner, loading), programs=StoreServer(store, owner)
-    )
+    server = ControlServer(folder, partial(run_request, store, loading), programs=StoreServer(store, owner, node=node))
     loading.start()
     if not loads_later:
         loading.join()
@@ -250,7 +219,7 @@ def control(
 def controlled(
     store: CableStore, folder: Path, node: WatchedNode | None = None, owner: str = "serve", *, loads_later: bool = False
 ) -> Iterator[None]:
-    """Run commands for other processes, and serve clients, during the body, if the file system supports sockets."""
+    """Run commands for other processes, and serve programs, during the body, if the file system supports sockets."""
     with ExitStack() as stack:
         try:
             stack.enter_context(control(store, folder, node, owner, loads_later=loads_later))
@@ -260,32 +229,15 @@ def controlled(
 
 
 def _load_offered() -> None:
-    import_module("cablestore.chat.service")
     load_all()
     with suppress(CableStoreError):  # an extra is missing: its commands say so when they are asked for
         _load_offered_later()
 
 
-def run_request(
-    store: CableStore,
-    node: WatchedNode | None,
-    owner: str,
-    loading: threading.Thread,
-    request: ControlRequest,
-    reply: ControlReply,
-) -> int:
-    """Run a command and send its output and errors to the client. Returns the exit status.
-
-    Commands run when they are loaded. A client that wants a conversation is served with what `control` was given.
-    """
+def run_request(store: CableStore, loading: threading.Thread, request: ControlRequest, reply: ControlReply) -> int:
+    """Run a command, when all are loaded, and send its output and errors to the client. Returns the exit status."""
     try:
         loading.join()
-        if request.command == _TALK:
-            from cablestore.chat.service import serve_client  # noqa: PLC0415 - most commands do not need it
-
-            _require_same_version(request)
-            serve_client(store, node, reply.begin_conversation(owner))
-            return 0
         with naming_extras():
             offer = _offer(request.command)
             params = _params(offer.command, request.params)
@@ -300,16 +252,6 @@ def run_request(
         return error.exit_status
 
 
-def _require_same_version(request: ControlRequest) -> None:
-    from cablestore.chat.wire import VERSION  # noqa: PLC0415 - most commands do not need it
-
-    if request.params != {"version": VERSION}:
-        raise CableStoreError(
-            "the process that has the store open serves clients of another version of cablestore: run the same version "
-            "in both"
-        )
-
-
 def _load_offered_later() -> None:
     for load in _LATER:
         load()
@@ -321,12 +263,8 @@ def _offer(command: str) -> _Offer:
             _load_offered_later()
     offer = _OFFERS.get(command)
     if offer is None:
-        raise CableStoreError(_cannot_run(command))
+        raise CableStoreError(f"{command!r} cannot run while another process has the store open")
     return offer
-
-
-def _cannot_run(command: str) -> str:
-    return f"{command!r} cannot run while another process has the store open"
 
 
 def _params(command: click.Command, given: dict[str, Param]) -> dict[str, Any]:

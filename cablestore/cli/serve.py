@@ -16,7 +16,7 @@ import click
 import structlog
 
 from cablestore import __version__
-from cablestore.chat.hosting import WatchedNode, with_stored_channels
+from cablestore.chat.hosting import keep_current, listen, new_watched, with_stored_channels
 from cablestore.cli import values
 from cablestore.cli.connect import dialling
 from cablestore.cli.invite import inviting
@@ -43,6 +43,7 @@ from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport, descriptors
 from cablestore.peers.metrics_http import exporter
+from cablestore.remote.node import WatchedNode
 from cablestore.resolution import RESOLVER
 from cablestore.store.store import CableStore
 
@@ -93,7 +94,7 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
     # A new identity is created now, so that a problem with its file is reported now.
     public_key = store.identity.public_key.hex()
     descriptors.allow(plan.settings.max_peers)
-    watched = WatchedNode(plan.settings.cabal_key, plan.connect)
+    watched = new_watched(plan.settings.cabal_key, plan.connect)
     with inviting(store, plan.settings.cabal_key, plan.connect), controlled(store, path, watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
         status = run_on_loop(lambda: _serve(store, out, watched, reloader), fast_loop)
@@ -105,7 +106,7 @@ async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader:
     async with Node(store, reloader.plan.settings) as node:
         stop = StopSignal(partial(reloader.reload, node, watched))
         call_on_sigusr1(node.dial_now)
-        watching = asyncio.create_task(watched.watch(node))
+        watching = asyncio.create_task(keep_current(watched, node))
         with ExitStack() as stack:
             # A name of an address to listen on may have to be looked up, which a signal does not wait for.
             starting = asyncio.create_task(_open_ports(node, stack, out, watched, reloader.plan))
@@ -121,8 +122,7 @@ async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: Watche
         address = stack.enter_context(exporter(node, await _by_address(plan.metrics)))
         out.say(f"metrics on {address}", metrics=str(address))
     stack.enter_context(dialling(node.store, node, asyncio.get_running_loop()))
-    for wanted in plan.listen:
-        watched.listening += (await node.listen(wanted),)
+    await listen(node, plan.listen, watched)
     for wanted in plan.reconcile_listen:
         await node.reconcile_port.listen(wanted)
     for found in node.addresses():

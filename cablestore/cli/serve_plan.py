@@ -8,12 +8,13 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from cablestore.chat.hosting import WatchedNode
+from cablestore.chat.hosting import change_peers
 from cablestore.cli.sections import ARGUMENTS
 from cablestore.cli.serve_options import CHANGEABLE, invited, settings_of
 from cablestore.errors import CableStoreError
 from cablestore.moderation import Seed
 from cablestore.peers import Address, Invitation, Node, NodeSettings, descriptors
+from cablestore.remote.node import WatchedNode
 
 _LOG: Final = logging.getLogger("cablestore.node")
 
@@ -119,7 +120,7 @@ class SettingsReloader:
                 port.disconnect(address)
             for address in set(now) - set(before):
                 port.keep_connected(address)
-        watched.connect = plan.connect
+        change_peers(watched, node, plan.connect, plan.reconcile_connect)
         self.plan = self.plan._replace(connect=plan.connect, reconcile_connect=plan.reconcile_connect)
 
 

@@ -32,6 +32,7 @@ from cablestore.peers.peer_events import (
     PeerInStep,
     PeerLost,
     PeerSilent,
+    PeerUnreachable,
 )
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.settings import NodeSettings
@@ -50,6 +51,7 @@ __all__ = [
     "PeerInStep",
     "PeerLost",
     "PeerSilent",
+    "PeerUnreachable",
     "ReconcileReport",
     "SyncReport",
 ]

@@ -19,6 +19,7 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.dialling import Dial
 from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.own_addresses import address_of, reachable_at
+from cablestore.peers.peer_events import PeerUnreachable
 from cablestore.resolution import RESOLVER
 
 _STOP_TIMEOUT_S: Final = 5.0
@@ -171,6 +172,7 @@ class PeerListener(ABC, Generic[L]):
                     return
                 settings = self._context.settings
                 pause_s = dial.ended(reason, settings.first_retry_s, settings.longest_retry_s, dials.spread)
+                self._context.watchers.tell(PeerUnreachable(address, reason))
                 fields = {"peer": str(address), "reason": reason, "again_in_s": round(pause_s, 3)}
                 self._context.log.info("no connection", extra=fields)
                 await dial.pause(pause_s)

@@ -275,7 +275,7 @@ class Node(ProcessBound):
         return sorted((link.peer for link in links if link.is_established), key=lambda peer: peer.number)
 
     def peer_events(self) -> PeerEvents:
-        """Return an async iterator of what changes from now on: `PeerConnected`, `PeerInStep`, `PeerLost`.
+        """Return an async iterator of what changes from now on: `PeerConnected`, `PeerLost` and so on.
 
         It begins with this call: call `peers` after it, without an `await` in between, and nothing is missed. It ends
         when the node stops.

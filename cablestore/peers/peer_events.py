@@ -69,13 +69,20 @@ class PeerLost(NamedTuple):
     reason: str
 
 
+class PeerUnreachable(NamedTuple):
+    """An attempt to connect to an address that the node stays connected to failed, or the connection there ended."""
+
+    address: Address
+    reason: str
+
+
 class PeerEventsMissed(NamedTuple):
     """Earlier events were given up, because they were not read. `Node.peers` has the present state."""
 
     number: int
 
 
-PeerEvent = PeerConnected | PeerInStep | PeerSilent | PeerLost | PeerEventsMissed
+PeerEvent = PeerConnected | PeerInStep | PeerSilent | PeerLost | PeerUnreachable | PeerEventsMissed
 
 
 class PeerEvents(AsyncIterator[PeerEvent]):

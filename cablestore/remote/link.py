@@ -33,6 +33,7 @@ from cablestore.remote.messages import (
     Error,
     Items,
     More,
+    NodeChanged,
     Offer,
     Ping,
     Pong,
@@ -42,12 +43,16 @@ from cablestore.remote.messages import (
     ToStore,
     frame,
 )
+from cablestore.remote.node import WatchedNode
 
 _TICK_S: Final = 0.5
 """How often a wait ends and begins again: Python handles a Ctrl-C from just before a wait only after it."""
 _SILENT_TICKS: Final = 3
-"""Ticks without a message after which a sign of life is requested."""
+"""Ticks without a message after which a sign of life is requested, unless the timeout is short."""
 _RECEIVED_SIZE_BYTES: Final = 1_048_576
+
+
+Answer = Result | Items | Progressed | Pong
 
 
 class Pending:
@@ -59,12 +64,12 @@ class Pending:
         self.is_read: Final = is_read
         self.has_begun = False
         """True if the call may have begun, and so may have written."""
-        self.received: Final = SimpleQueue[Result | Items | Error | Progressed | None]()
+        self.received: Final = SimpleQueue[Answer | Error | None]()
         """What came for it. None: the connection ended."""
         self.notify: Callable[[], None] = _do_nothing
         """Called after something came, in the thread that receives."""
 
-    def put(self, message: Result | Items | Error | Progressed | None) -> None:
+    def put(self, message: Answer | Error | None) -> None:
         """Pass on what came for the call."""
         self.received.put(message)
         self.notify()
@@ -91,6 +96,8 @@ class Link(ProcessBound):
         """Counts what was received."""
         self.state = Changed(0, 0, "", 0, is_closed=False)
         """What the store reported last."""
+        self.node: Final = WatchedNode()
+        """The node that connects the store to peers, as it was reported last."""
         self._is_open = True
         self.is_closed = False
         """True if this side closed the connection."""
@@ -178,7 +185,7 @@ class Link(ProcessBound):
             raise
         return pending
 
-    def next_of(self, pending: Pending) -> Result | Items | Progressed:
+    def next_of(self, pending: Pending) -> Answer:
         """Return what comes next for a call. Raises its error, and OwnerGoneError if nothing can come."""
         heard, ticks = self._heard, 0
         while True:
@@ -191,11 +198,24 @@ class Link(ProcessBound):
                 continue
             if found is None:
                 raise self._ended(pending)
-            if isinstance(found, Result | Error) or (isinstance(found, Items) and found.is_last):
+            if isinstance(found, Result | Error | Pong) or (isinstance(found, Items) and found.is_last):
                 self._pending.pop(pending.number, None)
             if isinstance(found, Error):
                 raise error_of(found)
             return found
+
+    def is_answering(self) -> bool:
+        """Wait for a sign of life. Returns False if none comes within the timeout, or the connection ended."""
+        pending = Pending(next(self._numbers), time.monotonic() + self._timeout_s, is_read=True)
+        self._pending[pending.number] = pending
+        try:
+            self._send(Ping(pending.number))
+            self.next_of(pending)
+        except (OwnerGoneError, StoreClosedError):
+            return False
+        finally:
+            self._pending.pop(pending.number, None)
+        return True
 
     def more(self, pending: Pending) -> None:
         """Request further items of an iterator."""
@@ -245,7 +265,7 @@ class Link(ProcessBound):
 
     def _look_for_life(self, pending: Pending, ticks: int) -> None:
         """Request a sign of life after some ticks. Raises OwnerGoneError if none came for too long."""
-        if ticks == _SILENT_TICKS:
+        if ticks == max(1, min(_SILENT_TICKS, int(self._timeout_s / _TICK_S / 2))):
             self._send(Ping(0))
         elif ticks * _TICK_S > self._timeout_s and time.monotonic() > pending.deadline_s:
             raise OwnerGoneError(f"{self._owner} has the store open and does not answer. {_fate_of(pending)}")
@@ -340,11 +360,14 @@ class Link(ProcessBound):
         if isinstance(message, Changed):
             self._note(message)
             return
+        if isinstance(message, NodeChanged):
+            self.node.set(message.state)
+            return
         if isinstance(message, Result) and message.last_sequence > self.state.last_sequence:
             self.state = msgspec.structs.replace(self.state, last_sequence=message.last_sequence)
         pending = self._pending.get(message.number)
-        if pending is None or isinstance(message, Pong):
-            return  # it was given up, or is a sign of life
+        if pending is None:
+            return  # it was given up, or is a sign of life that is counted
         if isinstance(message, Begun):
             pending.has_begun = True
         else:

@@ -16,8 +16,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from cablestore.errors import CableStoreError
+from cablestore.remote.node import NodeState
 
-VERSIONS: Final = (1, 1)
+VERSIONS: Final = (2, 2)
 """The oldest and the newest version of the protocol that this package speaks."""
 
 HEADER: Final = Struct(">I")
@@ -162,12 +163,18 @@ class Changed(_Message, tag="changed"):
     is_closed: bool
 
 
+class NodeChanged(_Message, tag="node"):
+    """State of the node that connects the store to peers, if there is one: at the beginning, and after it changed."""
+
+    state: NodeState
+
+
 class Pong(_Message, tag="pong"):
     """Sign of life."""
 
 
 ToStore = Call | More | Cancel | Ping
-ToProgram = Begun | Result | Items | Error | Progressed | Changed | Pong
+ToProgram = Begun | Result | Items | Error | Progressed | Changed | NodeChanged | Pong
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_STORE: Final[msgspec.msgpack.Decoder[ToStore]] = msgspec.msgpack.Decoder(ToStore)

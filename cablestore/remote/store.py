@@ -27,6 +27,7 @@ from cablestore.protocol.dialect import Dialect, dialect_named
 from cablestore.remote.link import Link
 from cablestore.remote.messages import Items
 from cablestore.remote.methods import OF_PROGRAM, OWNER_ONLY, SPACES, RemoteMethod, method_of, public
+from cablestore.remote.node import WatchedNode
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Queries, Snapshot
@@ -261,6 +262,15 @@ class RemoteStore(_Store, Closable, ProcessBound):
         return self._link.offer.is_read_only
 
     @property
+    def node(self) -> WatchedNode:
+        """The node that connects the store to peers, as the other process reported it last."""
+        return self._link.node
+
+    def is_answering(self) -> bool:
+        """Wait for a sign of life of the other process. Returns False if it hangs, or the connection ended."""
+        return self._link.is_answering()
+
+    @property
     def is_closed(self) -> bool:
         """True if this connection is closed or lost, or the store is closed."""
         return not self._link.is_open or self._link.state.is_closed
@@ -342,13 +352,13 @@ def _parts(found: Iterable[list[bytes]], size_bytes: int) -> Iterator[list[bytes
         yield part
 
 
-def connect(path: Path | str) -> RemoteStore:
+def connect(path: Path | str, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> RemoteStore:
     """Return the store that another process of this user has open: `cablestore serve`, `chat`, or `cablestore.offer`.
 
-    Close it, or use it in a `with`. Raises OwnerGoneError if no process serves the store, and CableStoreError if that
+    Close it, or use it in a `with`. Calls fail after `timeout_s` without a sign of life of that process. Raises OwnerGoneError if no process serves the store, and CableStoreError if that
     process runs a version of cablestore with another protocol.
     """
-    return RemoteStore(Link.reach(store_path(path)))
+    return RemoteStore(Link.reach(store_path(path), timeout_s=timeout_s))
 
 
 def connect_soon(path: Path | str) -> RemoteStore:

@@ -31,6 +31,7 @@ from cablestore.remote.messages import (
     Error,
     Items,
     More,
+    NodeChanged,
     Ping,
     Pong,
     Progressed,
@@ -40,6 +41,7 @@ from cablestore.remote.messages import (
     frame,
 )
 from cablestore.remote.methods import RemoteMethod, method_of, names
+from cablestore.remote.node import NodeState, WatchedNode
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.serving")
@@ -62,6 +64,7 @@ class ServedProgram:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         writes: Callable[[], int],
+        node: WatchedNode,
         slow_reader_s: float,
     ) -> None:
         """Make one. `writes` returns the number of writes for the reports."""
@@ -71,6 +74,7 @@ class ServedProgram:
         self._reader = reader
         self._writer = writer
         self._writes = writes
+        self._node = node
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[int, asyncio.Semaphore] = {}
         """The iterators: how many parts may be sent."""
@@ -82,7 +86,7 @@ class ServedProgram:
         self.fileno: Final[int] = writer.get_extra_info("socket").fileno()
 
     def inform(self) -> None:
-        """Have the state of the store reported."""
+        """Have the states of the store and of its node reported."""
         self._changed.set()
 
     async def serve(self) -> None:
@@ -219,10 +223,15 @@ class ServedProgram:
     # --- what is sent ----------------------------------------------------------------------------
 
     async def _report(self) -> None:
-        """Report the state of the store after each write, or after several within a short time."""
+        """Report the states of the store and its node after each change, or after several within a short time."""
+        reported: NodeState | None = None
         while True:
             await self._changed.wait()
             self._changed.clear()
+            node = self._node.state
+            if node is not None and node is not reported:
+                await self._send(NodeChanged(0, node))
+                reported = node
             store = self._blocking
             state = (store.last_sequence, store.write_failure, store.failed_writes)
             await self._send(Changed(self._writes(), *state, is_closed=store.is_closed))

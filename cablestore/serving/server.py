@@ -18,6 +18,7 @@ from cablestore.errors import ArgumentError
 from cablestore.forks import ProcessBound, bind
 from cablestore.remote import messages
 from cablestore.remote.messages import VERSIONS, Hello, Offer
+from cablestore.remote.node import WatchedNode
 from cablestore.remote.unix_socket import NAME, inode, is_same_user, listen
 from cablestore.serving.program import ServedProgram
 from cablestore.store.store import CableStore
@@ -35,10 +36,15 @@ class StoreServer(Closable, ProcessBound):
         owner: str = "",
         listener: socket.socket | None = None,
         *,
+        node: WatchedNode | None = None,
         hello_timeout_s: float = limits.REMOTE_HELLO_TIMEOUT_S,
         slow_reader_s: float = limits.REMOTE_SLOW_READER_S,
     ) -> None:
-        """Serve the connections of a listening socket, and those that `adopt` is given. `offer` makes the socket."""
+        """Serve the connections of a listening socket, and those that `adopt` is given. `offer` makes the socket.
+
+        `node` connects the store to peers. Its state is reported to the programs.
+        """
+        self._node = node or WatchedNode()
         self._hello_timeout_s = hello_timeout_s
         self._slow_reader_s = slow_reader_s
         self._store = store
@@ -53,7 +59,7 @@ class StoreServer(Closable, ProcessBound):
         """True while a report to the programs is scheduled."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="cablestore-serving", daemon=True)
-        self._ends = [store.watch(self._count_write), store.watch(self._note, local=True)]
+        self._ends = [store.watch(self._count_write), store.watch(self._note, local=True), self._node.watch(self._note)]
         self._thread.start()
         bind(self)
 
@@ -162,7 +168,7 @@ class StoreServer(Closable, ProcessBound):
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        program = ServedProgram(self._store, reader, writer, lambda: self._writes, self._slow_reader_s)
+        program = ServedProgram(self._store, reader, writer, lambda: self._writes, self._node, self._slow_reader_s)
         self._programs.add(program)
         try:
             await program.serve()
@@ -177,7 +183,7 @@ class StoreServer(Closable, ProcessBound):
             self._writes += 1
 
     def _note(self) -> None:
-        """Have the programs informed. In the thread that wrote."""
+        """Have the programs informed. In the thread that wrote, or that changed the state of the node."""
         with self._noting:
             if self._is_noted:
                 return

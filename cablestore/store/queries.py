@@ -163,21 +163,24 @@ class Queries(ABC):
             shown = (display.shown(_must_have(reader, digest), hidden) for digest in ordered)
             return [message for message in shown if message is not None]
 
-    def channels(self, *, with_reserved: bool = False, order: ChannelOrder = "name") -> Iterator[Channel]:
+    def channels(
+        self, *, with_reserved: bool = False, order: ChannelOrder = "name", with_latest: bool = True
+    ) -> Iterator[Channel]:
         """Yield the channels that a client shows, sorted by the bytes of their names, or latest message first.
 
         Those in `dialect.RESERVED_CHANNELS` are left out unless `with_reserved`. Peers get these too:
         `answers.channel_list`. Dropped channels are left out. Until all posts of dropped users are removed, the numbers
-        of posts include them.
+        of posts include them. Use `with_latest=False` where `Channel.last_message` is not needed: it travels with each
+        channel of a store that another process has open.
         """
-        check(with_reserved=with_reserved)
+        check(with_reserved=with_reserved, with_latest=with_latest)
         check_choice("order", order, get_args(ChannelOrder))
-        return self._sorted_channels(order, with_reserved=with_reserved)
+        return self._sorted_channels(order, with_reserved=with_reserved, with_latest=with_latest)
 
-    def _sorted_channels(self, order: ChannelOrder, *, with_reserved: bool) -> Iterator[Channel]:
+    def _sorted_channels(self, order: ChannelOrder, *, with_reserved: bool, with_latest: bool) -> Iterator[Channel]:
         with self._reading() as reader:
             display = Display(reader, self._moderation())
-            found = self._channels(reader, display, with_reserved=with_reserved)
+            found = self._channels(reader, display, with_reserved=with_reserved, with_latest=with_latest)
             if order == "activity":
                 found = iter(sorted(found, key=lambda each: _cursor_of(display.last_message(each.name)), reverse=True))
             yield from found
@@ -186,14 +189,17 @@ class Queries(ABC):
         with self._reading() as reader:
             return Display(reader, self._moderation()).last_message(channel)
 
-    def _channels(self, reader: Reader, display: Display, *, with_reserved: bool) -> Iterator[Channel]:
+    def _channels(
+        self, reader: Reader, display: Display, *, with_reserved: bool, with_latest: bool
+    ) -> Iterator[Channel]:
+        read_latest = self._last_message if with_latest else None
         unread = Unread(reader, self._moderation(), self._own_key())
         for name, topic, members, counts in display.channels():
             if name in RESERVED_CHANNELS and not with_reserved:
                 continue
             texts, mentioning, latest = 0, 0, None
             if held := counts[TEXT]:
-                texts, mentioning, latest = unread.texts(name, held), unread.mentions(name), self._last_message
+                texts, mentioning, latest = unread.texts(name, held), unread.mentions(name), read_latest
             yield Channel(name, topic, members, _by_name(counts), texts, mentioning, latest)
 
     def read_state(self, channel: str) -> ReadState:

@@ -19,8 +19,9 @@ from textual.pilot import Pilot
 
 from cablestore import LEGACY, CableStore, Identity, Info, Join, Text, Topic, encode_post
 from cablestore.chat.app import ChatApp
+from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
-from cablestore.chat.open_cabal import OpenCabal
+from cablestore.chat.keeper import OpenStore
 from cablestore.chat.settings import ChatSettings
 from cablestore.moderation import UserRole
 
@@ -67,11 +68,11 @@ def fill(store: CableStore) -> None:
 
 
 @contextmanager
-def garden(hosting: Hosting | None = None) -> Iterator[OpenCabal]:
+def garden(hosting: Hosting | None = None) -> Iterator[Cabal]:
     """Open the conversation as ann sees it, among peers if a node is hosted."""
     store = CableStore.in_memory(identity=PEOPLE["ann"], clock=lambda: NOW_MS)
     fill(store)
-    open_cabal = OpenCabal(store, "garden club", None if hosting is None else HostedNode(store, hosting))
+    open_cabal = Cabal(OpenStore.here(store, None if hosting is None else HostedNode(store, hosting)), "garden club")
     try:
         yield open_cabal
     finally:

@@ -17,7 +17,6 @@ from waiting import LIMIT_S
 from cablestore import CableStore, Identity
 from cablestore.chat.app import ChatApp
 from cablestore.chat.hosting import Hosting
-from cablestore.chat.open_cabal import OpenCabal
 from cablestore.peers import Address, Invitation, NodeSettings
 
 Pilot = Any
@@ -136,7 +135,6 @@ def test_what_was_sent_is_stored_before_the_client_ends(tmp_path: Path) -> None:
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
         held = threading.Event()
-        assert isinstance(app.open_cabal, OpenCabal)
         busy = asyncio.create_task(app.open_cabal.write(lambda _: held.wait(LIMIT_S)))
         await pilot.press(*"bye", "enter")
         threading.Timer(0.3, held.set).start()

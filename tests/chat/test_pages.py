@@ -12,7 +12,8 @@ from people import BOB, START_MS, raws
 
 from cablestore import CableStore
 from cablestore.chat.app import ChatApp
-from cablestore.chat.open_cabal import OpenCabal
+from cablestore.chat.cabal import Cabal
+from cablestore.chat.keeper import OpenStore
 from cablestore.store.results import Page
 
 Pilot = Any
@@ -22,7 +23,7 @@ COUNT = 500
 POSTS = [BOB.text("default", f"message {at}", at=START_MS + at * 1000) for at in range(COUNT)]
 
 
-def drive_on(open_cabal: OpenCabal, run: Run) -> None:
+def drive_on(open_cabal: Cabal, run: Run) -> None:
     async def work() -> None:
         app = app_on([open_cabal], channel="default")
         async with PICTURES.running(app, 100, 24) as pilot:
@@ -103,7 +104,7 @@ def test_messages_far_above_stay_when_a_new_one_comes() -> None:
         drive_on(open_cabal, run)
 
 
-class LateCabal(OpenCabal):
+class LateCabal(Cabal):
     """A cabal whose oldest pages come late."""
 
     may_come: asyncio.Event
@@ -118,7 +119,7 @@ class LateCabal(OpenCabal):
 def test_the_oldest_page_of_a_channel_is_not_shown_in_another_one() -> None:
     store = with_history()
     store.text("garden", "roses")
-    late = LateCabal(store, "late")
+    late = LateCabal(OpenStore.here(store), "late")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
         late.may_come = asyncio.Event()

@@ -15,7 +15,6 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.chat.app import ChatApp
-from cablestore.chat.open_cabal import OpenCabal
 
 Pilot = Any
 until = PICTURES.until
@@ -37,7 +36,6 @@ def drive(run: Run, *stores: CableStore) -> None:
 async def writes_held(app: ChatApp, pilot: Pilot) -> AsyncIterator[None]:
     """Let nothing be written to the cabal that is shown meanwhile; then wait until all of it is."""
     held = threading.Event()
-    assert isinstance(app.open_cabal, OpenCabal)
     busy = asyncio.create_task(app.open_cabal.write(lambda _: held.wait(LIMIT_S)))
     try:
         yield

@@ -18,8 +18,8 @@ from serving import HERE, Served, cablestore
 from waiting import wait_until
 
 from cablestore import CableStore
-from cablestore.chat.cabal import ChannelEntry
 from cablestore.chat.doing import channels_in
+from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.first_screen import first_channel
 from cablestore.cli.commands import load_all
 from cablestore.cli.reindex import drops_of

@@ -24,7 +24,6 @@ from serving import Served, cablestore, environment
 from waiting import wait_until
 
 from cablestore import CableStore, limits
-from cablestore.chat.hosting import WatchedNode
 from cablestore.cli.connect import dialling
 from cablestore.cli.remote import control
 from cablestore.peers import Address, Node, NodeSettings
@@ -198,7 +197,7 @@ def test_connect_shows_the_peers_and_with_now_dials_them(now: bool, tmp_path: Pa
         with logged() as log, ExitStack() as stack:
             store = stack.enter_context(CableStore.open(tmp_path))
             async with running(store, **NEVER) as (node, _):
-                stack.enter_context(control(store, tmp_path, WatchedNode(None)))
+                stack.enter_context(control(store, tmp_path))
                 stack.enter_context(dialling(node.store, node, asyncio.get_running_loop()))
                 status, out, errors = await run_command("connect", store=tmp_path)
                 assert (status, out) == (2, "")

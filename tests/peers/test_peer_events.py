@@ -23,6 +23,7 @@ from cablestore.peers import (
     PeerEventsMissed,
     PeerInStep,
     PeerLost,
+    PeerUnreachable,
 )
 from cablestore.peers.link import ITSELF
 from cablestore.peers.peer_events import PeerWatchers
@@ -101,6 +102,20 @@ def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> No
             assert all(lost)
             for ended in (late, one.peer_events()):
                 assert [event async for event in ended] == []
+
+    run(scenario())
+
+
+@pytest.mark.thorough
+def test_a_failed_attempt_to_connect_is_reported_with_its_reason() -> None:
+    async def scenario() -> None:
+        async with network(memory("one")) as net:
+            [node] = net.nodes
+            events = node.peer_events()
+            nobody = Address(HOST, 1)
+            node.keep_connected(nobody)
+            assert await soon(anext(events)) == PeerUnreachable(nobody, node.dials()[0].reason)
+            assert "Connect call failed" in node.dials()[0].reason
 
     run(scenario())
 

@@ -29,6 +29,7 @@ from cablestore.errors import (
 from cablestore.protocol.dialect import DRAFT8
 from cablestore.remote import RemoteStore, unix_socket
 from cablestore.remote.link import Link
+from cablestore.remote.node import NodeState, PeerFailure, PeerState, WatchedNode
 from cablestore.serving import StoreServer
 from cablestore.store.changes import MessageAdded
 
@@ -156,6 +157,19 @@ def test_a_stopped_owner_is_given_up_and_does_not_run_the_call_later(tmp_path: P
         assert wait_until(lambda: texts(store)) == ["before"]
         store.text("c", "after")
         assert texts(store) == ["before", "after"]
+
+
+@pytest.mark.thorough
+def test_signs_of_life_tell_a_stopped_owner_from_one_that_runs_or_is_gone(tmp_path: Path) -> None:
+    with owner_of(tmp_path / "s") as owner, cablestore.connect(tmp_path / "s", timeout_s=1) as store:
+        wait_until(store.is_answering)
+        hang(owner)
+        assert not store.is_answering()
+        assert not store.is_closed
+        owner.send_signal(signal.SIGCONT)
+        wait_until(store.is_answering)
+        owner.kill()
+        wait_until(lambda: not store.is_answering() and store.is_closed)
 
 
 @pytest.mark.thorough
@@ -313,6 +327,23 @@ def test_watchers_are_called_after_writes_of_others_and_at_the_end() -> None:
         assert everything.get(timeout=LIMIT_S) is not None
         with pytest.raises(StoreClosedError, match="the store is closed"):
             remote.text("c", "text")
+
+
+def test_the_state_of_the_node_is_reported_at_the_beginning_and_after_changes() -> None:
+    node = WatchedNode(NodeState(bytes(32), ("192.0.2.7:1",)))
+    with CableStore.in_memory() as store, StoreServer(store, node=node) as server, connected(server) as remote:
+        remote.now_ms()
+        assert remote.node.state == node.state
+        changed = SimpleQueue[NodeState | None]()
+        remote.node.watch(lambda: changed.put(remote.node.state))
+        node.change(listening=("127.0.0.1:2",), peers=(PeerState("192.0.2.7:1", is_in_step=None, no_answer_s=3),))
+        assert changed.get(timeout=LIMIT_S) == node.state
+        node.change(listening=("127.0.0.1:2",))
+        node.change(failures=(PeerFailure("192.0.2.7:1", "it does not answer"),))
+        assert changed.get(timeout=LIMIT_S) == node.state
+    with CableStore.in_memory() as store, remote_of(store) as remote:
+        remote.now_ms()
+        assert remote.node.state is None
 
 
 def test_ingest_stores_the_batches_that_the_store_itself_stores() -> None:

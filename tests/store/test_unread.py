@@ -200,6 +200,9 @@ def test_a_text_of_1970_is_the_last_message(tmp_path: Path) -> None:
         latest = next(store.channels()).last_message
         assert latest is not None
         assert latest.timestamp_ms == 0
+        [without] = store.channels(with_latest=False)
+        assert without.last_message is None
+        assert without == next(store.channels())
 
 
 @pytest.mark.parametrize(

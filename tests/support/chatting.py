@@ -6,7 +6,6 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,9 +16,9 @@ from cablestore import CableStore, Identity
 from cablestore.chat.app import ChatApp
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
-from cablestore.chat.open_cabal import OpenCabal
-from cablestore.chat.remote_cabal import RemoteCabal
-from cablestore.cli.remote import control, talk
+from cablestore.chat.keeper import OpenStore
+from cablestore.cli.remote import control
+from cablestore.remote import connect
 
 GOLDEN = ROOT / "tests" / "chat" / "screens"
 
@@ -37,13 +36,13 @@ PICTURES: Any = _script()
 
 
 @contextmanager
-def cabals_on(*stores: CableStore, hosting: Hosting | None = None) -> Iterator[list[OpenCabal]]:
+def cabals_on(*stores: CableStore, hosting: Hosting | None = None) -> Iterator[list[Cabal]]:
     """Open stores in the client, offline unless it hosts nodes. They are closed at the end."""
 
-    def opened(store: CableStore, label: str) -> OpenCabal:
-        return OpenCabal(store, label, None if hosting is None else HostedNode(store, hosting))
+    def opened(store: CableStore) -> OpenStore:
+        return OpenStore.here(store, None if hosting is None else HostedNode(store, hosting))
 
-    found = [opened(store, f"cabal {number}") for number, store in enumerate(stores, 1)]
+    found = [Cabal(opened(store), f"cabal {number}") for number, store in enumerate(stores, 1)]
     try:
         yield found
     finally:
@@ -52,7 +51,7 @@ def cabals_on(*stores: CableStore, hosting: Hosting | None = None) -> Iterator[l
 
 
 @contextmanager
-def served_cabals_on(scratch: Path, *stores: CableStore) -> Iterator[list[RemoteCabal]]:
+def served_cabals_on(scratch: Path, *stores: CableStore) -> Iterator[list[Cabal]]:
     """Serve stores to a client in this process, over sockets. They are closed at the end."""
     with ExitStack() as stack:
         found = []
@@ -61,9 +60,21 @@ def served_cabals_on(scratch: Path, *stores: CableStore) -> Iterator[list[Remote
             folder.mkdir()
             stack.callback(store.close)
             stack.enter_context(control(store, folder))
-            found.append(RemoteCabal(partial(talk, folder), f"cabal {number}"))
+            found.append(served_cabal(folder, f"cabal {number}"))
             stack.callback(found[-1].close)
         yield found
+
+
+def served_cabal(folder: Path, label: str = "client", *, silence_s: float = 5.0) -> Cabal:
+    """Reach the process that has the store in a folder open, now and whenever it was lost.
+
+    It hangs if it gives no sign of life for `silence_s`.
+    """
+
+    def reach() -> OpenStore:
+        return OpenStore.there(connect(folder, timeout_s=silence_s))
+
+    return Cabal(reach(), label, reach)
 
 
 def new_store(name: str = "ann", **options: Any) -> CableStore:

@@ -1,0 +1,189 @@
+"""The store of a cabal, which is open in this process or in another one. That process may end, hang, and come back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final, Self, TypeVar
+
+from cablestore.chat.hosting import HostedNode
+from cablestore.chat.news import CabalNews, PendingNews, StoreFollower
+from cablestore.errors import CableStoreError, OwnerGoneError, StoreClosedError
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.remote import RemoteStore
+from cablestore.remote.node import WatchedNode
+from cablestore.store.store import CableStore
+
+T = TypeVar("T")
+
+_BEAT_S: Final = 1.0
+"""How often another process is asked for a sign of life."""
+_AGAIN_S: Final = 0.5
+"""Pause before each attempt to reach a store again."""
+
+
+class OpenStore:
+    """Store that is open here or in another process, and the node that connects it to peers."""
+
+    def __init__(self, store: CableStore, node: WatchedNode) -> None:
+        """Use a store until `closing` is closed."""
+        self.store: Final = store
+        self.node: Final = node
+        self.closing: Final = ExitStack()
+        self.own_key = bytes(KEY_SIZE_BYTES)
+        """The public key of the user; zeros while nobody has written to a store of another process."""
+        self.learn_key()
+
+    @classmethod
+    def here(cls, store: CableStore, hosted: HostedNode | None = None) -> Self:
+        """Return a store of this process. It is closed at the end, after the node."""
+        opened = cls(store, WatchedNode() if hosted is None else hosted.watched)
+        opened.closing.callback(store.close)
+        if hosted is not None:
+            opened.closing.callback(hosted.close)
+        return opened
+
+    @classmethod
+    def there(cls, store: RemoteStore) -> Self:
+        """Return a store that another process has open. Raises OwnerGoneError if that does not answer."""
+        with ExitStack() as stack:
+            stack.callback(store.close)
+            opened = cls(store, store.node)
+            opened.closing.callback(stack.pop_all().close)
+        return opened
+
+    def learn_key(self) -> None:
+        """Read the key of the user unless it is known."""
+        if not any(self.own_key):
+            is_here = not isinstance(self.store, RemoteStore)
+            self.own_key = self.store.identity.public_key if is_here else self.store.public_key or self.own_key
+
+
+Reopen = Callable[[], OpenStore]
+"""Function that opens a lost store again. Raises OwnerGoneError while there is no process that has it open."""
+
+
+class StoreKeeper:
+    """An open store, and what changes in it. A store that another process had open is opened again when it is lost."""
+
+    def __init__(
+        self, opened: OpenStore, news: PendingNews, reopen: Reopen | None, on_return: Callable[[], None]
+    ) -> None:
+        """Follow a store. `on_return` is called when it can be used again after it was lost."""
+        self.opened = opened
+        self.lost = ""
+        """Why the store cannot be used, "" while it can."""
+        self._news = news
+        self._reopen = reopen
+        self._on_return = on_return
+        self._closing = threading.Event()
+        self._woken = threading.Event()
+        """Set when the store or this is closed."""
+        self.follower = StoreFollower(opened.store, news)
+        self._watch()
+        self._thread = threading.Thread(target=self._keep, name="chat-keep", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close the store, and end the threads."""
+        self._closing.set()
+        self._woken.set()
+        self.opened.closing.close()
+        self._thread.join()
+        self.opened.closing.close()  # the thread may have opened another one
+        self.follower.stop()
+
+    def run(self, function: Callable[[CableStore], T]) -> T:
+        """Run a function on the store. Raises OwnerGoneError if it is lost, and what the function raises."""
+        if self.lost:
+            raise OwnerGoneError(f"not connected: {self.lost}. What you type here is kept")
+        opened = self.opened
+        store = opened.store
+        try:
+            found = function(store)
+            opened.learn_key()
+        except StoreClosedError:
+            if not isinstance(store, RemoteStore) or self._closing.is_set():
+                raise
+            raise OwnerGoneError(
+                f"{_named(store.owner)} ended before it answered. Look whether it is done before you do it again"
+            ) from None
+        return found
+
+    # --- in the thread ---------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Find out if the other process ends or hangs. A store of this process is there until the end."""
+        while isinstance(store := self.opened.store, RemoteStore) and not self._closing.is_set():
+            try:
+                self._look(store)
+            except CableStoreError:  # it was lost again before it could be used
+                self._closing.wait(_AGAIN_S)
+
+    def _look(self, store: RemoteStore) -> None:
+        if store.is_closed:
+            self._lose(_gone(store.owner))
+            self._open_again()
+        elif not store.is_answering():
+            if not store.is_closed:
+                self._lose(f"{_named(store.owner)} gives no answer: it hangs, or was stopped")
+        elif self.lost:
+            self._come_back(self.opened)
+        else:
+            self._woken.wait(_BEAT_S)
+            self._woken.clear()
+
+    def _open_again(self) -> None:
+        """Open the store as soon as that is possible."""
+        while self._reopen is not None and self.lost and not self._closing.wait(_AGAIN_S):
+            try:
+                self._come_back(self._reopen())
+            except OwnerGoneError:
+                pass
+            except CableStoreError as error:
+                self._lose(str(error))
+
+    def _come_back(self, opened: OpenStore) -> None:
+        """Use a store after it, or another one, was lost. What happened meanwhile was missed."""
+        with ExitStack() as unusable:
+            unusable.callback(opened.closing.close)
+            follower = StoreFollower(opened.store, self._news)
+            unusable.pop_all()
+        self.follower.stop()
+        self.follower = follower
+        if opened is not self.opened:
+            self.opened.closing.close()
+            self.opened = opened
+            self._watch()
+        self.lost = ""
+        self._news.note_state()
+        self._news.add(CabalNews(is_all=True))
+        self._on_return()
+
+    def _lose(self, why: str) -> None:
+        if why != self.lost:
+            self.lost = why
+            self._news.note_state()
+
+    def _watch(self) -> None:
+        """Have changes of the node shown, and the end of the store noticed."""
+        opened = self.opened
+
+        def wake_at_end() -> None:
+            if opened.store.is_closed:
+                self._woken.set()
+
+        opened.store.watch(wake_at_end)
+        opened.node.watch(self._news.note_state)
+
+
+def _named(owner: str) -> str:
+    """Return what the process that has a store open is called: `serve`, or as `cablestore.offer` was told."""
+    return f"`{owner}`" if owner else "the other program"
+
+
+def _gone(owner: str) -> str:
+    if owner == "chat":
+        return "the `chat` that had the store open has ended: this one opens it"
+    return f"{_named(owner)} has ended: the client resumes when it runs again"

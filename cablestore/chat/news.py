@@ -1,0 +1,187 @@
+"""What changes in an open store, as news for the screens. A flood of changes takes little room: it is "everything"."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from cablestore.chat.amounts import MAX_EVENTS
+from cablestore.chat.name_watch import NameWatch
+from cablestore.errors import ChangesCursorError, OwnerGoneError, StoreClosedError
+from cablestore.store.changes import (
+    Change,
+    MessageAdded,
+    MessageDeleted,
+    MessageHidden,
+    MessageShown,
+    ModerationChanged,
+    NameChanged,
+    UserHidden,
+    UserShown,
+)
+from cablestore.store.store import CableStore
+
+NEWS_WINDOW_S: Final = 0.02
+"""What happens within this time is read and drawn together. The first of it does not wait."""
+FLOOD_WINDOW_S: Final = 0.08
+"""How much longer the next read and the next drawing wait if more happened within that time."""
+
+_PAUSE_S: Final = 0.02
+"""Pause of long work after each part, in which others use the store."""
+_EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
+"""Changes after which any message may look different."""
+
+
+@dataclass
+class CabalNews:
+    """Parts of a cabal that may have changed. With `is_all` it is everything."""
+
+    channels: dict[str, int] = field(default_factory=dict)
+    """Channels with changed messages, and from which time on; 0 if messages may be gone or hidden."""
+    has_lists: bool = False
+    is_all: bool = False
+
+    def add(self, change: Change) -> None:
+        """Note a change."""
+        self.has_lists = True
+        if isinstance(change, MessageAdded):
+            since = self.channels.get(change.channel, change.message.timestamp_ms)
+            self.channels[change.channel] = min(change.message.timestamp_ms, since)
+        elif isinstance(change, MessageDeleted | MessageHidden | MessageShown) and change.channel is not None:
+            self.channels[change.channel] = 0
+        elif isinstance(change, (*_EVERYTHING, MessageDeleted)):
+            self.is_all = True
+
+    def join(self, later: CabalNews) -> None:
+        """Note what happened later."""
+        for channel, since in later.channels.items():
+            self.channels[channel] = min(since, self.channels.get(channel, since))
+        self.has_lists = self.has_lists or later.has_lists
+        self.is_all = self.is_all or later.is_all
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changed."""
+        return not (self.has_lists or self.is_all)
+
+
+class PendingNews:
+    """The news that nobody took yet. Threads may add and take at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._news = CabalNews()
+        self._on_news: Callable[[], None] | None = None
+        self._on_state: Callable[[], None] | None = None
+
+    def notify(self, on_news: Callable[[], None], on_state: Callable[[], None]) -> None:
+        """Call functions after `add` and after `note_state`, in the threads that call these."""
+        self._on_news, self._on_state = on_news, on_state
+
+    def add(self, news: CabalNews) -> None:
+        """Note what happened."""
+        with self._lock:
+            self._news.join(news)
+        if self._on_news is not None:
+            self._on_news()
+
+    def note_state(self) -> None:
+        """Note that the state of the connection changed. No message waits for that to be drawn."""
+        if self._on_state is not None:
+            self._on_state()
+
+    def take(self) -> CabalNews:
+        """Return what happened since the last call. Never waits."""
+        with self._lock:
+            found, self._news = self._news, CabalNews()
+        return found
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing happened since the last `take`."""
+        return self._news.is_empty
+
+
+class StoreFollower:
+    """Threads that gather what changes in one store. They end by `stop`, or when the store is closed or does not answer."""
+
+    def __init__(self, store: CableStore, news: PendingNews) -> None:
+        """Begin. Raises OwnerGoneError if the store does not answer."""
+        self._store = store
+        self._news = news
+        self._seen = store.last_sequence
+        """The number of the last event that is in the news."""
+        self._cursor = store.cursor  # after `_seen` is read, so that nothing in between is missed
+        self._closing = threading.Event()
+        self._woken = threading.Event()
+        """Set when something was written, and when the threads have to end."""
+        self._unwatch = store.watch(self._woken.set)
+        self._names = NameWatch(store, lambda: news.add(CabalNews(is_all=True)))
+        self._gathering = threading.Thread(target=self._gather_all, name="chat-follow", daemon=True)
+        self._searching = threading.Thread(target=self._find_mentions, name="chat-mentions", daemon=True)
+        for thread in (self._gathering, self._searching):
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._closing.set()
+        self._unwatch()
+        self._woken.set()
+        for thread in (self._gathering, self._searching):
+            thread.join()
+        self._names.stop()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something happened that is not in the news yet, as far as is known here."""
+        return self._searching.is_alive() or self._names.is_busy or self._seen != self._store.last_sequence
+
+    @property
+    def same_named(self) -> frozenset[bytes]:
+        """The users whose name equals another user's, or looks like it."""
+        return self._names.same_named
+
+    def _gather_all(self) -> None:
+        with suppress(StoreClosedError, OwnerGoneError):
+            while not self._closing.is_set() and not self._store.is_closed:
+                if self._store.last_sequence != self._seen:
+                    began_s = time.monotonic()
+                    self._gather(self._store.last_sequence)
+                    self._closing.wait(max(NEWS_WINDOW_S, time.monotonic() - began_s))
+                    if self._woken.is_set():
+                        self._closing.wait(FLOOD_WINDOW_S)
+                self._woken.wait()
+                self._woken.clear()  # what wakes is looked for after this
+
+    def _gather(self, upto: int) -> None:
+        """Put what changed into the news, at least up to an event."""
+        changes: list[Change] = []
+        news = CabalNews(is_all=upto - self._seen > MAX_EVENTS)
+        if not news.is_all:
+            try:
+                changes, self._cursor = self._store.next_changes(self._cursor, timeout_s=0)
+            except ChangesCursorError:  # the store was rebuilt
+                news.is_all = True
+        if news.is_all:
+            self._cursor = self._store.cursor
+        for change in changes:
+            news.add(change)
+        if news.is_all:
+            self._names.renew()
+        self._seen = upto  # before those who wait for the news are woken
+        self._news.add(news)
+
+    def _find_mentions(self) -> None:
+        """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
+        with suppress(StoreClosedError, OwnerGoneError):
+            self._store.find_mentions(self.pause)
+            self._news.add(CabalNews(is_all=True))
+
+    def pause(self, _: int) -> None:
+        """Let others use the store after a part of long work. Raises StoreClosedError after `stop`."""
+        if self._closing.wait(_PAUSE_S):
+            raise StoreClosedError

@@ -1,0 +1,69 @@
+"""State of the node that connects a store to peers, for clients that show it: here, or in another process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PeerState:
+    """Connected peer: see `cablestore.peers.Peer`."""
+
+    address: str
+    is_in_step: bool | None
+    no_answer_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFailure:
+    """Peer that a node stays connected to, and why the last attempt failed or the last connection ended."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """State of a node. `connect` are the peers that it stays connected to, `listening` where others may connect."""
+
+    cabal_key: bytes | None = field(repr=False)
+    connect: tuple[str, ...] = ()
+    listening: tuple[str, ...] = ()
+    peers: tuple[PeerState, ...] = ()
+    failures: tuple[PeerFailure, ...] = ()
+
+
+class WatchedNode:
+    """Present state of a node. One thread sets it; any thread reads and watches it."""
+
+    def __init__(self, state: NodeState | None = None) -> None:
+        """Begin with a state; None: there is no node."""
+        self.state = state
+        self._changing = threading.Lock()
+        self._watchers: tuple[Callable[[], None], ...] = ()
+
+    def change(self, **fields: Any) -> None:
+        """Change fields of the state, unless there is no node."""
+        if self.state is not None:
+            self.set(replace(self.state, **fields))
+
+    def set(self, state: NodeState) -> None:
+        """Set the state."""
+        if state != self.state:
+            self.state = state
+            for call in self._watchers:
+                call()
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after each change, in the thread that made it. Returns the function that ends this."""
+
+        def unwatch() -> None:
+            with self._changing:
+                self._watchers = tuple(each for each in self._watchers if each is not call)
+
+        with self._changing:
+            self._watchers += (call,)
+        return unwatch
