@@ -17,7 +17,7 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.backup import backup
-from cablestore.export.manifest import with_checksum
+from cablestore.documents import with_checksum
 from cablestore.files import folder_of
 from cablestore.sds import causal_log
 

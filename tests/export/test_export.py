@@ -237,10 +237,10 @@ def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
         assert files_of(tmp_path / "during") == files_of(tmp_path / "before")
         arrivals = read_arrivals(tmp_path / "during")
         assert arrivals is not None
-        assert arrivals[1] == last
+        assert arrivals.through == last
         header = peek(tmp_path / "store")
         assert header is not None
-        assert arrivals[0] == header.store_id
+        assert arrivals.store == header.store_id
         assert store.check().is_clean
 
 
