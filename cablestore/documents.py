@@ -64,9 +64,10 @@ def _in_words() -> Iterator[None]:
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     except ValueError as error:
-        what, _, where = str(error)[:_SHOWN_CHARACTERS].partition(" - at `$")
-        parts = what.split("`")
+        what, _, where = str(error).partition(" - at `$")
+        parts = what[:_SHOWN_CHARACTERS].split("`")
         parts[1::2] = [" ".join(_NAMES.get(word, word) for word in named.split()) for named in parts[1::2]]
-        said = "".join(parts)
-        said = said[:1].lower() + said[1:]
+        said = "".join(character if character.isprintable() else "?" for character in "".join(parts))
+        if said[1:2].islower():  # not JSON
+            said = said[0].lower() + said[1:]
         raise ValueError(f"{where.strip('.`')}: {said}" if where else said) from None
