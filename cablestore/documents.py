@@ -64,10 +64,11 @@ def _in_words() -> Iterator[None]:
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     except ValueError as error:
-        what, _, where = str(error).partition(" - at `$")
-        parts = what[:_SHOWN_CHARACTERS].split("`")
+        printable = "".join(character if character.isprintable() else "?" for character in str(error))
+        what, _, where = printable.rpartition(" - at `$")
+        parts = (what or where)[:_SHOWN_CHARACTERS].split("`")
         parts[1::2] = [" ".join(_NAMES.get(word, word) for word in named.split()) for named in parts[1::2]]
-        said = "".join(character if character.isprintable() else "?" for character in "".join(parts))
+        said = "".join(parts)
         if said[1:2].islower():  # not JSON
             said = said[0].lower() + said[1:]
-        raise ValueError(f"{where.strip('.`')}: {said}" if where else said) from None
+        raise ValueError(f"{where.strip('.`')}: {said}" if what else said) from None

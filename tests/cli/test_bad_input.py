@@ -169,7 +169,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "a short hash": lambda fields: _first(fields, "blake3", "00"),
     "a long text": lambda fields: _first(fields, "blake3", "x" * 100_000),
     "a terminal's language": lambda fields: _first(fields, "kind", "\x1b[2J"),
-    "a terminal's language as a name": lambda fields: _first(fields, "\x1b[2J`" * 100, 1),
+    "a terminal's language as a name": lambda fields: _first(fields, " - at `$\x1b[2J" * 100, 1),
     "a huge number": lambda fields: _first(fields, "items", 10**4000),
     "a place of three": lambda fields: _first(fields, "first", [1, "a", 2]),
     "a file's name": lambda fields: _first(fields, "file", "../evil"),
