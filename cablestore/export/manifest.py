@@ -286,7 +286,9 @@ def check_segments(segments: Sequence[Segment]) -> None:
             )
         has_posts = segment.kind == "posts"
         ends = {segment.first is not None, segment.last is not None}
-        if ends != {has_posts} or sum(segment.posts.values()) != has_posts * segment.items:
+        are_counts_right = [*segment.posts] == [name for name in TYPE_NUMBERS if name in segment.posts]
+        are_counts_right &= sum(segment.posts.values()) == has_posts * segment.items
+        if ends != {has_posts} or not are_counts_right:
             raise ValueError(f"the entry of {name} has fields that do not fit together")
 
 

@@ -71,6 +71,11 @@ def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
         (lambda f: f["segments"].reverse(), CorruptExportError, "expected posts-000000.seg"),
         (lambda f: f["segments"][0].update(items=1), CorruptExportError, "fields that do not fit together"),
         (
+            lambda f: f["segments"][0].update(posts={"unblock": 0} | f["segments"][0]["posts"]),
+            CorruptExportError,
+            "fields that do not fit together",
+        ),
+        (
             lambda f: f["segments"][0].update(items=True),
             CorruptExportError,
             r"segments\[0\]\.items: expected whole number, got boolean",
