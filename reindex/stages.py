@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from cablestore.documents import read_document
 from cablestore.errors import CableStoreError, CorruptExportError, ReindexError
 from cablestore.files import Location, ObjectFolder, for_each, remove
 from cablestore.index.meta import Sizes, add_sizes
@@ -356,10 +357,9 @@ def _reports(work: ObjectFolder, stage: str) -> list[dict[str, Any]]:
 
 def _report(path: str, data: bytes) -> dict[str, Any]:
     try:
-        report: dict[str, Any] = json.loads(data)
-    except (ValueError, RecursionError):
-        raise CorruptExportError(f"{path} is damaged: it is not JSON. Remove its folder and run again") from None
-    return report
+        return read_document(data, dict[str, Any])
+    except ValueError as error:
+        raise CorruptExportError(f"{path} is damaged: {error}. Remove its folder and run again") from None
 
 
 def _reported(work: ObjectFolder, stage: str) -> frozenset[int]:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, Row
 
+from cablestore.documents import as_declared, read_document
 from cablestore.errors import ExportError, ReindexError
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.reindex.columns import BY_MONTH, SETTLED, schema_of
@@ -187,10 +188,12 @@ def _fingerprint(sources: JobSources) -> str:
 def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[str, TableFiles]:
     """Return the tables that are complete. Raises ExportError if there are any and they are of other sources."""
     try:
-        fields = json.loads(folder.read(name))
-        found = {table: TableFiles(dict(of["files"])) for table, of in fields.pop("tables").items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise ExportError(f"{folder.uri}/{name} is damaged: remove {folder.uri}, or name a new folder") from None
+        fields = read_document(folder.read(name), dict[str, Any])
+        found = as_declared(fields.pop("tables", None), dict[str, TableFiles])
+    except ValueError as error:
+        raise ExportError(
+            f"{folder.uri}/{name} is damaged: {error}. Remove {folder.uri}, or name a new folder"
+        ) from None
     if fields != about and (found or fields.keys() != about.keys()):
         raise ExportError(f"{folder.uri} has tables of other sources or drops: remove it, or name a new folder")
     return found

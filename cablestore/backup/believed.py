@@ -24,6 +24,7 @@ from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key, decode_tombstone
 from cablestore.index.rebuild import UNOPENED
 from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.dialect import dialect_named
 from cablestore.store.intake import Intake
 
 
@@ -80,7 +81,7 @@ class BelievedRows:
             if self.believes_all:
                 database.write({arrival_log.NEXT_KEY: b"%d" % (manifest.through + 1)}, sync=False)
             with database.snapshot() as state:
-                reader = Reader(state, manifest.dialect, unseal)
+                reader = Reader(state, dialect_named(manifest.dialect), unseal)
                 if not self.believes_all:
                     for rows in self.reading.rows("rows"):
                         database.write(dict(self._proven(reader, rows)), sync=False)

@@ -17,28 +17,27 @@ the store wrote it: checksums alone can be made by anyone who can write the fold
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, Self
 
 import blake3
-from msgspec import Meta, convert
+from msgspec import Meta, Struct, to_builtins
 
+from cablestore.documents import as_declared, read_checked, with_checksum
 from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError, IdentityError
-from cablestore.export.manifest import with_checksum
 from cablestore.export.segment import read_segment
-from cablestore.files import LocalFolder, ObjectFolder, cache_folder, open_folder, restrict, try_lock
+from cablestore.files import LocalFolder, ObjectFile, ObjectFolder, cache_folder, open_folder, restrict, try_lock
 from cablestore.index import arrival_log
 from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.packing import pack
 from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX
 from cablestore.protocol.crypto import Identity, is_signed
-from cablestore.protocol.dialect import DIALECTS, Dialect
+from cablestore.protocol.dialect import DIALECTS
 from cablestore.protocol.keys import SEPARATOR
 from cablestore.store.key_file import load_identity
 
@@ -86,12 +85,14 @@ class Piece:
         return f"{self.kind}-{self.blake3}.seg"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackupManifest:
-    """Description of a backup."""
+    """Description of a backup: the fields of backup.json in their order."""
 
-    dialect: Dialect
-    store_id: str
+    format: int = FORMAT
+    dialect: str
+    store: str
+    """The id of the store."""
     generation: str
     """The live generation of the store when the backup was made."""
     through: _Count
@@ -110,7 +111,6 @@ class BackupManifest:
     signed_by: _Hex | None = None
     """The public key of the store's identity, in hex, None if the backup is not signed."""
     signature: _Hex | None = None
-    format: int = FORMAT
 
     def of(self, kind: PieceKind) -> tuple[Piece, ...]:
         """Return the pieces of a kind."""
@@ -148,24 +148,17 @@ class BackupManifest:
 
     def _fields(self) -> dict[str, Any]:
         """Return all fields but the signature."""
-        pieces = [asdict(piece) for piece in self.pieces]
+        fields: dict[str, Any] = to_builtins(self)
+        del fields["signature"]
         if self.format == 1:
-            for piece in pieces:
+            del fields["signed_by"]
+            for piece in fields["pieces"]:
                 del piece["file_size_bytes"]
-        signer = {} if self.format == 1 else {"signed_by": self.signed_by}
-        return {
-            "format": self.format,
-            "dialect": self.dialect.name,
-            "store": self.store_id,
-            "generation": self.generation,
-            "through": self.through,
-            "last_entry": self.last_entry,
-            "since_full": self.since_full,
-            "full_size_bytes": self.full_size_bytes,
-            "sealed": self.sealed,
-            "key": self.key,
-            "pieces": pieces,
-        } | signer
+        return fields
+
+
+class _Version(Struct):
+    format: _Count
 
 
 def read_backup(folder: ObjectFolder) -> BackupManifest:
@@ -176,37 +169,33 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
     """
     path = folder.file(MANIFEST)
     try:
-        data = folder.read(MANIFEST)
+        return _manifest_of(path, folder.read(MANIFEST))
     except FileNotFoundError:
         raise BackupError(
             f"{folder} is no finished backup: it has no {MANIFEST}. Run `cablestore backup` first"
         ) from None
-    try:
-        fields = json.loads(data)
-        version = fields["format"]
-        if version in (1, FORMAT):
-            manifest = _manifest_of(fields)
-            if manifest.encode() == data:
-                return manifest
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        version = FORMAT
+    except ValueError as error:
+        raise CorruptBackupError(
+            f"{path} is damaged: {error}. Use another copy of the backup. To write it again from the store, remove "
+            f"{MANIFEST} and run `cablestore backup`"
+        ) from None
+
+
+def _manifest_of(path: ObjectFile, data: bytes) -> BackupManifest:
+    """Return the manifest in the bytes of backup.json. Raises ValueError if they are damaged."""
+    fields = read_checked(data)
+    version = as_declared(fields, _Version).format
     if version not in (1, FORMAT):
         raise BackupError(
-            f"{path} has format {str(version)[:20]}, but this version of cablestore reads 1 and {FORMAT}: install "
-            "another version"
+            f"{path} has format {version}, but this version of cablestore reads 1 and {FORMAT}: install another version"
         )
-    raise CorruptBackupError(
-        f"{path} is damaged. Use another copy of the backup. To write it again from the store, remove {MANIFEST} and run "
-        "`cablestore backup`"
-    )
-
-
-def _manifest_of(fields: dict[str, Any]) -> BackupManifest:
-    """Return the manifest that JSON says, each value of its declared type. Raises ValueError, TypeError, KeyError."""
-    named = {"dialect": DIALECTS[fields["dialect"]], "store_id": fields["store"]}
-    manifest = convert(fields | named, BackupManifest)
+    manifest = as_declared(fields, BackupManifest)
+    if manifest.dialect not in DIALECTS:
+        raise ValueError(f"its dialect {manifest.dialect!r:.80} is unknown")
     if len({piece.file for piece in manifest.pieces}) != len(manifest.pieces):
-        raise ValueError("a piece is named twice")
+        raise ValueError("it names a piece twice")
+    if manifest.encode() != data:
+        raise ValueError("its fields are not those of this format")
     return manifest
 
 

@@ -45,6 +45,7 @@ from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity
+from cablestore.protocol.dialect import dialect_named
 from cablestore.protocol.keys import after_prefix
 from cablestore.store.intake import Intake
 from cablestore.store.key_file import save_identity, unseal_of
@@ -187,7 +188,7 @@ def _build(
     progress: Progress,
 ) -> RebuildReport:
     """Make a store in a folder, without causal logs."""
-    dialect = believed.reading.manifest.dialect
+    dialect = dialect_named(believed.reading.manifest.dialect)
     row = meta.meta_row(catalog, dialect, FORMAT)
     with (
         closing(Folder.open(work, create=True, dialect=dialect)) as folder,

@@ -20,6 +20,7 @@ from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.verdict import Outcome
+from cablestore.protocol.dialect import dialect_named
 from cablestore.store.intake import Intake
 from cablestore.store.store import system_clock_ms
 
@@ -39,7 +40,7 @@ def verify_backup(
         manifest = read_backup(place)
         reading = BackupReading(place, manifest, salvage=True)
         reading.is_authentic(None)
-        for piece, posts, rejected in reading.posts(Intake(manifest.dialect, verifier, clock)):
+        for piece, posts, rejected in reading.posts(Intake(dialect_named(manifest.dialect), verifier, clock)):
             if rejected:
                 reading.problems[piece.file] = _rejected_in(place, piece, rejected)
             progress(len(posts) + len(rejected))

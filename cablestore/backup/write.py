@@ -144,7 +144,7 @@ def _source_of(store: CableStore | Path | str, identity: Identity | None, *, rea
 def _write(source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, progress: Progress) -> BackupReport:
     present = own_sizes(place)
     last = read_backup(place) if MANIFEST in present else None
-    if last is not None and last.store_id != source.header.store_id:
+    if last is not None and last.store != source.header.store_id:
         raise BackupError(f"{place} is the backup of another store. Choose a new or empty folder")
     reader, writer = source.reader, PieceWriter(place, present, again=full)
     identity = _signer(source)
@@ -163,8 +163,8 @@ def _write(source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, 
     known = last.key if last is not None and KEY_FILE in present else None
     key, is_key_mended = _put_key(source, place, known, wanted=with_key, again=full)
     manifest = BackupManifest(
-        dialect=reader.dialect,
-        store_id=source.header.store_id,
+        dialect=reader.dialect.name,
+        store=source.header.store_id,
         generation=source.header.generation,
         through=through,
         last_entry=mark_at(reader, through).hex(),

@@ -16,12 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
-from typing import Final
+from typing import Annotated, Final
 
 import blake3
+from msgspec import Meta, Struct, structs, to_builtins
 
 from cablestore import limits
 from cablestore.arguments import check, check_instance
+from cablestore.documents import read_document
 from cablestore.errors import ExportError
 from cablestore.export.filter import Selection
 from cablestore.export.manifest import (
@@ -32,8 +34,9 @@ from cablestore.export.manifest import (
     CoveredLog,
     Filters,
     Manifest,
+    Number,
     Segment,
-    segments_of,
+    check_segments,
 )
 from cablestore.export.records import pieces
 from cablestore.export.sort import merge, write_sorted
@@ -65,7 +68,17 @@ _OWN: Final = re.compile(
     r"|manifest\.json\.([0-9a-f]+\.)?tmp"
 )
 """Names of files in the folder of an unfinished export. Those of a killed one may end in .tmp."""
-_HASH: Final = re.compile(r"([0-9a-f]{64})?")
+
+
+class _Done(Struct):
+    """Content of unfinished.json."""
+
+    identity: str
+    runs: list[Number]
+    read_to: Annotated[str, Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
+    is_read: bool
+    is_merged: bool
+    segments: list[Segment]
 
 
 @dataclass(slots=True)
@@ -88,9 +101,9 @@ class _Work:
         """Write down what is done. All files that it names are there already."""
         if self.is_saved:
             self.refuse_changes()
-        fields = {name: getattr(self, name) for name in ("identity", "runs", "read_to", "is_read", "is_merged")}
-        fields["segments"] = [segment.fields() for segment in sorted(self.segments, key=lambda s: KINDS.index(s.kind))]
-        self.out.write(UNFINISHED, json.dumps(fields, indent=1).encode() + b"\n")
+        segments = sorted(self.segments, key=lambda segment: KINDS.index(segment.kind))
+        done = _Done(self.identity, self.runs, self.read_to, self.is_read, self.is_merged, segments)
+        self.out.write(UNFINISHED, json.dumps(to_builtins(done), indent=1).encode() + b"\n")
         self.is_saved = True
 
     def refuse_changes(self) -> None:
@@ -101,21 +114,15 @@ class _Work:
     def continued(self) -> _Work | None:
         """Return what an earlier call wrote down, None if that was another export, or if files are missing or damaged."""
         try:
-            fields = json.loads(self.out.read(UNFINISHED))
-            if fields["identity"] != self.identity or not _HASH.fullmatch(fields["read_to"]):
-                return None
-            found = replace(
-                self,
-                runs=list(map(int, fields["runs"])),
-                read_to=fields["read_to"],
-                is_read=bool(fields["is_read"]),
-                is_merged=bool(fields["is_merged"]),
-                segments=list(segments_of(fields["segments"])),
-            )
+            done = read_document(self.out.read(UNFINISHED), _Done)
+            check_segments(done.segments)
+            found = replace(self, **structs.asdict(done))
             sizes = self.out.sizes()
-            is_here = all(sizes.get(segment.file) == segment.size_bytes for segment in found.segments)
+            is_here = found.identity == self.identity and all(
+                sizes.get(segment.file) == segment.size_bytes for segment in found.segments
+            )
             is_here &= found.is_merged or [run.stat().st_size for run in found.run_paths()] == found.runs
-        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        except (FileNotFoundError, ValueError):
             return None
         return found if is_here else None
 
@@ -143,7 +150,7 @@ class _Work:
     def place(self) -> bytes:
         """Return the record after which posts must still be written."""
         last = max((segment.last for segment in self.segments if segment.last is not None), default=None)
-        return b"" if last is None else record_start(*last) + _AFTER
+        return b"" if last is None else record_start(last[0], bytes.fromhex(last[1])) + _AFTER
 
 
 def export_store(
@@ -241,7 +248,7 @@ def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Ma
         for run in work.run_paths():
             run.unlink(missing_ok=True)
     if covered is not None:
-        work.out.write(ARRIVALS, json.dumps(covered._asdict()).encode() + b"\n")
+        work.out.write(ARRIVALS, json.dumps(to_builtins(covered)).encode() + b"\n")
     work.refuse_changes()
     manifest = writer.finish()
     work.out.remove(UNFINISHED)

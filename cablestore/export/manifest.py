@@ -12,18 +12,19 @@ Whatever a folder contains, reading raises only ExportError, or StorageError aft
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import blake3
+from msgspec import Meta, Struct, to_builtins
 
 from cablestore import limits
 from cablestore.arguments import check, check_bytes, check_text, checked_each
+from cablestore.documents import as_declared, read_checked, read_document, with_checksum
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.segment import read_segment
 from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of, restrict
@@ -56,10 +57,10 @@ def is_own(name: str) -> bool:
 SegmentKind = Literal["posts", "tombstones", "consents"]
 KINDS: Final[tuple[SegmentKind, ...]] = get_args(SegmentKind)
 """Kinds in the order in which a manifest lists the segments."""
-Place = tuple[int, bytes]
-"""Position of a post in an export: its timestamp in milliseconds and its hash."""
-
-_HEX_32: Final = re.compile(r"[0-9a-f]{64}")
+Number = Annotated[int, Meta(ge=0, le=limits.MAX_TIMESTAMP_MS)]
+Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Place = tuple[Number, Hash]
+"""Position of a post in an export: its timestamp in milliseconds and its hash in hex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,7 @@ class Filters:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One file of an export. Checksums are in hex; `content_blake3` is that of the msgpack before compression.
 
     A segment of posts also has the count of its `posts` by type, and the places of its `first` and `last` post.
@@ -110,23 +110,13 @@ class Segment:
 
     file: str
     kind: SegmentKind
-    items: int
-    size_bytes: int
-    blake3: str
-    content_blake3: str
-    posts: dict[str, int] = field(default_factory=dict)
+    items: Number
+    size_bytes: Number
+    blake3: Hash
+    content_blake3: Hash
+    posts: dict[str, Number] = {}
     first: Place | None = None
     last: Place | None = None
-
-    def fields(self) -> dict[str, Any]:
-        """Return its entry in the manifest."""
-        names = ("file", "kind", "items", "size_bytes", "blake3", "content_blake3")
-        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
-        if self.first is not None and self.last is not None:
-            fields["posts"] = self.posts
-            fields["first"] = [self.first[0], self.first[1].hex()]
-            fields["last"] = [self.last[0], self.last[1].hex()]
-        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +179,7 @@ class Manifest:
             "filters": None if self.filters is None else self.filters.fields(),
             "posts": self.posts,
             "tombstones": self.tombstones,
-            "segments": [segment.fields() for segment in self.segments],
+            "segments": to_builtins(self.segments),
             "content_blake3": self.content_blake3,
         }
         return with_checksum(fields)
@@ -205,16 +195,30 @@ def in_order_of_types(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in TYPE_NUMBERS if counts[name]}
 
 
-def with_checksum(fields: dict[str, Any]) -> bytes:
-    """Return the bytes of a manifest: its fields as JSON, and the BLAKE3 of that."""
-    return _json(fields | {"blake3": blake3.blake3(_json(fields)).hexdigest()})
-
-
-def _json(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, indent=1).encode() + b"\n"
-
-
 # --- reading -----------------------------------------------------------------------------------
+
+
+class _Head(Struct):
+    """Fields that say whether this version reads the rest of a manifest."""
+
+    format: Number
+    dialect: str
+
+
+class _FilterFields(Struct, forbid_unknown_fields=True, kw_only=True):
+    without_hidden: bool = False
+    channels: list[str]
+    authors: list[Hash]
+    start_ms: Number | None
+    end_ms: Number | None
+
+
+class _Rest(Struct):
+    """Fields of a manifest that do not follow from others."""
+
+    views: dict[str, Number]
+    filters: _FilterFields | None
+    segments: tuple[Segment, ...]
 
 
 def read_manifest(folder: Location) -> Manifest:
@@ -224,31 +228,38 @@ def read_manifest(folder: Location) -> Manifest:
     manifest is damaged.
     """
     source = folder_of(folder)
+    try:
+        return _manifest_of(source, source.read(MANIFEST))
+    except FileNotFoundError:
+        if source.exists(UNFINISHED):
+            raise ExportError(
+                f"{source} is an unfinished export: run the same export again, it continues where it stopped"
+            ) from None
+        raise ExportError(f"{source} is no export: it has no {MANIFEST}") from None
+    except ValueError as error:
+        raise _damaged(source.file(MANIFEST), str(error)) from None
+
+
+def _manifest_of(source: ObjectFolder, data: bytes) -> Manifest:
+    """Return the manifest in the bytes of manifest.json. Raises ValueError if they are damaged."""
     path = source.file(MANIFEST)
-    fields, found = _fields(source)
+    fields = read_checked(data)
     if source.is_local:
         restrict(source.path, is_own)
-    if fields.get("format") not in (FORMAT, FORMAT_WITH_CONSENTS):
+    head = as_declared(fields, _Head)
+    if head.format not in (FORMAT, FORMAT_WITH_CONSENTS):
         raise ExportError(
-            f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT} and "
+            f"{path} has format {head.format}, but this version of cablestore reads {FORMAT} and "
             f"{FORMAT_WITH_CONSENTS}: install another version"
         )
-    dialect = DIALECTS.get(str(fields.get("dialect")))
-    if dialect is None:
-        raise ExportError(f"{path} has dialect {_shown(fields.get('dialect'))}, known are {', '.join(DIALECTS)}")
-    try:
-        views = {str(name): _number(version) for name, version in fields["views"].items()}
-        filters = None if fields["filters"] is None else filters_of(fields["filters"])
-        manifest = Manifest(plain(source), dialect, views, filters, segments_of(fields["segments"]))
-        is_whole = manifest.encode() == found
-    except KeyError as error:
-        raise _damaged(path, f"it lacks {_shown(error.args[0])}") from None
-    except ValueError as error:
-        raise _damaged(path, str(error)) from None
-    except (TypeError, AttributeError):
-        raise _damaged(path, "a value in it has the wrong type") from None
-    if not is_whole:
-        raise _damaged(path, "its totals do not match its segments")
+    if head.dialect not in DIALECTS:
+        raise ExportError(f"{path} has dialect {head.dialect!r:.80}, known are {', '.join(DIALECTS)}")
+    rest = as_declared(fields, _Rest)
+    check_segments(rest.segments)
+    filters = None if rest.filters is None else _filters_of(rest.filters)
+    manifest = Manifest(plain(source), DIALECTS[head.dialect], rest.views, filters, rest.segments)
+    if manifest.encode() != data:
+        raise ValueError("its fields or totals do not match its segments")
     return manifest
 
 
@@ -257,117 +268,33 @@ def plain(source: ObjectFolder) -> Path | ObjectFolder:
     return source.path if source.is_local else source
 
 
-def _fields(source: ObjectFolder) -> tuple[dict[str, Any], bytes]:
-    """Return the fields of the manifest, checked against its own checksum, and its bytes."""
-    path = source.file(MANIFEST)
-    try:
-        data = source.read(MANIFEST)
-    except FileNotFoundError:
-        if source.exists(UNFINISHED):
-            raise ExportError(
-                f"{source} is an unfinished export: run the same export again, it continues where it stopped"
-            ) from None
-        raise ExportError(f"{source} is no export: it has no {MANIFEST}") from None
-    try:
-        fields = json.loads(data)
-        claimed = fields.pop("blake3")
-        is_sound = blake3.blake3(_json(fields)).hexdigest() == claimed
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _damaged(path, "it is not the JSON of a manifest") from None
-    if not is_sound:
-        raise _damaged(path, "its BLAKE3 does not match the one in it")
-    return fields, data
-
-
 def _damaged(path: ObjectFile, reason: str) -> CorruptExportError:
     return CorruptExportError(f"{path} is damaged: {reason}. Copy the export again, or make a new one")
 
 
-def _shown(value: Any) -> str:
-    """Return a value of JSON as an error shows it: short texts and numbers as they are, of others their type."""
-    match value:
-        case str() if len(value) <= _SHOWN_CHARACTERS and value.isprintable():
-            return f"'{value}'"
-        case bool() | None:
-            return "nothing" if value is None else "yes or no"
-        case int() | float() if abs(value) <= limits.MAX_TIMESTAMP_MS:
-            return str(value)
-        case str():
-            return "a text"
-        case int() | float():
-            return "a number out of range"
-        case _:
-            return "a list" if isinstance(value, list) else "a table"
-
-
-_SHOWN_CHARACTERS: Final = 80
-
-
-def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
-    """Return segments from a manifest's entries: sorted by kind, those of each kind numbered from 0.
-
-    Raises ValueError, TypeError or KeyError for malformed entries.
-    """
-    segments = tuple(map(_segment_of, entries))
+def check_segments(segments: Sequence[Segment]) -> None:
+    """Raise ValueError unless segments are sorted by kind, those of each kind numbered from 0."""
     counts = Counter(segment.kind for segment in segments)
     expected = [segment_name(kind, number) for kind in KINDS for number in range(counts[kind])]
     for segment, name in zip(segments, expected, strict=True):
         if segment.file != name:
-            raise ValueError(f"it has the segment {_shown(segment.file)}, expected {name}")
-    return segments
-
-
-def _segment_of(entry: dict[str, Any]) -> Segment:
-    kind = next((kind for kind in KINDS if kind == entry["kind"]), None)
-    if kind is None:
-        raise ValueError(f"it has a segment of the kind {_shown(entry['kind'])}")
-    of_posts: dict[str, Any] = {}
-    if kind == "posts":
-        if unknown := entry["posts"].keys() - TYPE_NUMBERS.keys():
+            raise ValueError(f"it has the segment {segment.file!r:.80}, expected {name}")
+        if unknown := segment.posts.keys() - TYPE_NUMBERS.keys():
             raise ExportError(
-                f"the export has posts of the type {_shown(min(unknown))}, which this version of cablestore does not "
-                "know. Install a newer version"
+                f"the export has posts of the type {min(unknown)!r:.80}, which this version of cablestore does not know. "
+                "Install a newer version"
             )
-        posts = {name: _number(entry["posts"][name]) for name in TYPE_NUMBERS if name in entry["posts"]}
-        of_posts = {"posts": posts, "first": _place(entry["first"]), "last": _place(entry["last"])}
-    segment = Segment(
-        file=str(entry["file"]),
-        kind=kind,
-        items=_number(entry["items"]),
-        size_bytes=_number(entry["size_bytes"]),
-        blake3=_hash(entry["blake3"]).hex(),
-        content_blake3=_hash(entry["content_blake3"]).hex(),
-        **of_posts,
-    )
-    if segment.fields() != entry or sum(segment.posts.values()) != (segment.items if kind == "posts" else 0):
-        raise ValueError(f"the entry of {_shown(segment.file)} has fields that do not fit together")
-    return segment
+        has_posts = segment.kind == "posts"
+        ends = {segment.first is not None, segment.last is not None}
+        are_counts_right = [*segment.posts] == [name for name in TYPE_NUMBERS if name in segment.posts]
+        are_counts_right &= sum(segment.posts.values()) == has_posts * segment.items
+        if ends != {has_posts} or not are_counts_right:
+            raise ValueError(f"the entry of {name} has fields that do not fit together")
 
 
-def filters_of(fields: dict[str, Any]) -> Filters:
-    """Return filters from a manifest's entry. Raises ValueError, TypeError or KeyError if it is malformed."""
-    start_ms, end_ms = (None if fields[name] is None else _number(fields[name]) for name in ("start_ms", "end_ms"))
-    channels, authors = frozenset(map(str, fields["channels"])), frozenset(map(_hash, fields["authors"]))
-    return Filters(channels, authors, start_ms, end_ms, fields.get("without_hidden") is True)
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= limits.MAX_TIMESTAMP_MS:
-        raise ValueError(f"it has {_shown(value)}, expected a number")
-    return value
-
-
-def _hash(value: Any) -> bytes:
-    if not isinstance(value, str) or not _HEX_32.fullmatch(value):
-        raise ValueError(f"it has {_shown(value)}, expected 64 hex digits")
-    return bytes.fromhex(value)
-
-
-def _place(value: Any) -> Place:
-    if not isinstance(value, list) or len(value) != 2:
-        raise ValueError(f"it has {_shown(value)}, expected a time and a hash")
-    timestamp_ms, digest = value
-    return _number(timestamp_ms), _hash(digest)
+def _filters_of(fields: _FilterFields) -> Filters:
+    channels, authors = frozenset(fields.channels), frozenset(map(bytes.fromhex, fields.authors))
+    return Filters(channels, authors, fields.start_ms, fields.end_ms, fields.without_hidden)
 
 
 def read_posts(folder: Location, segment: Segment) -> Iterator[list[bytes]]:
@@ -428,15 +355,15 @@ def _is_time(value: Any) -> bool:
     return type(value) is int and 0 <= value <= limits.MAX_TIMESTAMP_MS
 
 
-class CoveredLog(NamedTuple):
+class CoveredLog(Struct, frozen=True):
     """Part of a store's arrival log that an export covers: up to entry `through`, which `mark` identifies in hex.
 
     `mark` is None in an export of 0.12 or earlier.
     """
 
     store: str
-    through: int
-    mark: str | None
+    through: Number
+    mark: Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})*\Z")] | None = None
 
     def position_in(self, reader: Reader) -> int:
         """Return how far the export covers the log of this store as it is now: nothing if it has another history."""
@@ -457,11 +384,6 @@ def read_arrivals(folder: Location) -> CoveredLog | None:
     except FileNotFoundError:
         return None
     try:
-        fields = json.loads(data)
-        covered = CoveredLog(fields["store"], _number(fields["through"]), fields.get("mark"))
-        bytes.fromhex(covered.mark or "")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _damaged(path, "it is not JSON with store, through and mark") from None
-    if not isinstance(covered.store, str):
-        raise _damaged(path, "the store's id is not text")
-    return covered
+        return read_document(data, CoveredLog)
+    except ValueError as error:
+        raise _damaged(path, str(error)) from None

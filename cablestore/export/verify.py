@@ -19,6 +19,7 @@ from cablestore.errors import CorruptExportError, DecodeError, StorageError
 from cablestore.export.manifest import (
     MANIFEST,
     Manifest,
+    Place,
     Segment,
     in_order_of_types,
     read_arrivals,
@@ -261,5 +262,5 @@ class _Verification:
             self.report.tell(segment.file, "its size does not match the manifest")
 
 
-def _place(place: bytes) -> tuple[int, bytes]:
-    return int.from_bytes(place[:8], "big"), place[8:]
+def _place(place: bytes) -> Place:
+    return int.from_bytes(place[:8], "big"), place[8:].hex()

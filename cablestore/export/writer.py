@@ -65,10 +65,15 @@ def record_start(timestamp_ms: int, digest: bytes) -> bytes:
     return time.rjust(HASH_AT, b"\x00") + digest
 
 
-def place_of(record: bytes) -> Place:
+def place_of(record: bytes) -> tuple[int, bytes]:
     """Return the place of a record's post in an export."""
     time = record[:HASH_AT].lstrip(b"\x00")[::-1] or b"\x00"
     return read_varint(time, 0)[0], record[HASH_AT:TYPE_AT]
+
+
+def _listed(record: bytes) -> Place:
+    timestamp_ms, digest = place_of(record)
+    return timestamp_ms, digest.hex()
 
 
 def write_post_segment(folder: Location, number: int, blocks: Iterable[list[bytes]]) -> Segment:
@@ -91,7 +96,7 @@ def write_post_segment(folder: Location, number: int, blocks: Iterable[list[byte
 
     written = _write(folder_of(folder).file(name), raws())
     posts = in_order_of_types(Counter({TYPE_NAMES[post_type]: count for post_type, count in types.items()}))
-    return _entry(name, "posts", types.total(), written, posts=posts, first=place_of(first), last=place_of(last))
+    return _entry(name, "posts", types.total(), written, posts=posts, first=_listed(first), last=_listed(last))
 
 
 def write_tombstone_segment(folder: Location, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:

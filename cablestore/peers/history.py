@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from cablestore import limits
 from cablestore.index.reader import Reader

@@ -19,12 +19,14 @@ import json
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, Literal
+
+from msgspec import Struct, to_builtins
 
 from cablestore import limits
+from cablestore.documents import read_document
 from cablestore.errors import CableStoreError
 from cablestore.files import whole_file
 from cablestore.index.place import LogPlace
@@ -37,8 +39,7 @@ Marks = dict[str, dict[str, "SyncMark"]]
 """Marks by peer and channel."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncMark:
+class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One pass over a channel: all posts dated between `from_ms` and `until_ms` are here.
 
     `full_at_ms` is when a pass last went back to `from_ms`. For a reconciliation that is not finished, it is when the
@@ -153,35 +154,20 @@ class SyncState:
             self._written = number
 
 
+class _File(Struct):
+    format: Literal[2]
+    place: dict[str, Any] | None
+    peers: Marks
+
+
 def _encode(place: LogPlace | None, peers: Marks) -> bytes:
-    fields = {
-        "format": FORMAT,
-        "place": None if place is None else place.fields(),
-        "peers": {peer: {name: _written(mark) for name, mark in marks.items()} for peer, marks in peers.items()},
-    }
-    return json.dumps(fields, ensure_ascii=False).encode()
-
-
-def _written(mark: SyncMark) -> dict[str, int]:
-    written = {"from_ms": mark.from_ms, "until_ms": mark.until_ms, "full_at_ms": mark.full_at_ms}
-    rest = {"stretch_ms": mark.stretch_ms, "back_ms": mark.back_ms}
-    return written | {name: value for name, value in rest.items() if value}
+    file = _File(FORMAT, None if place is None else place.fields(), peers)
+    return json.dumps(to_builtins(file), ensure_ascii=False).encode()
 
 
 def _read(path: Path) -> tuple[LogPlace | None, Marks]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT:
-            return None, {}
-        place = None if found["place"] is None else LogPlace.read(found["place"])
-        peers = found["peers"].items()
-        return place, {peer: {name: _mark_of(mark) for name, mark in marks.items()} for peer, marks in peers}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        file = read_document(path.read_bytes(), _File)
+        return None if file.place is None else LogPlace.read(file.place), file.peers
+    except (OSError, ValueError):
         return None, {}
-
-
-def _mark_of(written: dict[str, object]) -> SyncMark:
-    """Return a mark that was read. Raises TypeError if it is none."""
-    if not all(type(value) is int for value in written.values()):
-        raise TypeError("a mark has integers only")
-    return SyncMark(**cast(dict[str, int], written))

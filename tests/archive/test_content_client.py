@@ -21,9 +21,10 @@ from peering import until
 from waiting import LIMIT_S
 
 from cablestore import limits
-from cablestore.archive.content.api import item_json, read_item, read_list, read_manifest_of, read_space
+from cablestore.archive.content.api import item_json, read_answer, read_list, read_manifest_of
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.partial import PartialDownload
+from cablestore.archive.content.store import Space
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_BLOCK,
@@ -208,9 +209,8 @@ def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
     raw = json.dumps(answer).encode()
     for read in (
         lambda: read_manifest_of(CID, raw),
-        lambda: read_item(answer),
         lambda: read_list(raw),
-        lambda: read_space(raw),
+        lambda: read_answer(raw, Space, "the space of a node"),
     ):
         try:
             read()
@@ -223,14 +223,14 @@ def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
 @given(st.sampled_from(["treeCid", "datasetSize", "blockSize", "filename", "mimetype"]), JSON)
 @settings(max_examples=120)
 def test_a_manifest_with_one_field_changed_is_refused(key: str, value: Any) -> None:
-    changed_item = {**ITEM, "manifest": {**ITEM["manifest"], key: value}}
+    raw = json.dumps({**ITEM, "manifest": {**ITEM["manifest"], key: value}}).encode()
     if value != ITEM["manifest"][key] or type(value) is not type(ITEM["manifest"][key]):
         if key == "blockSize" and value == BLOCK_SIZE_BYTES:
             return
         with pytest.raises(ArchiveError):
-            read_item(changed_item)
+            read_manifest_of(CID, raw)
     else:
-        assert read_item(changed_item) == (CID, MANIFEST)
+        assert read_manifest_of(CID, raw) == MANIFEST
 
 
 # --- interruptions -----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import shutil
 from contextlib import suppress
 from dataclasses import replace
@@ -361,12 +360,9 @@ def test_damage_is_found_and_mended(tmp_path: Path) -> None:
         backup(store, out, full=True)
         require_equal(store, out, tmp_path / "restored")
     manifest = (out / "backup.json").read_bytes()
-    through = re.search(rb'"through": \d+', manifest)
-    assert through is not None
-    for old, new in ((b'"sealed": 0', b'"sealed": 1'), (through[0], b'"through": Infinity')):
-        (out / "backup.json").write_bytes(manifest.replace(old, new))
-        with pytest.raises(CorruptBackupError, match=r"backup\.json is damaged"):
-            verify_backup(out)
+    (out / "backup.json").write_bytes(manifest.replace(b'"sealed": 0', b'"sealed": 1'))
+    with pytest.raises(CorruptBackupError, match=r"backup\.json is damaged: its BLAKE3 does not match"):
+        verify_backup(out)
 
 
 def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.backup import backup
-from cablestore.export.manifest import with_checksum
+from cablestore.documents import with_checksum
 from cablestore.files import folder_of
 from cablestore.sds import causal_log
 
@@ -83,22 +83,16 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Ru
     assert not (tmp_path / "new" / "STORE").exists()
 
 
-DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "endless number": lambda fields: fields.update(through=float("inf")),
-    "no number": lambda fields: fields.update(through=float("nan")),
-    "negative": lambda fields: fields.update(through=-1),
-    "yes": lambda fields: fields.update(sealed=True),
-    "text": lambda fields: fields.update(through="7"),
-    "list": lambda fields: fields.update(through=[7]),
-    "endless items": lambda fields: fields["pieces"][0].update(items=float("inf")),
-    "items in text": lambda fields: fields["pieces"][0].update(size_bytes="7"),
-    "no key": lambda fields: fields["pieces"][0].update(first=7),
-    "half a byte": lambda fields: fields["pieces"][0].update(last="abc"),
-    "no pieces": lambda fields: fields.update(pieces=7),
-    "public key": lambda fields: fields.update(key=7),
-    "a flag for a number": lambda fields: fields["pieces"][0].update(items=True),
-    "not a number": lambda fields: fields.update(sealed=float("nan")),
-    "last entry": lambda fields: fields.update(last_entry="none"),
+DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "endless number": (lambda fields: fields.update(through=float("inf")), "JSON is malformed"),
+    "negative": (lambda fields: fields.update(through=-1), "through: expected whole number >= 0"),
+    "a flag for a number": (lambda fields: fields.update(sealed=True), "sealed: expected whole number, got boolean"),
+    "half a byte": (lambda fields: fields["pieces"][0].update(last="abc"), "pieces[0].last: expected string matching"),
+    "no pieces": (lambda fields: fields.pop("pieces"), "missing required field pieces"),
+    "another kind": (lambda fields: fields["pieces"][0].update(kind="x" * 999), "invalid enum value 'xxx"),
+    "dialect": (lambda fields: fields.update(dialect="klingon"), "its dialect 'klingon' is unknown"),
+    "another field": (lambda fields: fields.update(more=0), "its fields are not those of this format"),
+    "a text in its place": (lambda fields: fields.update(format="2"), "format: expected whole number, got string"),
 }
 
 
@@ -106,21 +100,23 @@ def with_damage(manifest: bytes, name: str) -> bytes:
     """Return a manifest with something else in it and the checksum that it then has."""
     fields = json.loads(manifest)
     del fields["blake3"]
-    DAMAGES[name](fields)
+    DAMAGES[name][0](fields)
     return with_checksum(fields)
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, "nested", "bytes"])
+@pytest.mark.parametrize("damage", [*DAMAGES, "nested", "bytes", "list", "no checksum"])
 def test_a_damaged_manifest_is_one_line(tmp_path: Path, store: Path, run: Run, damage: str) -> None:
     out = tmp_path / "backup"
     backup(store, out)
     file = out / "backup.json"
-    others = {"nested": b"[" * 100_000, "bytes": b"\xff"}
+    others = {"nested": b"[" * 100_000, "bytes": b"\xff", "list": b"[]", "no checksum": b"{}"}
     file.write_bytes(others.get(damage) or with_damage(file.read_bytes(), damage))
     for words in (("backup", out, "--check"), ("backup", out, "-s", store), ("restore", out, "-s", tmp_path / "new")):
         status, printed, errors = run(*words)
         assert (status, printed, errors.count("\n")) == (2, "", 1), errors
-        assert "backup.json is damaged" in errors
+        assert "backup.json is damaged: " in errors
+        assert DAMAGES.get(damage, (None, ""))[1] in errors
+        assert len(errors) < 400 + len(str(file))
 
 
 @pytest.mark.thorough

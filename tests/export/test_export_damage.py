@@ -70,11 +70,24 @@ def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
         ),
         (lambda f: f["segments"].reverse(), CorruptExportError, "expected posts-000000.seg"),
         (lambda f: f["segments"][0].update(items=1), CorruptExportError, "fields that do not fit together"),
-        (lambda f: f["segments"][0].update(items=True), CorruptExportError, "number"),
-        (lambda f: f["segments"][0].update(extra=1), CorruptExportError, "fields that do not fit together"),
+        (
+            lambda f: f["segments"][0].update(posts={"unblock": 0} | f["segments"][0]["posts"]),
+            CorruptExportError,
+            "fields that do not fit together",
+        ),
+        (
+            lambda f: f["segments"][0].update(items=True),
+            CorruptExportError,
+            r"segments\[0\]\.items: expected whole number, got boolean",
+        ),
+        (
+            lambda f: f["segments"][0].update(extra=1),
+            CorruptExportError,
+            r"segments\[0\]: object contains unknown field extra",
+        ),
         (lambda f: f.update(tombstones=0), CorruptExportError, "do not match its segments"),
         (lambda f: f.update(more=0), CorruptExportError, "do not match its segments"),
-        (lambda f: f.pop("views"), CorruptExportError, "views"),
+        (lambda f: f.pop("views"), CorruptExportError, "missing required field views"),
     ],
 )
 def test_a_manifest_that_says_something_else(
@@ -94,7 +107,7 @@ def test_the_times_of_a_filter_are_those_of_posts(copy: Path, name: str, at_ms: 
     if 0 <= at_ms <= limits.MAX_TIMESTAMP_MS:
         assert getattr(read_manifest(copy).filters, name) == at_ms
         return
-    with pytest.raises(CorruptExportError, match="expected a number"):
+    with pytest.raises(CorruptExportError, match=rf"filters\.{name}: expected whole number"):
         read_manifest(copy)
 
 

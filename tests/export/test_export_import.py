@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,6 @@ from cablestore import (
 )
 from cablestore.errors import ExportError
 from cablestore.export import Filters, read_manifest, verify_export
-from cablestore.export.manifest import filters_of
 from cablestore.export.writer import ExportWriter, post_record
 from cablestore.protocol.acts import consent_of
 from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
@@ -228,7 +226,7 @@ def test_filters(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
             assert store.check().is_clean
 
 
-def test_filters_say_what_no_post_matches() -> None:
+def test_filters_say_what_no_post_matches(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="public key of 32 bytes"):
         Filters(authors=frozenset([b"short"]))
     with pytest.raises(ExportError, match="milliseconds since 1970"):
@@ -236,4 +234,5 @@ def test_filters_say_what_no_post_matches() -> None:
     with pytest.raises(ExportError, match="UTF-8"):
         Filters(frozenset({"\udc80"}))
     filters = Filters(frozenset({"a", "\x00"}), frozenset({ANN.key}), 1, 2)
-    assert filters_of(json.loads(json.dumps(filters.fields()))) == filters
+    export([], tmp_path / "export", LEGACY, filters=filters)
+    assert read_manifest(tmp_path / "export").filters == filters

@@ -165,11 +165,8 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "endless runs": lambda fields: fields.update(runs=[float("inf")]),
     "many runs": lambda fields: fields.update(runs=[10**30] * 9),
     "number of runs": lambda fields: fields.update(runs=len(fields["runs"])),
-    "runs in text": lambda fields: fields.update(runs="x"),
     "surrogate": lambda fields: fields.update(read_to="\ud800"),
     "no hash": lambda fields: fields.update(read_to="zz"),
-    "no segments": lambda fields: fields.update(segments=3),
-    "empty": lambda fields: fields.clear(),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from people import ANN
 
-from cablestore.export.writer import place_of, post_record, record_start, write_post_segment
+from cablestore.export.writer import post_record, record_start, write_post_segment
 
 LATEST_MS = 2**56 - 1
 """The last timestamp whose number has the eight bytes of a record."""
@@ -17,12 +17,6 @@ LATEST_MS = 2**56 - 1
 def test_a_record_of_a_post_that_cannot_be_is_refused(timestamp_ms: int, size_bytes: int) -> None:
     with pytest.raises(ValueError, match=f"no post can have the timestamp {timestamp_ms} and the hash"):
         record_start(timestamp_ms, bytes(size_bytes))
-
-
-@pytest.mark.parametrize("timestamp_ms", [0, 1, 127, 128, LATEST_MS])
-def test_a_record_has_the_place_of_its_post(timestamp_ms: int) -> None:
-    digest = bytes(range(32))
-    assert place_of(record_start(timestamp_ms, digest)) == (timestamp_ms, digest)
 
 
 @pytest.mark.parametrize("order", [(0, 0), (1, 0), (0, 1, 1), (0, 2, 1)])

@@ -181,10 +181,8 @@ def marks_of(**mark: object) -> str:
 
 DAMAGED_MARKS = [
     marks_of(from_ms="0", until_ms=1, full_at_ms=1),
-    marks_of(from_ms=0, until_ms=None, full_at_ms=1),
-    marks_of(from_ms=0, until_ms=1, full_at_ms=1.5),
     marks_of(from_ms=0, until_ms=1, full_at_ms=True),
-    marks_of(from_ms=0, until_ms=1, full_at_ms=1, stretch_ms=[]),
+    marks_of(from_ms=0, until_ms=1, full_at_ms=1, of_a_later_version=1),
     marks_of(from_ms=0, until_ms=1),
     '{"format": 2, "place": null, "peers": ' + '{"a": ' * 100_000,
     "[" * 100_000,

@@ -5,9 +5,10 @@ From nim-codex: codex/rest/api.nim, codex/rest/json.nim, openapi.yaml.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterable, AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from msgspec import Raw, Struct, to_builtins
 
 from cablestore.archive.content.dataset import PART_SIZE_BYTES
 from cablestore.archive.format.cid import (
@@ -17,6 +18,7 @@ from cablestore.archive.format.cid import (
     DatasetManifest,
     manifest_of,
 )
+from cablestore.documents import read_document
 from cablestore.errors import ArchiveError
 
 PREFIX: Final = "/api/codex/v1"
@@ -33,8 +35,29 @@ VIA: Final = "Via"
 Such a request is answered from the store alone, so that nodes that have each other as upstream do not ask in a circle.
 """
 
-SPACE_KEYS: Final = ("totalBlocks", "quotaMaxBytes", "quotaUsedBytes", "quotaReservedBytes")
-"""The fields of a node's space, in the order of `store.Space`."""
+T = TypeVar("T")
+
+
+class ManifestFields(Struct, rename="camel"):
+    """A manifest as JSON of the API."""
+
+    tree_cid: str
+    dataset_size: int
+    block_size: int
+    protected: bool = False
+    filename: str | None = None
+    mimetype: str | None = None
+
+
+class Item(Struct):
+    """A dataset as JSON of the API."""
+
+    cid: str
+    manifest: ManifestFields
+
+
+class _Items(Struct):
+    content: list[Raw]
 
 
 def disposition(filename: str) -> str:
@@ -61,43 +84,35 @@ async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
     """Return a dataset as JSON of the API."""
-    told = {
-        "treeCid": str(manifest.tree),
-        "datasetSize": manifest.dataset_size_bytes,
-        "blockSize": BLOCK_SIZE_BYTES,
-        "protected": False,
-        "filename": manifest.filename,
-        "mimetype": manifest.mimetype,
-    }
-    return {"cid": str(cid), "manifest": told}
+    listed = ManifestFields(
+        str(manifest.tree),
+        manifest.dataset_size_bytes,
+        BLOCK_SIZE_BYTES,
+        filename=manifest.filename,
+        mimetype=manifest.mimetype,
+    )
+    fields: dict[str, Any] = to_builtins(Item(str(cid), listed))
+    return fields
 
 
-def read_json(data: bytes) -> Any:
-    """Read the JSON of an answer. Raises ArchiveError for anything else."""
+def read_answer(data: bytes | Raw, kind: type[T], meaning: str) -> T:
+    """Return the JSON of an answer, which has a meaning, as a value of this type. Raises ArchiveError for other JSON."""
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise ArchiveError(f"the node's answer is not JSON: {data[:80]!r}") from None
+        return read_document(data, kind)
+    except ValueError as error:
+        raise ArchiveError(f"the node's answer is not {meaning}: {error}. Use another node") from None
 
 
-def read_item(item: Any) -> tuple[Cid, DatasetManifest]:
-    """Read a dataset. Its manifest, in one of the known formats, is the one that the id names.
+def read_item(item: Item) -> tuple[Cid, DatasetManifest]:
+    """Return a dataset. Its manifest, in one of the known formats, is the one that the id names.
 
-    Raises ArchiveError for other JSON, and for a manifest that does not fit the id: it is forged or in an unknown
-    format.
+    Raises ArchiveError for a manifest that does not fit the id: it is forged or in an unknown format.
     """
-    try:
-        cid, told = Cid.parse(_text(item["cid"])), item["manifest"]
-        tree, size_bytes, block_size_bytes = Cid.parse(_text(told["treeCid"])), told["datasetSize"], told["blockSize"]
-        filename, mimetype = (None if told.get(key) is None else _text(told[key]) for key in ("filename", "mimetype"))
-    except (KeyError, TypeError, AttributeError):
-        raise ArchiveError(f"the node answered something else than a dataset: {str(item)[:80]}") from None
-    if type(size_bytes) is not int or block_size_bytes != BLOCK_SIZE_BYTES:
-        raise ArchiveError(
-            f"the node listed a dataset of {size_bytes!r:.40} bytes in blocks of {block_size_bytes!r:.40}: expected "
-            f"are whole numbers, and blocks of {BLOCK_SIZE_BYTES}"
-        )
-    manifest = manifest_of(cid, tree, size_bytes, filename, mimetype)
+    listed = item.manifest
+    if listed.block_size != BLOCK_SIZE_BYTES:
+        raise ArchiveError(f"the node listed a dataset in blocks of {listed.block_size} bytes, not {BLOCK_SIZE_BYTES}")
+    cid, tree = Cid.parse(item.cid), Cid.parse(listed.tree_cid)
+    manifest = manifest_of(cid, tree, listed.dataset_size, listed.filename, listed.mimetype)
     if manifest is None:
         raise ArchiveError(
             f"the manifest that the node gave is not the one of {cid} in any known format. Use another node"
@@ -109,7 +124,7 @@ def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
     """Read the answer to a request for one dataset's manifest. Raises ArchiveError unless it is that one's."""
     if cid.codec != CODEC_MANIFEST:
         raise ArchiveError(f"{cid} is not the id of a manifest. Fetch a dataset by the id of its manifest")
-    found, manifest = read_item(read_json(data))
+    found, manifest = read_item(read_answer(data, Item, "a dataset"))
     if found != cid:
         raise ArchiveError(f"the node was asked for {cid} and answered with {found}. Use another node")
     return manifest
@@ -117,27 +132,10 @@ def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
 
 def read_list(data: bytes) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
     """Read a list of datasets: those whose manifests are verified, and the errors of the others."""
-    answer = read_json(data)
-    if not isinstance(answer, dict) or not isinstance(answer.get("content"), list):
-        raise ArchiveError(f"the node answered something else than a list of datasets: {str(answer)[:80]}")
     known, refused = [], []
-    for item in answer["content"]:
+    for entry in read_answer(data, _Items, "a list of datasets").content:
         try:
-            known.append(read_item(item))
+            known.append(read_item(read_answer(entry, Item, "a dataset")))
         except ArchiveError as error:
             refused.append(str(error))
     return known, refused
-
-
-def read_space(data: bytes) -> list[int]:
-    """Read a node's space, the numbers of SPACE_KEYS. Raises ArchiveError for other JSON."""
-    told = read_json(data)
-    if not isinstance(told, dict) or not all(type(told.get(key)) is int for key in SPACE_KEYS):
-        raise ArchiveError(f"the node answered something else than its space: {str(told)[:80]}")
-    return [told[key] for key in SPACE_KEYS]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value

@@ -23,13 +23,13 @@ from cablestore.archive.content.api import (
     PREFIX,
     VERIFY,
     VIA,
+    Item,
     disposition,
     in_parts,
+    read_answer,
     read_item,
-    read_json,
     read_list,
     read_manifest_of,
-    read_space,
 )
 from cablestore.archive.content.dataset import PART_SIZE_BYTES
 from cablestore.archive.content.pacing import in_pieces, limit_unsent
@@ -174,15 +174,14 @@ class ContentClient:
         manifest = manifest_of(cid, tree, size_bytes, filename, mimetype)
         if manifest is not None:
             return UploadReport(cid, tree, size_bytes, manifest)
-        told = read_json(await self._manifest_answer(cid))
-        found = told.get("manifest") if isinstance(told, dict) else None
-        if not isinstance(found, dict) or (found.get("treeCid"), found.get("datasetSize")) != (str(tree), size_bytes):
+        item = read_answer(await self._manifest_answer(cid), Item, "a dataset")
+        if (item.manifest.tree_cid, item.manifest.dataset_size) != (str(tree), size_bytes):
             raise ArchiveError(
                 f"{self.url} took {size_bytes} bytes with the tree {tree} and answered with {cid}, which is something "
                 "else. Use another node"
             )
         try:
-            return UploadReport(cid, tree, size_bytes, read_item(told)[1])
+            return UploadReport(cid, tree, size_bytes, read_item(item)[1])
         except ArchiveError:
             return UploadReport(cid, tree, size_bytes, None)
 
@@ -300,17 +299,16 @@ class ContentClient:
         query = f"?{VERIFY}=1" if verify else ""
         try:
             async with self._request("GET", f"/data/{cid}/exists{query}") as response:
-                told = read_json(await _read(response, _MAX_TEXT_SIZE_BYTES))
+                answer = await _read(response, _MAX_TEXT_SIZE_BYTES)
         except NoSuchContentError:
             return False
-        if not isinstance(told, dict):
-            raise ArchiveError(f"{self.url} answered something else than whether it has {cid}")
+        told = read_answer(answer, dict[str, Any], f"whether it has {cid}")
         return told.get(str(cid), told.get("has")) is True
 
     async def space(self) -> Space:
         """Ask for the node's space."""
         async with self._request("GET", "/space") as response:
-            return Space(*read_space(await _read(response, _MAX_TEXT_SIZE_BYTES)))
+            return read_answer(await _read(response, _MAX_TEXT_SIZE_BYTES), Space, "the space of a node")
 
     async def delete(self, cid: Cid) -> None:
         """Remove a dataset from the node. It is not an error if the node does not have it."""

@@ -16,12 +16,12 @@ from http import HTTPStatus
 from typing import Any, Final, Self
 
 from aiohttp import web
+from msgspec import to_builtins
 
 from cablestore import limits
 from cablestore.archive.content.api import (
     LEAVES_ROUTE,
     PREFIX,
-    SPACE_KEYS,
     VERIFY,
     VIA,
     disposition,
@@ -274,7 +274,7 @@ class ContentServer:
 
     async def _space(self, _: web.Request) -> web.Response:
         space = await asyncio.to_thread(self._store.space)
-        return web.json_response(dict(zip(SPACE_KEYS, space, strict=True)))
+        return web.json_response(to_builtins(space))
 
     async def _info(self, _: web.Request) -> web.Response:
         """Answer that this is not a node of Codex' network: all fields that would name one are empty."""

@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
+
+from msgspec import Struct, field
 
 from cablestore import limits
 from cablestore.archive.content.dataset import (
@@ -41,13 +43,13 @@ DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 """20 GiB, as nim-codex has it."""
 
 
-class Space(NamedTuple):
+class Space(Struct, frozen=True):
     """Space of a node, as Codex counts it: blocks of 64 KiB, also the last one of a dataset, and manifests."""
 
-    total_blocks: int
-    quota_size_bytes: int
-    used_size_bytes: int
-    reserved_size_bytes: int
+    total_blocks: int = field(name="totalBlocks")
+    quota_size_bytes: int = field(name="quotaMaxBytes")
+    used_size_bytes: int = field(name="quotaUsedBytes")
+    reserved_size_bytes: int = field(name="quotaReservedBytes")
     """Taken by datasets that are being written."""
 
 
