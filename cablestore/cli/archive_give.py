@@ -21,7 +21,7 @@ from cablestore.cli.archive_options import (
     require_one_place,
     writable,
 )
-from cablestore.cli.options import with_store
+from cablestore.cli.options import with_own_store
 from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered_command
 from cablestore.store.store import CableStore
@@ -31,7 +31,7 @@ from cablestore.store.store import CableStore
 @folder_argument
 @content_place_options("A content store that no other process has open; created if it does not exist.")
 @cabal_key_option
-@with_store
+@with_own_store
 def publish(
     store: CableStore, out: Output, folder: Path, node: str | None, content_folder: Path | None, cabal_key: str | None
 ) -> None:
@@ -67,7 +67,7 @@ def publish(
 
 @offered_command
 @click.argument("link")
-@with_store
+@with_own_store
 def announce(store: CableStore, out: Output, link: str) -> None:
     """Announce to the members where the archives are, as the control node. LINK is a magnet link or codex:CONTENT-ID.
 

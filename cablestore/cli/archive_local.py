@@ -31,7 +31,7 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.archive_run import seeding_now
-from cablestore.cli.options import json_option, on_mount, with_store, with_store_to_read
+from cablestore.cli.options import json_option, on_mount, with_own_store, with_own_store_to_read
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered, offered_command
 from cablestore.errors import ArchiveError
@@ -43,7 +43,7 @@ from cablestore.store.store import CableStore, system_clock_ms
 @on_mount("folder")
 @offered_command
 @creating_options("Only weeks that ended at least this long ago: 30m.")
-@with_store_to_read
+@with_own_store_to_read
 def create(
     store: CableStore,
     out: Output,
@@ -133,7 +133,7 @@ def verify(out: Output, found: LocalArchives, dialect: Dialect, key: bytes | Non
 @control_option
 @cabal_key_option
 @choice_options
-@with_store
+@with_own_store
 def import_(
     store: CableStore,
     out: Output,
@@ -176,7 +176,7 @@ def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> I
 @folder_argument
 @control_option
 @cabal_key_option
-@with_store_to_read
+@with_own_store_to_read
 def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key: str | None) -> None:
     """Show the newest announcement of a control node, and which of its archives are in FOLDER, imported, or missing.
 

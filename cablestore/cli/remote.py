@@ -356,16 +356,6 @@ def _converted(context: click.Context, param: click.Parameter, value: Param) -> 
     return converted
 
 
-def while_wanted(out: Output) -> Callable[[int], None]:
-    """Return the progress of long work that ends it when the client is gone."""
-
-    def progress(_: int) -> None:
-        if not out.is_wanted():
-            raise ConnectionAbortedError("the client is gone")
-
-    return progress
-
-
 class _RemoteOutput(Output):
     """Output to a client, formatted for its terminal."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
+import click
+
 from cablestore.cli.output import Output
+from cablestore.errors import StoreLockedError
 from cablestore.protocol.dialect import Dialect
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
@@ -43,3 +47,35 @@ def open_to_read(path: Path, *, read_only: bool = False) -> CableStore:
     return CableStore.open(
         path, create=False, catalog=installed_catalog(), allow_missing_views=True, read_only=read_only
     )
+
+
+def open_or_connect(path: Path, *, read_only: bool = False) -> CableStore:
+    """Open a store as `open_to_read` does, or connect to the process that has it open, if that process serves it."""
+    return or_connect(lambda: open_to_read(path, read_only=read_only), path)
+
+
+def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
+    """Return the store that a function opens. If another process has it open and serves it, connect to that process."""
+    try:
+        return open_here()
+    except StoreLockedError:
+        _print_waits()
+        from cablestore.remote.store import connect_soon  # noqa: PLC0415 - most commands do not need it
+
+        store = connect_soon(path)
+        if store is None:
+            raise
+        return store
+
+
+@cache
+def _print_waits() -> None:
+    """Print from now on that a process with an open store does not answer."""
+    log = logging.getLogger("cablestore.remote")
+    log.addHandler(_StandardError())
+    log.setLevel(logging.INFO)
+
+
+class _StandardError(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"cablestore: {record.getMessage()}", err=True)

@@ -17,7 +17,7 @@ import msgspec
 
 from cablestore.errors import CableStoreError
 
-VERSIONS: Final = (1, 1)
+VERSIONS: Final = (2, 2)
 """The oldest and the newest version of the protocol that this package speaks."""
 
 HEADER: Final = Struct(">I")

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from cablestore import limits
 from cablestore.arguments import (
@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
     from cablestore.export.manifest import Filters, Manifest
     from cablestore.store.changes import Change, Changes
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def system_clock_ms() -> int:
@@ -709,6 +712,13 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         state, reader = self._engine.snapshot()
         return Snapshot(state, reader, self._present.state.moderation, self._identity.known_key, self._places)
+
+    def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function on the store returns.
+
+        On a store of another process it runs there. It must be one of `cablestore.remote.methods.FUNCTIONS` then.
+        """
+        return function(self, *args, **kwargs)
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with what the posts say. With `signatures`, verify every post too."""
