@@ -353,6 +353,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return await self._threads.work(function, self._blocking, *args, **kwargs)
 
     retry_writes = on_writer(CableStore.retry_writes)
+    continues = on_reader(CableStore.continues)
     sync = on_writer(CableStore.sync)
     stats = on_reader(CableStore.stats)
 

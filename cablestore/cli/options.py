@@ -98,7 +98,7 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_own_store(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options and open the store, which no other process may have open."""
+    """Add the common options and open the store, which no other process may have open: see `cli.remote.offered`."""
     return _with_store(function, open_to_read)
 
 
@@ -126,19 +126,11 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def with_store_to_read(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of `reading_options`, and open the store or connect to it; the command gets `store` and `out`."""
-    return _with_store_to_read(function, open_or_connect)
 
-
-def with_own_store_to_read(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `reading_options` and open the store, which no other process may have open to write."""
-    return _with_store_to_read(function, open_to_read)
-
-
-def _with_store_to_read(function: Callable[..., Any], open_store: Callable[..., CableStore]) -> Callable[..., Any]:
     @reading_options
     @wraps(function)
     def command(*args: Any, path: Path, read_only: bool, **kwargs: Any) -> Any:
-        with open_store(path, read_only=read_only) as store:
+        with open_or_connect(path, read_only=read_only) as store:
             return function(*args, store=store, **kwargs)
 
     return command

@@ -128,7 +128,8 @@ def _show_new(store: CableStore, printer: MessagePrinter, channel: str, after: i
     """Print messages after an event, of another process's store until nobody reads them. Returns the latest event."""
     is_remote = not isinstance(store, CableStore)
     while True:
-        found = store.next_events(after, _LOOK_S if is_remote else 0)
+        # A closed store has no next events, and raises if its events are requested.
+        found = store.next_events(after, _LOOK_S if is_remote else 0) or store.events(after)
         for event in found:
             after = event.sequence
             _show_event(store, printer, channel, event, hidden)
@@ -184,8 +185,9 @@ def users(store: CableStore, out: Output, channel: str | None) -> None:
     channel = None if channel is None else stored_channel(store, channel)
     found = list(store.users() if channel is None else store.members(channel))
     rows = [_user_fields(user) for user in found]
-    others = [user for user in found if user.public_key != store.public_key]  # the own user is an admin anyway
-    is_moderated = any(user.role is not UserRole.USER for user in others) or any(row["marks"] for row in rows)
+    own_key = store.public_key  # the own user is an admin anyway
+    has_roles = any(user.role is not UserRole.USER for user in found if user.public_key != own_key)
+    is_moderated = has_roles or any(row["marks"] for row in rows)
     if out.as_json:
         for row in rows:
             row["marks"] = row["marks"].split()

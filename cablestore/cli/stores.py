@@ -11,8 +11,11 @@ from pathlib import Path
 import click
 
 from cablestore.cli.output import Output
-from cablestore.errors import StoreLockedError
+from cablestore.errors import IdentityError, StoreLockedError
+from cablestore.index.folder import IDENTITY_FILE
+from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
+from cablestore.store.key_file import load_identity
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
@@ -66,6 +69,16 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
         if store is None:
             raise
         return store
+
+
+def identity_of(store: CableStore) -> Identity:
+    """Return the identity of a store's user. That of another process's store is read from its key file."""
+    if type(store) is CableStore:  # for type checkers a RemoteStore is one too
+        return store.identity
+    found = None if store.path is None else load_identity(store.path / IDENTITY_FILE)
+    if found is None or found.public_key != store.public_key:
+        raise IdentityError("the secret key is not in the store's folder, and no process sends it. Use it where it is")
+    return found
 
 
 @cache

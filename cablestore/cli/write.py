@@ -21,10 +21,9 @@ from cablestore.cli.options import (
     with_store_to_read,
 )
 from cablestore.cli.output import Output, safe
-from cablestore.cli.stores import open_store
+from cablestore.cli.stores import identity_of, open_store
 from cablestore.cli.values import PathValue
-from cablestore.errors import CorruptStoreError, IdentityError
-from cablestore.index.folder import IDENTITY_FILE
+from cablestore.errors import CorruptStoreError
 from cablestore.protocol.body import INFO, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
@@ -32,7 +31,7 @@ from cablestore.protocol.post import Post
 from cablestore.scripts import is_invisible
 from cablestore.store.key_file import load_identity, save_identity
 from cablestore.store.lookup import typed_name
-from cablestore.store.store import CableStore
+from cablestore.store.store import CableStore, own_key
 
 
 def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
@@ -76,14 +75,9 @@ def _is_member(store: CableStore, channel: str) -> bool:
     return store.public_key is not None and store.is_member(store.public_key, channel)
 
 
-def _own_key(store: CableStore) -> bytes:
-    """Return the public key of the store's user. A key is made if there is none."""
-    return store.public_key or store.identity.public_key
-
-
 def _own_info(store: CableStore) -> Post:
     """Return the post that tells the own user's name."""
-    found = store.posts_by(_own_key(store), post_type=INFO)
+    found = store.posts_by(own_key(store), post_type=INFO)
     post = max(found, key=lambda each: (each.timestamp_ms, each.hash), default=None)
     if post is None:
         raise CorruptStoreError("the post with your name is missing. Run `cablestore check`")
@@ -119,20 +113,12 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
 @with_store_to_read
 def identity(store: CableStore, out: Output, target: Path | None) -> None:
     """Show your public key and name, or export the secret key."""
-    public_key = _own_key(store)
+    public_key = own_key(store)
     if target is not None:
-        save_identity(_secret_of(store, public_key), target)
+        save_identity(identity_of(store), target)
         out.note(f"the secret key is in {target}: anyone who has it can write as you")
     name = store.user(public_key).name
     out.say(f"{public_key.hex()}  {safe(name)}", public_key=public_key.hex(), name=name)
-
-
-def _secret_of(store: CableStore, public_key: bytes) -> Identity:
-    """Return the identity of the store's user. It is read from the key file, for no process sends it to another."""
-    found = None if store.path is None else load_identity(store.path / IDENTITY_FILE)
-    if found is None or found.public_key != public_key:
-        raise IdentityError(f"the secret key of {public_key.hex()} is not in the store's folder. Export it where it is")
-    return found
 
 
 @click.command()

@@ -437,7 +437,7 @@ def _log_silence(owner: str) -> None:
 
 def _fate_of(pending: Pending | None) -> str:
     if pending is not None and pending.is_read:
-        return "Nothing was changed"
+        return "The read changed nothing"
     if pending is not None and pending.has_begun:
         return "The call may have run: check before you repeat it"
     return "The call was not run"

@@ -17,6 +17,7 @@ import msgspec
 
 from cablestore import arguments
 from cablestore.errors import ArgumentError, CableStoreError
+from cablestore.extras import naming_extras
 from cablestore.protocol.dialect import Dialect
 from cablestore.remote.codec import Codec, codec_of, hints_of
 from cablestore.store.local_values import LocalValues
@@ -66,6 +67,7 @@ _READS: Final = frozenset({
     "changes",
     "check",
     "clock_difference",
+    "continues",
     "next_changes",
     "next_events",
     "now_ms",
@@ -77,7 +79,7 @@ _READS: Final = frozenset({
 """Public names outside `Queries` that write nothing."""
 
 
-FUNCTIONS: Final = {"backup_open": "cablestore.backup.write"}
+FUNCTIONS: Final = {"backup_open": "cablestore.backup.write", "create_below": "cablestore.archive.create"}
 """Functions on an open store that other processes can call, and their modules, which are above this one."""
 
 
@@ -98,7 +100,7 @@ class RemoteMethod:
 
     def __init__(self, name: str, dialect: Dialect) -> None:
         space, _, self.name = name.rpartition(".")
-        self.function: Final = getattr(import_module(FUNCTIONS[name]), name) if name in FUNCTIONS else None
+        self.function: Final = _function(name) if name in FUNCTIONS else None
         """Function on a store; None for a method."""
         member = self.function or inspect.getattr_static(SPACES[space], self.name)
         self.is_property: Final = isinstance(member, property)
@@ -161,6 +163,11 @@ def method_of(name: str, dialect: Dialect) -> RemoteMethod:
     if name not in names() and name not in FUNCTIONS:
         raise CableStoreError(f"unknown method {name[:40]!r}: run the same version of cablestore in both processes")
     return RemoteMethod(name, dialect)
+
+
+def _function(name: str) -> Any:
+    with naming_extras("the process that has the store open needs"):
+        return getattr(import_module(FUNCTIONS[name]), name)
 
 
 def _plain(raw: msgspec.Raw) -> Any:

@@ -76,6 +76,11 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def own_key(store: CableStore) -> bytes:
+    """Return the public key of a store's user. It is made if there is none, but not in another process."""
+    return store.public_key or store.identity.public_key
+
+
 class CableStore(Queries, Closable, ProcessBound):
     """Open store. Thread-safe within its process; one process at a time has it open.
 
@@ -526,6 +531,12 @@ class CableStore(Queries, Closable, ProcessBound):
         those posts: see `LogPlace.holds_in`.
         """
         return self._engine.place
+
+    def continues(self, place: LogPlace) -> bool:
+        """Return True if the present state continues the history of a place, so no post of then is lost."""
+        check_instance("place", place, LogPlace)
+        with self._engine.reading() as reader:
+            return place.holds_in(reader)
 
     def sync(self) -> None:
         """Return when all that was written before is on the disk. Raises StorageError."""

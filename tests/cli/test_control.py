@@ -243,9 +243,7 @@ def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path,
         assert follower.wait(LIMIT_S) == 3
         assert follower.stderr is not None
         [line] = follower.stderr.read().splitlines()
-        ended = (
-            f"cablestore: process {holder.pid}, which had the store open, ended before it answered. Nothing was changed"
-        )
+        ended = f"cablestore: process {holder.pid}, which had the store open, ended before it answered. The read changed nothing"
         assert line == ended
         holder.wait(LIMIT_S)
     assert (folder / NAME).exists() is is_killed
@@ -298,7 +296,7 @@ def test_a_command_whose_owner_stops_meanwhile_is_given_up(folder: Path) -> None
         finally:
             holder.send_signal(signal.SIGCONT)
         assert follower.stderr is not None
-        given_up = f"cablestore: process {holder.pid} has the store open and does not answer. Nothing was changed"
+        given_up = f"cablestore: process {holder.pid} has the store open and does not answer. The read changed nothing"
         assert follower.stderr.read().splitlines()[-1] == given_up
 
 
