@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cablestore.archive.create import create_below
-from cablestore.archive.writer import CreateReport
 from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
 from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
 from cablestore.files import make_folder
 from cablestore.index.batches import Progress
 from cablestore.store.store import CableStore, own_key, system_clock_ms
+
+if TYPE_CHECKING:
+    from cablestore.archive.writer import CreateReport
 
 # --- values ---------------------------------------------------------------------------------------
 
@@ -160,9 +161,11 @@ def create(
     settle_ms: int | None,
 ) -> dict[str, Any]:
     """Create archives of past weeks, with the parameters of `creating_options`. Returns the fields that are printed."""
+    from cablestore.archive.create import create_below  # noqa: PLC0415 - needs the extra cablestore[archive]
+
     created = store.run(
         create_below,
-        writable(folder).absolute(),
+        writable(folder),
         profile,
         None if public else key_of(cabal_key),
         system_clock_ms() - (settle_ms or 0),

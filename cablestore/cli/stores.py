@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-import click
-
 from cablestore.cli.output import Output
 from cablestore.errors import IdentityError, StoreLockedError
 from cablestore.index.folder import IDENTITY_FILE
@@ -84,11 +82,8 @@ def identity_of(store: CableStore) -> Identity:
 @cache
 def _print_waits() -> None:
     """Print from now on that a process with an open store does not answer."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("cablestore: %(message)s"))
     log = logging.getLogger("cablestore.remote")
-    log.addHandler(_StandardError())
+    log.addHandler(handler)
     log.setLevel(logging.INFO)
-
-
-class _StandardError(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"cablestore: {record.getMessage()}", err=True)
