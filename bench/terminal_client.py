@@ -27,7 +27,7 @@ from cablestore import CableStore, Text
 from cablestore.chat.app import ChatApp
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
-from cablestore.chat.keeper import OpenStore
+from cablestore.chat.open_cabal import OpenCabal
 from cablestore.cli.client_store import CabalChoice, open_cabal
 from cablestore.peers import Address, Node, NodeSettings
 
@@ -108,7 +108,7 @@ async def measure(store: CableStore, count: int) -> None:
     """Print the figures."""
     flood = Flood(store, count)
     before = resident_mb()[1]
-    open_cabal = Cabal(OpenStore.here(store), "bench")
+    open_cabal = OpenCabal(store, "bench")
     app = ChatApp([open_cabal])
     began = time.perf_counter()
     async with app.run_test(size=(120, 40)):
@@ -183,7 +183,7 @@ async def messages_ms(cabal: Cabal, peer: Connection) -> list[float]:
 def measure_messages(path: Path) -> None:
     """Print how long messages of a peer take in a client with a node, and in one beside `serve`."""
     store = CableStore.open(path)
-    own = Cabal(OpenStore.here(store, HostedNode(store, Hosting(NodeSettings(), listen=(LOCAL,)))), "bench")
+    own = OpenCabal(store, "bench", HostedNode(store, Hosting(NodeSettings(), listen=(LOCAL,))))
     tell_messages("a peer's message, in a client with a node", own, 30)
     own.close()
     serve = [sys.executable, "-m", "cablestore", "serve", "--quiet", "--listen", str(LOCAL), "-s", str(path)]

@@ -42,6 +42,7 @@ class AsyncModerator(Twin):
     in_force = on_reader(Moderator.in_force)
     history = on_reader(Moderator.history)
     own_acts = on_reader(Moderator.own_acts)
+    user_drop = on_reader(Moderator.user_drop)
     contexts = on_reader(Moderator.contexts)
     since = on_reader(Moderator.since)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from cablestore.aio.calls import Twin, each_on_reader, on_reader, on_worker
+from cablestore.aio.threads import Threads
 from cablestore.errors import StoreClosedError
 from cablestore.store.queries import Queries, Snapshot
 from cablestore.store.results import with_last_message
@@ -18,13 +19,16 @@ class AsyncQueries(Twin):
     post = on_reader(Queries.post)
     hashes_starting = on_reader(Queries.hashes_starting)
     deletion = on_reader(Queries.deletion)
+    dropped = on_reader(Queries.dropped)
     resolve = on_reader(Queries.resolve)
     messages = on_reader(Queries.messages)
     causal_messages = on_reader(Queries.causal_messages)
     mentions = on_reader(Queries.mentions)
     read_state = on_reader(Queries.read_state)
     channels = each_on_reader(Queries.channels, with_last_message)
+    find_channel = on_reader(Queries.find_channel)
     joined_channels = each_on_reader(Queries.joined_channels)
+    is_member = on_reader(Queries.is_member)
     members = each_on_reader(Queries.members)
     users = each_on_reader(Queries.users)
     users_named = on_reader(Queries.users_named)
@@ -51,11 +55,21 @@ class AsyncSnapshot(AsyncQueries):
 
     _blocking: Snapshot
 
+    def __init__(self, blocking: Snapshot, threads: Threads) -> None:
+        """Use `AsyncCableStore.snapshot`. In a thread, because it reads."""
+        super().__init__(blocking, threads)
+        self._last_sequence: Final = blocking.last_sequence
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the latest event of the arrival log in this state, 0 before the first."""
+        return self._last_sequence
 
     @property
     def blocking(self) -> Snapshot:

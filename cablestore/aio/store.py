@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Self
 
 from cablestore import limits
 from cablestore.aio.arrivals import Arrivals
@@ -18,7 +18,7 @@ from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads, to_the_end
 from cablestore.arguments import check, check_given, check_instance, check_text
-from cablestore.errors import FormatError, OwnerGoneError, StoreClosedError, StoreLockedError
+from cablestore.errors import FormatError, StoreClosedError, StoreLockedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.place import LogPlace
 from cablestore.index.verdict import Outcome
@@ -27,10 +27,7 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.remote.store import RemoteStore, connect_soon
 from cablestore.store.changes import Change, Changes
 from cablestore.store.results import Event
-from cablestore.store.store import CableStore
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from cablestore.store.store import CableStore, P, T
 
 _SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
 """Options of `CableStore.open` that a store which another process has open can have."""
@@ -55,10 +52,7 @@ def _open_or_connect(path: Path | str, **options: Any) -> CableStore:
     except StoreLockedError:
         if options.keys() - _SHARED_OPTIONS:
             raise
-        try:
-            store = connect_soon(path)
-        except OwnerGoneError:
-            store = None
+        store = connect_soon(path)
         if store is None:
             raise
     if (dialect := options.get("dialect")) is not None and dialect != store.dialect:
@@ -350,7 +344,16 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     check = on_worker(CableStore.check)
     rebuild = on_worker(CableStore.rebuild)
     compact = on_worker(CableStore.compact)
+
+    async def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that works long on the blocking store, such as `cablestore.backup.backup`, in a thread.
+
+        If the caller is cancelled, it ends where it next reports its `progress`.
+        """
+        return await self._threads.work(function, self._blocking, *args, **kwargs)
+
     retry_writes = on_writer(CableStore.retry_writes)
+    continues = on_reader(CableStore.continues)
     sync = on_writer(CableStore.sync)
     stats = on_reader(CableStore.stats)
 
@@ -358,6 +361,6 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         """Return a snapshot of the present state, for reads that belong together: `async with store.snapshot() as s`."""
 
         async def begin() -> AsyncSnapshot:
-            return AsyncSnapshot(await self._threads.read(self._blocking.snapshot), self._threads)
+            return await self._threads.read(lambda: AsyncSnapshot(self._blocking.snapshot(), self._threads))
 
         return Opening(begin)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from cablestore.archive.folder import SCRATCH_PREFIX, ArchiveFolder
 from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, week_of
-from cablestore.archive.format.profile import Profile, Topic, topics_of
+from cablestore.archive.format.profile import PROFILES, Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_by, topics_in
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
@@ -91,6 +91,22 @@ def create_archives(
                 writer.add(archives, oversize)
                 progress(posts)
         return writer.finish()
+
+
+def create_below(
+    store: CableStore,
+    folder: Path,
+    profile: str,
+    key: bytes | None,
+    until_ms: int,
+    *,
+    leaves_out_hidden: bool = False,
+    progress: Progress = no_progress,
+) -> CreateReport:
+    """Make the archives of the community of a store's user, in its folder below `folder`: see `create_archives`."""
+    plan = ArchivePlan(PROFILES[profile], store.identity, store.dialect, key)
+    files = ArchiveFolder(folder / store.identity.public_key.hex())
+    return create_archives(store, files, plan, until_ms, progress, leaves_out_hidden=leaves_out_hidden)
 
 
 def _processes_for(reader: Reader, processes: int | None) -> int:

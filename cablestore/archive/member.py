@@ -30,7 +30,7 @@ from cablestore.files import make_folder, storage_errors, write_whole
 from cablestore.index.place import LogPlace
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
-from cablestore.store.store import CableStore, system_clock_ms
+from cablestore.store.store import CableStore, own_key, system_clock_ms
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
 """How long a member waits after an announcement for a newer one before it acts (RFC 61)."""
@@ -48,7 +48,7 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
     The announcement replaces earlier ones even if the clock was set back. Raises ArchiveError for another community's
     torrent.
     """
-    community = store.identity.public_key
+    community = own_key(store)
     if isinstance(link, Magnet) and link.community != community.hex():
         raise ArchiveError(
             f"the link is to archives of {link.community}, this store's control node is {community.hex()}: announce "
@@ -125,7 +125,7 @@ class ImportLog:
         """
         self._path = community_folder / _NAME
         self._open = store
-        key = store.identity.public_key if store is not None and store_key is None else store_key
+        key = own_key(store) if store is not None and store_key is None else store_key
         self._store = key.hex() if key else None
         self._place: LogPlace | None = None
         self._roots = dict.fromkeys(self._read())
@@ -149,10 +149,7 @@ class ImportLog:
 
     def _holds(self) -> bool:
         """Tell whether the store still has the posts that it had at the last entry of the log."""
-        if self._open is None or self._place is None:
-            return True
-        with self._open.snapshot() as state:
-            return self._place.holds_in(state.reader)
+        return self._open is None or self._place is None or self._open.continues(self._place)
 
     def __len__(self) -> int:
         """Return the number of imported archives."""

@@ -8,7 +8,7 @@ pieces that changed are written. From time to time all posts are written again, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -102,7 +102,7 @@ def backup(
     read_only: bool = False,
     progress: Progress = no_progress,
 ) -> BackupReport:
-    """Back up a store, open in this process or named by its folder, into a folder or to a URI.
+    """Back up a store, open in this or another process or named by its folder, into a folder or to a URI.
 
     A second backup into the same folder writes what changed. When this returns, the folder holds this state of the
     store and nothing else: posts that were deleted are in none of its files. Until then the last backup in it stays
@@ -115,33 +115,47 @@ def backup(
     Raises BackupError for a folder that is in use or holds anything else, StoreLockedError if another process has the
     store or its causal logs open, StorageError if reading or writing fails, IdentityError if there is no key.
     """
-    place = folder_of(out)
-    if with_key and not place.is_local:
-        raise BackupError(f"the key is not sent to {place}: back up without the key, and keep a copy of it elsewhere")
-    with _source_of(store, identity, read_only=read_only) as source, claimed(place, to_write=True):
-        return _write(source, place, with_key=with_key, full=full, progress=progress)
+    if not isinstance(store, Path | str):
+        return store.run(backup_open, out, with_key=with_key, full=full, progress=progress)
+    path = store_path(store)
+    with (
+        locked_folder(path, read_only=read_only) as folder,
+        open_reader(folder, folder.header.generation) as (_, reader),
+    ):
+        known = StoreIdentity(identity, path, read_only=read_only)
+        source = _Source(folder.path, folder.header, reader, known, read_only)
+        return _write(source, out, with_key=with_key, full=full, progress=progress)
 
 
-@contextmanager
-def _source_of(store: CableStore | Path | str, identity: Identity | None, *, read_only: bool) -> Iterator[_Source]:
-    if not isinstance(store, CableStore):
-        path = store_path(store)
-        with (
-            locked_folder(path, read_only=read_only) as folder,
-            open_reader(folder, folder.header.generation) as (_, reader),
-        ):
-            known = StoreIdentity(identity, path, read_only=read_only)
-            yield _Source(folder.path, folder.header, reader, known, read_only)
-        return
+def backup_open(
+    store: CableStore,
+    out: Location,
+    *,
+    with_key: bool = False,
+    full: bool = False,
+    progress: Progress = no_progress,
+) -> BackupReport:
+    """Back up a store that this process has open: see `backup`."""
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
         raise BackupError("a store in memory cannot be backed up: export it")
     with store.snapshot() as state:
-        known = StoreIdentity(identity or store.known_identity, None)
-        yield _Source(store.path, header, state.reader, known, store.is_read_only)
+        known = StoreIdentity(store.known_identity, None)
+        source = _Source(store.path, header, state.reader, known, store.is_read_only)
+        return _write(source, out, with_key=with_key, full=full, progress=progress)
 
 
-def _write(source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, progress: Progress) -> BackupReport:
+def _write(source: _Source, out: Location, *, with_key: bool, full: bool, progress: Progress) -> BackupReport:
+    place = folder_of(out)
+    if with_key and not place.is_local:
+        raise BackupError(f"the key is not sent to {place}: back up without the key, and keep a copy of it elsewhere")
+    with claimed(place, to_write=True):
+        return _write_claimed(source, place, with_key=with_key, full=full, progress=progress)
+
+
+def _write_claimed(
+    source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, progress: Progress
+) -> BackupReport:
     present = own_sizes(place)
     last = read_backup(place) if MANIFEST in present else None
     if last is not None and last.store != source.header.store_id:

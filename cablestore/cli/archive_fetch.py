@@ -37,7 +37,7 @@ from cablestore.cli.archive_options import (
     key_of,
     writable,
 )
-from cablestore.cli.options import on_mount, with_store
+from cablestore.cli.options import on_mount, with_own_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered_command
 from cablestore.cli.service import INTERRUPTED
@@ -85,7 +85,7 @@ _TELL_EVERY_S: Final = 1.0
     help="Timeout for an unresponsive peer [default: 20s for a torrent's metadata, else 60s].",
 )
 @choice_options
-@with_store
+@with_own_store
 def fetch(
     store: CableStore,
     out: Output,

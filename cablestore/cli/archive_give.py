@@ -23,11 +23,11 @@ from cablestore.cli.archive_options import (
 )
 from cablestore.cli.options import with_store
 from cablestore.cli.output import Output, size
-from cablestore.cli.remote import offered_command
-from cablestore.store.store import CableStore
+from cablestore.cli.stores import identity_of
+from cablestore.store.store import CableStore, own_key
 
 
-@offered_command
+@click.command()
 @folder_argument
 @content_place_options("A content store that no other process has open; created if it does not exist.")
 @cabal_key_option
@@ -42,8 +42,9 @@ def publish(
     from cablestore.archive.publish import NodeTarget, Publisher, Target  # noqa: PLC0415 - needs aiohttp
 
     require_one_place(node, content_folder, "publish")
-    files = ArchiveFolder(folder / store.identity.public_key.hex())
-    publisher = Publisher(store.identity, store.dialect, key_of(cabal_key))
+    identity = identity_of(store)
+    files = ArchiveFolder(folder / identity.public_key.hex())
+    publisher = Publisher(identity, store.dialect, key_of(cabal_key))
     with ExitStack() as stack:
         target: Target
         if content_folder is not None:
@@ -65,7 +66,7 @@ def publish(
     out.note(f"{published.sent:,} of {published.archives:,} archives were new there, {size(published.sent_bytes)} sent")
 
 
-@offered_command
+@click.command()
 @click.argument("link")
 @with_store
 def announce(store: CableStore, out: Output, link: str) -> None:
@@ -73,13 +74,17 @@ def announce(store: CableStore, out: Output, link: str) -> None:
 
     If the newest announcement has the same link, nothing is posted.
     """
-    newest = member.newest_announcement(store, store.identity.public_key)
-    wanted = parse_link(link)
-    if newest is not None and newest[1].link == wanted:
+    announced = announce_new(store, link)
+    if announced is None:
         out.say("already announced", hash=None)
-        return
-    digest = member.announce(store, wanted)
-    out.say(f"announced by post {digest.hex()}", hash=digest.hex())
+    else:
+        out.say(f"announced by post {announced.hex()}", hash=announced.hex())
+
+
+def announce_new(store: CableStore, link: str) -> bytes | None:
+    """Announce a link. Returns the hash of the post, None if the newest announcement has the same link."""
+    newest, wanted = member.newest_announcement(store, own_key(store)), parse_link(link)
+    return None if newest is not None and newest[1].link == wanted else member.announce(store, wanted)
 
 
 COMMANDS: Final = (publish, announce)

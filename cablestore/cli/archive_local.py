@@ -10,61 +10,45 @@ from typing import Any, Final
 import click
 
 from cablestore.archive.content.community import CidFolder
-from cablestore.archive.create import create_archives
-from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.announcement import Link, link_text
 from cablestore.archive.format.archive import verified_content
 from cablestore.archive.format.cid import Cid
-from cablestore.archive.format.profile import PROFILES, Entry
+from cablestore.archive.format.profile import Entry
 from cablestore.archive.local import LocalArchives, community_folder, local_archives
 from cablestore.archive.member import ImportLog, newest_announcement, wanted
-from cablestore.archive.writer import ArchivePlan
 from cablestore.cli.archive_fetch import import_and_tell, row, tell_problem
 from cablestore.cli.archive_options import (
     cabal_key_option,
     choice_options,
     control_option,
+    create,
     creating_options,
     folder_argument,
     key_of,
-    tell_created,
-    writable,
+    tell_made,
 )
 from cablestore.cli.archive_run import seeding_now
-from cablestore.cli.options import json_option, on_mount, with_store, with_store_to_read
+from cablestore.cli.options import json_option, on_mount, with_own_store, with_store_to_read
 from cablestore.cli.output import Output
-from cablestore.cli.remote import offered, offered_command
+from cablestore.cli.remote import offered
 from cablestore.errors import ArchiveError
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
-from cablestore.store.store import CableStore, system_clock_ms
+from cablestore.store.store import CableStore, own_key
 
 
 @on_mount("folder")
-@offered_command
+@click.command("create")
 @creating_options("Only weeks that ended at least this long ago: 30m.")
 @with_store_to_read
-def create(
-    store: CableStore,
-    out: Output,
-    folder: Path,
-    profile: str,
-    cabal_key: str | None,
-    public: bool,
-    leave_out_hidden: bool,
-    settle_ms: int | None,
-) -> None:
+def create_command(store: CableStore, out: Output, **making: Any) -> None:
     """Create archives of all past weeks below FOLDER.
 
     Run it again each week: existing archives stay.
     """
-    plan = ArchivePlan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
-    community = store.identity.public_key.hex()
-    files = ArchiveFolder(writable(folder) / community)
     with out.progress("archiving (each post twice: read, archived)", None) as progress:
-        until_ms = system_clock_ms() - (settle_ms or 0)
-        made = create_archives(store, files, plan, until_ms, progress, leaves_out_hidden=leave_out_hidden)
-    tell_created(out, community, made)
+        made = create(store, progress, **making)
+    tell_made(out, made)
 
 
 def _with_archives(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,7 +117,7 @@ def verify(out: Output, found: LocalArchives, dialect: Dialect, key: bytes | Non
 @control_option
 @cabal_key_option
 @choice_options
-@with_store
+@with_own_store
 def import_(
     store: CableStore,
     out: Output,
@@ -172,7 +156,7 @@ def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> I
             yield entry, stored
 
 
-@offered_command
+@click.command()
 @folder_argument
 @control_option
 @cabal_key_option
@@ -189,7 +173,7 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
         "link": link_text(announced[1].link) if announced else None,
         "announced_ms": announced[0] if announced else None,
         "announced": out.when(announced[0]) if announced else None,
-        "is_control": store.identity.public_key == control_key,
+        "is_control": own_key(store) == control_key,
         "imported": len(imported),
     }
     is_control, problem = fields["is_control"], None
@@ -247,4 +231,4 @@ def _known(found: LocalArchives | None, imported: ImportLog, *, is_control: bool
     }
 
 
-COMMANDS: Final = (create, list_, verify, import_, status)
+COMMANDS: Final = (create_command, list_, verify, import_, status)

@@ -1,7 +1,4 @@
-"""Options and output that the `archive` commands share.
-
-Values are plain text, so that they can go to another process.
-"""
+"""Options, work and output that the `archive` commands share."""
 
 from __future__ import annotations
 
@@ -16,6 +13,8 @@ from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
 from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
 from cablestore.files import make_folder
+from cablestore.index.batches import Progress
+from cablestore.store.store import CableStore, own_key, system_clock_ms
 
 if TYPE_CHECKING:
     from cablestore.archive.writer import CreateReport
@@ -150,9 +149,35 @@ def writable(folder: Path) -> Path:
     return folder
 
 
-def tell_created(out: Output, community: str, created: CreateReport, **more: Any) -> None:
-    """Print which archives were created, and which posts, tombstones and deletions have no room in them."""
-    told = {
+def create(
+    store: CableStore,
+    progress: Progress,
+    *,
+    folder: Path,
+    profile: str,
+    cabal_key: str | None,
+    public: bool,
+    leave_out_hidden: bool,
+    settle_ms: int | None,
+) -> dict[str, Any]:
+    """Create archives of past weeks, with the parameters of `creating_options`. Returns the fields that are printed."""
+    from cablestore.archive.create import create_below  # noqa: PLC0415 - needs the extra cablestore[archive]
+
+    created = store.run(
+        create_below,
+        writable(folder),
+        profile,
+        None if public else key_of(cabal_key),
+        system_clock_ms() - (settle_ms or 0),
+        leaves_out_hidden=leave_out_hidden,
+        progress=progress,
+    )
+    return created_fields(own_key(store).hex(), created)
+
+
+def created_fields(community: str, created: CreateReport, **more: Any) -> dict[str, Any]:
+    """Return what is printed of a report: also which posts, tombstones and deletions have no room in the archives."""
+    return {
         "community": community,
         "archives": created.archives,
         "posts": created.posts,
@@ -161,8 +186,8 @@ def tell_created(out: Output, community: str, created: CreateReport, **more: Any
         "tombstones_left_out": [digest.hex() for digest in created.tombstones_left_out],
         "deletions_left_out": [digest.hex() for digest in created.deletions_left_out],
         "size_bytes": created.size_bytes,
+        **more,
     }
-    tell_made(out, told | more)
 
 
 def left_out_note(deletions: Sequence[Any]) -> str:
@@ -174,16 +199,15 @@ def left_out_note(deletions: Sequence[Any]) -> str:
 
 
 def tell_made(out: Output, told: dict[str, Any]) -> None:
-    """Print the fields that `archive create --json` prints, as text or as JSON."""
+    """Print the fields that `create` returned, as text or as JSON."""
     for digest in told["oversize"]:
         out.note(f"post {digest} is too large for any archive")
-    # A `serve` of an earlier version, which still runs after an upgrade, does not tell these two.
-    if untold := told.get("tombstones_left_out"):
+    if untold := told["tombstones_left_out"]:
         out.note(
             f"the archives do not tell channel, time and links of {len(untold):,} deleted posts: there is no room for "
             "them beside the posts"
         )
-    if deletions := told.get("deletions_left_out"):
+    if deletions := told["deletions_left_out"]:
         out.note(left_out_note(deletions))
     out.say(
         f"{told['archives']:,} new archives with {told['posts']:,} posts, {size(told['size_bytes'])}, of community "

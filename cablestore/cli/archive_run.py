@@ -15,9 +15,11 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.magnet import check_community
 from cablestore.archive.format.period import due_after
 from cablestore.archive.torrent.config import TorrentConfig
+from cablestore.cli.archive_give import announce_new
 from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
+    create,
     creating_options,
     folder_argument,
     key_of,
@@ -29,9 +31,10 @@ from cablestore.cli.control_client import ask
 from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer
 from cablestore.cli.options import common_options, json_option, on_mount
 from cablestore.cli.output import Output
-from cablestore.cli.remote import told_by
 from cablestore.cli.service import StopSignals, tell_ready
+from cablestore.cli.stores import open_or_connect
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
+from cablestore.index.batches import no_progress
 from cablestore.remote.unix_socket import connect
 from cablestore.store.store import system_clock_ms
 
@@ -227,7 +230,8 @@ class _ControlNode:
 
     def _make(self) -> None:
         now_ms = system_clock_ms()
-        [made] = told_by(self.store, "create", **self.making)
+        with open_or_connect(self.store) as store:
+            made = create(store, no_progress, **self.making)
         if not self.community:
             self.community = made["community"]
             self.giving.offer(self.making["folder"] / self.community, self.stack)
@@ -238,13 +242,14 @@ class _ControlNode:
         return bool(self.community) and ArchiveFolder(self.making["folder"] / self.community).state() is not None
 
     def _announce(self, link: str) -> None:
-        [told] = told_by(self.store, "announce", link=link)
+        with open_or_connect(self.store) as store:
+            post = announce_new(store, link)
         self.announced = link
-        if told["hash"]:
-            self.out.say(f"announced by post {told['hash']}", announced=link, hash=told["hash"])
+        if post is not None:
+            self.out.say(f"announced by post {post.hex()}", announced=link, hash=post.hex())
 
     def _with_store(self, step: Callable[[], None]) -> None:
-        """Do a step. Postpone it if another process has the store open and runs no commands for others."""
+        """Do a step. Postpone it if another process has the store open and does not serve it."""
         try:
             step()
         except (StoreLockedError, OwnerGoneError) as error:

@@ -12,26 +12,17 @@ import click
 from cablestore.backup import BackupProblem, BackupReport, RestoreReport, backup, restore, verify_backup
 from cablestore.cli.options import common_options, on_mount, reading_options
 from cablestore.cli.output import Output, safe, size
-from cablestore.cli.remote import offered, while_wanted
+from cablestore.cli.stores import open_or_connect
 from cablestore.cli.values import FolderValue, PathValue
+from cablestore.errors import StoreLockedError
 from cablestore.files import ObjectFolder
 from cablestore.store.key_file import load_identity
-from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
 _JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "signed", "is_authentic": "authentic"}
 
 
-def _serve_backup(store: CableStore, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool) -> int:
-    """Back up in the process that has the store open."""
-    if check:
-        return _check(folder, out)
-    _tell(backup(store, folder, with_key=with_key, full=full, progress=while_wanted(out)), out)
-    return 0
-
-
 @on_mount("folder")
-@offered(_serve_backup)
 @click.command("backup")
 @click.argument("folder", metavar="DIR", type=FolderValue())
 @click.option("--with-key", is_flag=True, help="Put the secret key of the store into the backup too, with mode 0600.")
@@ -56,7 +47,11 @@ def backup_command(
             raise click.UsageError("--check writes nothing: leave out --with-key and --full")
         return _check(folder, out)
     with out.progress("backing up", None) as progress:
-        report = backup(path, folder, with_key=with_key, full=full, read_only=read_only, progress=progress)
+        try:
+            report = backup(path, folder, with_key=with_key, full=full, read_only=read_only, progress=progress)
+        except StoreLockedError:
+            with open_or_connect(path, read_only=read_only) as store:
+                report = backup(store, folder, with_key=with_key, full=full, progress=progress)
     _tell(report, out)
     return 0
 

@@ -9,9 +9,8 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from cablestore.cli.commands import load_command
 from cablestore.cli.options import default_store
-from cablestore.cli.remote import told_by
+from cablestore.cli.stores import open_or_connect
 from cablestore.errors import CableStoreError
 from cablestore.store.lookup import typed_channel
 from cablestore.store.naming import folded
@@ -26,13 +25,12 @@ def complete_channel(ctx: click.Context, param: click.Parameter, incomplete: str
     Names that a shell would not read as one word are left out. Nothing is found where the store cannot be read.
     """
     del param
-    load_command("channels")
     try:
-        found = told_by(Path(ctx.params.get("path") or default_store()), "channels")
+        with open_or_connect(Path(ctx.params.get("path") or default_store())) as store:
+            names = [channel.name for channel in store.channels()]
     except (CableStoreError, OSError):
         return []
     begun = folded(typed_channel(incomplete))
-    names = (str(channel["channel"]) for channel in found)
     return [CompletionItem(name) for name in names if folded(name).startswith(begun) and _ONE_WORD.fullmatch(name)]
 
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import click
 
-from cablestore.cli.options import with_store
+from cablestore.cli.options import with_own_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
 from cablestore.errors import NodeError
@@ -39,7 +39,7 @@ def dialling(store: CableStore, node: Node, loop: asyncio.AbstractEventLoop) -> 
 @offered()
 @click.command()
 @click.option("--now", is_flag=True, help="Connect at once to those that are not connected.")
-@with_store
+@with_own_store
 def connect(store: CableStore, out: Output, now: bool) -> None:
     """Show the peers that `serve` stays connected to.
 

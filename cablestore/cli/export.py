@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -9,42 +10,19 @@ import click
 
 from cablestore.cli.options import common_options, json_option, on_mount, reading_options, stored_channels
 from cablestore.cli.output import Output, all_is_well, safe
-from cablestore.cli.remote import offered, while_wanted
 from cablestore.cli.service import ending_on_sigterm
-from cablestore.cli.stores import open_store, open_to_read
+from cablestore.cli.stores import open_or_connect, open_store, or_connect
 from cablestore.cli.values import FolderValue, Moment, public_key
+from cablestore.errors import StoreLockedError
 from cablestore.export.importer import ImportSummary, manifests_of
-from cablestore.export.manifest import Filters, Manifest
+from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
 from cablestore.files import ObjectFolder
 from cablestore.store.closed import ClosedStore
-from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
 
-def _serve_export(
-    store: CableStore,
-    out: Output,
-    folder: ObjectFolder,
-    channels: tuple[str, ...],
-    authors: tuple[bytes, ...],
-    start_ms: int | None,
-    end_ms: int | None,
-    leave_out_hidden: bool,
-) -> None:
-    """Export in the process that has the store open."""
-    channels = stored_channels(store, channels)
-    filters = _chosen(channels, authors, start_ms, end_ms, leave_out_hidden=leave_out_hidden)
-    _tell_export(store.export(folder, filters=filters, progress=while_wanted(out)), out)
-
-
-def _serve_import(store: CableStore, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
-    """Import in the process that has the store open."""
-    _tell_import(store.import_exports(exports, progress=while_wanted(out)), out)
-
-
 @on_mount("folder")
-@offered(_serve_export)
 @click.command()
 @click.argument("folder", metavar="OUT", type=FolderValue())
 @click.option(
@@ -78,28 +56,17 @@ def export(
     same command continues where it ended; with a duration like 90d it starts from scratch.
     """
     if channels:
-        with open_to_read(path, read_only=read_only) as store:
+        with open_or_connect(path, read_only=read_only) as store:
             channels = stored_channels(store, channels)
-    filters = _chosen(channels, authors, start_ms, end_ms, leave_out_hidden=leave_out_hidden)
+    chosen = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms, leave_out_hidden)
+    filters = None if chosen == Filters() else chosen
     with out.progress("exporting (each post twice: read, written)", None) as progress:
-        closed = ClosedStore(path, catalog=installed_catalog(), read_only=read_only)
-        manifest = closed.export(folder, filters=filters, progress=progress)
-    _tell_export(manifest, out)
-
-
-def _chosen(
-    channels: tuple[str, ...],
-    authors: tuple[bytes, ...],
-    start_ms: int | None,
-    end_ms: int | None,
-    *,
-    leave_out_hidden: bool,
-) -> Filters | None:
-    filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms, leave_out_hidden)
-    return None if filters == Filters() else filters
-
-
-def _tell_export(manifest: Manifest, out: Output) -> None:
+        try:
+            closed = ClosedStore(path, catalog=installed_catalog(), read_only=read_only)
+            manifest = closed.export(folder, filters=filters, progress=progress)
+        except StoreLockedError:
+            with open_or_connect(path, read_only=read_only) as store:
+                manifest = store.export(folder, filters=filters, progress=progress)
     posts, size_bytes = sum(manifest.posts.values()), sum(segment.size_bytes for segment in manifest.segments)
     out.say(
         f"exported {posts:,} posts and {manifest.tombstones:,} tombstones, {size_bytes:,} bytes",
@@ -110,7 +77,6 @@ def _tell_export(manifest: Manifest, out: Output) -> None:
     )
 
 
-@offered(_serve_import, name="import exports")
 @click.command("import")
 @click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=FolderValue())
 @common_options
@@ -122,7 +88,10 @@ def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
     """
     manifests = manifests_of(exports, None)
     total = sum(sum(manifest.posts.values()) for manifest in manifests)
-    with open_store(path, dialect=manifests[0].dialect) as store, out.progress("importing", total) as progress:
+    with (
+        or_connect(partial(open_store, path, dialect=manifests[0].dialect), path) as store,
+        out.progress("importing", total) as progress,
+    ):
         summary = store.import_exports(exports, progress=progress)
     _tell_import(summary, out)
 

@@ -20,7 +20,6 @@ from cablestore.cli.moderation_texts import (
 )
 from cablestore.cli.options import all_of, full_targets, full_users, stored_channel, with_store, with_store_to_read
 from cablestore.cli.output import Output, safe
-from cablestore.cli.remote import offered_command
 from cablestore.cli.values import moderation_seed
 from cablestore.moderation import JudgedAct, UserRole
 from cablestore.protocol.body import Moderation, Unblock
@@ -66,7 +65,6 @@ def _act(function: Callable[..., Effect]) -> Callable[..., None]:
                 store.moderation.sweep(progress)
         _tell(store, out, effect, function.__name__, dry_run=dry_run)
 
-    # Not `wraps`: what runs on the store of another process is the innermost function.
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
@@ -102,9 +100,8 @@ def _tell(store: CableStore, out: Output, effect: Effect, act: str, *, dry_run: 
 
 def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterable[bytes]) -> None:
     """Print which posts stay dropped that are not written yet, because the unblock is dated ahead."""
-    decisions = store.moderation.decisions
     for user in users:
-        drop = None if decisions is None else decisions.user_dropped(user)
+        drop = store.moderation.user_drop(user)
         if drop is not None and drop.until_ms is not None and drop.until_ms > store.now_ms():
             name, until = safe(names.of(user)), utc(drop.until_ms)
             out.note(f"posts of {name} that are dated up to {until} stay dropped: `unblock --undrop` lets them in")
@@ -126,7 +123,7 @@ def _note_public(store: CableStore, out: Output, names: UserNames, act: str, tar
 _on_targets: Final = all_of(_targets, _in_channel, _act_options, _act)
 
 
-@offered_command
+@click.command()
 @click.argument("user", metavar="USER")
 @click.argument("role", type=click.Choice(list(_ROLES)))
 @_in_channel
@@ -142,7 +139,7 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
     return store.moderation.set_role(key, _ROLES[role], **how)
 
 
-@offered_command
+@click.command()
 @_on_targets
 def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Hide messages: all of a user, or single ones. They stay stored.
@@ -153,7 +150,7 @@ def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     return store.moderation.hide(users=users, posts=posts, **how)
 
 
-@offered_command
+@click.command()
 @_on_targets
 def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Show again what was hidden.
@@ -164,7 +161,7 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     return store.moderation.unhide(users=users, posts=posts, **how)
 
 
-@offered_command
+@click.command()
 @_may_be_targets
 @_context_option("Drop this channel.")
 @_act_options
@@ -181,7 +178,7 @@ def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how
     return store.moderation.drop(users=users, posts=posts, channel=channel, **how)
 
 
-@offered_command
+@click.command()
 @_may_be_targets
 @_context_option("Undrop this channel.")
 @_act_options
@@ -201,7 +198,7 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
         raise click.UsageError("say what: either users or posts, or a channel with --channel")
 
 
-@offered_command
+@click.command()
 @_users
 @click.option("--drop", is_flag=True, help="Remove the posts of the users that are here.")
 @click.option("--notify", is_flag=True, help="Let the users know.")
@@ -216,7 +213,7 @@ def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
     return store.moderation.block(full_users(store, users), **how)
 
 
-@offered_command
+@click.command()
 @_users
 @click.option("--undrop", is_flag=True, help="Let in again what --drop removed.")
 @_act_options
@@ -229,7 +226,7 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 # --- what applies ---------------------------------------------------------------------------------
 
 
-@offered_command
+@click.command()
 @_context_option("Only what applies in this channel.")
 @click.option("--history", is_flag=True, help="List all acts of those who moderate for you, and what became of each.")
 @click.option(

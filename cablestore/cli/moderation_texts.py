@@ -41,11 +41,11 @@ class UserNames:
     def __init__(self, store: CableStore) -> None:
         self._store = store
         self._names: dict[bytes, str] = {}
-        self._identity: Final = store.known_identity
+        self._own_key: Final = store.public_key
 
     def of(self, user: bytes) -> str:
         """Return the name of a user, "you" for the own one. Names can be forged: digits of the key go with them."""
-        if self._identity is not None and user == self._identity.public_key:
+        if user == self._own_key:
             return "you"
         if user not in self._names:
             name = self._store.user(user).name

@@ -12,13 +12,11 @@ from platformdirs import user_data_path
 
 from cablestore import files, limits
 from cablestore.cli.output import Output
-from cablestore.cli.stores import open_to_read
+from cablestore.cli.stores import open_or_connect, open_to_read
 from cablestore.cli.values import PathValue, PlainText, WholeNumber
-from cablestore.index.drops import dropped_post
 from cablestore.protocol.keys import parse_hex
-from cablestore.store.lookup import ambiguous, described, find_channel, typed_channel, typed_key
+from cablestore.store.lookup import ambiguous, described, typed_channel, typed_key
 from cablestore.store.store import CableStore
-from cablestore.views import activity
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -95,12 +93,20 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options and open the store; the command gets `store` and `out`."""
+    """Add the common options, and open the store or connect to it; the command gets `store` and `out`."""
+    return _with_store(function, open_or_connect)
 
+
+def with_own_store(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the common options and open the store, which no other process may have open: see `cli.remote.offered`."""
+    return _with_store(function, open_to_read)
+
+
+def _with_store(function: Callable[..., Any], open_store: Callable[[Path], CableStore]) -> Callable[..., Any]:
     @common_options
     @wraps(function)
     def command(*args: Any, path: Path, **kwargs: Any) -> Any:
-        with open_to_read(path) as store:
+        with open_store(path) as store:
             return function(*args, store=store, **kwargs)
 
     return command
@@ -119,12 +125,12 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_store_to_read(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `reading_options` and open the store; the command gets `store` and `out`."""
+    """Add the options of `reading_options`, and open the store or connect to it; the command gets `store` and `out`."""
 
     @reading_options
     @wraps(function)
     def command(*args: Any, path: Path, read_only: bool, **kwargs: Any) -> Any:
-        with open_to_read(path, read_only=read_only) as store:
+        with open_or_connect(path, read_only=read_only) as store:
             return function(*args, store=store, **kwargs)
 
     return command
@@ -178,18 +184,13 @@ def _users_of(store: CableStore, text: str) -> dict[bytes, str]:
 def stored_channel(store: CableStore, text: str) -> str:
     """Return the name of a channel as it is stored: of one that is here or was dropped, or of a new one.
 
-    See `find_channel`. A name that is here exactly is found without a look at all channels.
+    See `CableStore.find_channel`.
     """
-    name = typed_channel(text)
-    if not name:
+    if not typed_channel(text):
         raise click.UsageError(
             f"{text!r} has 0 code points, allowed are 1 to {limits.MAX_CHANNEL_CODEPOINTS}: name a channel"
         )
-    with store.snapshot() as state:
-        if any(activity.of_channel(state.reader, store.dialect.channel_id(name))):
-            return name
-        known = {found for found, _ in activity.channels(state.reader)}
-    return find_channel(text, known.union(store.moderation.contexts()))
+    return store.find_channel(text)
 
 
 def stored_channels(store: CableStore, texts: Iterable[str]) -> tuple[str, ...]:
@@ -204,10 +205,8 @@ def _posts_of(store: CableStore, text: str) -> Iterator[bytes]:
         return
     found = store.hashes_starting(prefix, 2)
     yield from found
-    if len(prefix) == 64 and not found:
-        with store.snapshot() as state:
-            if dropped_post(state.reader, bytes.fromhex(prefix)) is not None:
-                yield bytes.fromhex(prefix)
+    if len(prefix) == 64 and not found and store.dropped(bytes.fromhex(prefix)) is not None:
+        yield bytes.fromhex(prefix)
 
 
 def _is_prefix(text: str) -> bool:

@@ -19,13 +19,11 @@ from cablestore.cli.channel_argument import channel_argument, complete_channel
 from cablestore.cli.messages import MessagePrinter
 from cablestore.cli.options import full_hash, reading_options, stored_channel, with_store_to_read
 from cablestore.cli.output import Output, safe, size
-from cablestore.cli.remote import forward, offered, offered_command
-from cablestore.cli.stores import open_to_read
+from cablestore.cli.stores import open_or_connect
 from cablestore.cli.values import Moment
 from cablestore.errors import StoreLockedError
-from cablestore.index.arrival_log import EventKind, next_sequence
-from cablestore.index.drops import dropped_post
-from cablestore.moderation import ModerationAct, act_of
+from cablestore.index.arrival_log import EventKind
+from cablestore.moderation import ModerationAct, UserRole, act_of
 from cablestore.protocol.body import TEXT, TYPE_NAMES
 from cablestore.store.display import Hidden, Message, User
 from cablestore.store.queries import Snapshot
@@ -34,26 +32,13 @@ from cablestore.store.store import CableStore
 
 _POLL_S: Final = 1.0
 _LOOK_S: Final = 0.5
-"""How often `log --follow` checks whether its client is still connected."""
+"""How often `log --follow` beside the process that has the store open checks whether its output is still read."""
 _LOOK_ANYWAY_POLLS: Final = 15
 """Polls after which the store is opened anyway: a write between our close and our look at its files would be missed."""
 _BARS: Final = 24
 _BAR_WIDTH: Final = 50
 
 
-def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -> None:
-    """Run `log` in the process that has the store open."""
-    printer = MessagePrinter(out)
-    channel, after = _show_log(store, printer, **chosen)
-    hidden = chosen["hidden"]
-    while follow and out.is_wanted():
-        # A closed store has no next events, and raises if asked for them.
-        for event in store.next_events(after, _LOOK_S) or store.events(after):
-            after = event.sequence
-            _show_event(store, printer, channel, event, hidden)
-
-
-@offered(_serve_log)
 @click.command()
 @channel_argument
 @click.option("-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="Number of messages.")
@@ -69,50 +54,45 @@ def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -
     show_default=True,
     help="What becomes of messages that moderation hides: leave them out, say who hid them and why, or show them.",
 )
-@click.option("--after", type=click.IntRange(0), hidden=True, help="Only what was stored after this sequence number.")
 @reading_options
-def log(path: Path, out: Output, follow: bool, read_only: bool, **chosen: Any) -> int | None:
-    """Show the messages of CHANNEL, the newest last.
-
-    On a terminal, messages are listed by day. In a file or a pipe, each has one line with its date.
-    """
-    printer = MessagePrinter(out)
-    with open_to_read(path, read_only=read_only) as store:
-        channel, after = _show_log(store, printer, **chosen)
-    return _follow(path, printer, channel, after, chosen, read_only=read_only) if follow else None
-
-
-def _show_log(
-    store: CableStore,
-    printer: MessagePrinter,
-    *,
+def log(
+    path: Path,
+    out: Output,
     channel: str,
     number: int,
     since: int | None,
     until: int | None,
     oldest: bool,
     causal: bool,
-    after: int | None,
+    follow: bool,
     hidden: Hidden,
-) -> tuple[str, int]:
-    """Print stored messages. Returns the channel's name as it is stored, and the number of the last event."""
-    channel = store.dialect.channel_id(stored_channel(store, channel))
-    if after is not None:
-        return channel, after
-    with store.snapshot() as state:  # posts that are stored meanwhile are neither lost nor shown twice
-        if causal:
-            messages = state.causal_messages(channel, since or 0, until, hidden=hidden)
-            messages = messages[:number] if oldest else messages[-number:]
-        else:
-            messages = _messages(
-                state, channel, number, oldest=oldest, start_ms=since or 0, end_ms=until, hidden=hidden
-            )
-        last_sequence = next_sequence(state.reader) - 1
-        names = {m.hidden_by.author: state.user(m.hidden_by.author).name for m in messages if m.hidden_by is not None}
-    printer.show(messages, names)
-    if not messages:
-        printer.out.note(f"no messages in {safe(channel)}")
-    return channel, last_sequence
+    read_only: bool,
+) -> None:
+    """Show the messages of CHANNEL, the newest last.
+
+    On a terminal, messages are listed by day. In a file or a pipe, each has one line with its date.
+    """
+    printer = MessagePrinter(out)
+    with open_or_connect(path, read_only=read_only) as store:
+        channel = store.dialect.channel_id(stored_channel(store, channel))
+        with store.snapshot() as state:  # posts that are stored meanwhile are neither lost nor shown twice
+            if causal:
+                messages = state.causal_messages(channel, since or 0, until, hidden=hidden)
+                messages = messages[:number] if oldest else messages[-number:]
+            else:
+                messages = _messages(
+                    state, channel, number, oldest=oldest, start_ms=since or 0, end_ms=until, hidden=hidden
+                )
+            after = state.last_sequence
+            hiders = {message.hidden_by.author for message in messages if message.hidden_by is not None}
+            names = {hider: state.user(hider).name for hider in hiders}
+        printer.show(messages, names)
+        if not messages:
+            out.note(f"no messages in {safe(channel)}")
+        if follow:
+            after = _show_new(store, printer, channel, after, hidden)
+    if follow:
+        _follow(path, printer, channel, after, hidden, read_only=read_only)
 
 
 def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **chosen: Any) -> list[Message]:
@@ -127,30 +107,34 @@ def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **cho
     return found if oldest else found[::-1]
 
 
-def _follow(
-    path: Path, printer: MessagePrinter, channel: str, after: int, chosen: dict[str, Any], *, read_only: bool
-) -> int:
+def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, hidden: Hidden, *, read_only: bool) -> None:
     """Print new messages. The store is opened only after a change, so that others can write to it in between."""
     seen = _changed_at(path)
     for poll in count(1):
         time.sleep(_POLL_S)
         if not printer.out.is_wanted():
-            return 0
+            return
         if _changed_at(path) == seen and poll % _LOOK_ANYWAY_POLLS:
             continue
         try:
-            with open_to_read(path, read_only=read_only) as store:
-                for event in store.subscribe(after, timeout_s=0):
-                    after = event.sequence
-                    _show_event(store, printer, channel, event, chosen["hidden"])
+            with open_or_connect(path, read_only=read_only) as store:
+                after = _show_new(store, printer, channel, after, hidden)
         except StoreLockedError:
-            # The other process either ends soon, or it stays and can follow the channel for us.
-            status = forward(path, "log", {**chosen, "follow": True, "after": after}, printer.out)
-            if status is not None:
-                return status
-            continue
+            continue  # the other process does not serve it
         seen = _changed_at(path)
-    raise AssertionError
+
+
+def _show_new(store: CableStore, printer: MessagePrinter, channel: str, after: int, hidden: Hidden) -> int:
+    """Print messages after an event, of another process's store until nobody reads them. Returns the latest event."""
+    is_remote = not isinstance(store, CableStore)
+    while True:
+        # A closed store has no next events, and raises if its events are requested.
+        found = store.next_events(after, _LOOK_S if is_remote else 0) or store.events(after)
+        for event in found:
+            after = event.sequence
+            _show_event(store, printer, channel, event, hidden)
+        if not printer.out.is_wanted() or not (found or is_remote):
+            return after
 
 
 def _show_event(store: CableStore, printer: MessagePrinter, channel: str, event: Event, hidden: Hidden) -> None:
@@ -174,7 +158,7 @@ def _changed_at(path: Path) -> float:
     return found
 
 
-@offered_command
+@click.command()
 @with_store_to_read
 def channels(store: CableStore, out: Output) -> None:
     """List the channels."""
@@ -193,7 +177,7 @@ def channels(store: CableStore, out: Output) -> None:
     )
 
 
-@offered_command
+@click.command()
 @click.option("--channel", shell_complete=complete_channel, help="Only members of this channel.")
 @with_store_to_read
 def users(store: CableStore, out: Output, channel: str | None) -> None:
@@ -201,10 +185,9 @@ def users(store: CableStore, out: Output, channel: str | None) -> None:
     channel = None if channel is None else stored_channel(store, channel)
     found = list(store.users() if channel is None else store.members(channel))
     rows = [_user_fields(user) for user in found]
-    decisions = store.moderation.decisions
-    context = None if channel is None else store.dialect.channel_id(channel)
-    gives = [decisions is not None and decisions.role_given_by(user.public_key, context) for user in found]
-    is_moderated = any(gives) or any(row["marks"] for row in rows)  # the own user is an admin anyway
+    own_key = store.public_key  # the own user is an admin anyway
+    has_roles = any(user.role is not UserRole.USER for user in found if user.public_key != own_key)
+    is_moderated = has_roles or any(row["marks"] for row in rows)
     if out.as_json:
         for row in rows:
             row["marks"] = row["marks"].split()
@@ -221,7 +204,7 @@ def _user_fields(user: User) -> dict[str, Any]:
     }
 
 
-@offered_command
+@click.command()
 @click.argument("digest", metavar="HASH")
 @with_store_to_read
 def show(store: CableStore, out: Output, digest: str) -> None:
@@ -278,11 +261,10 @@ def _act_fields(store: CableStore, out: Output, done: str, act: ModerationAct) -
 
 def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, Any]:
     """Return what is known of a post that was dropped. Raises UsageError if there is none."""
-    with store.snapshot() as state:
-        known = dropped_post(state.reader, digest)
-        act = None if known is None else state.post(known.act)
+    known = store.dropped(digest)
     if known is None:
         raise click.UsageError(f"there is no post {digest.hex()} here")
+    act = store.post(known.act)
     fields = {
         "type": TYPE_NAMES[known.skeleton.type],
         "author": known.author.hex(),
@@ -294,7 +276,7 @@ def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, 
     return fields | ({"dropped": "yes"} if said is None else _act_fields(store, out, "dropped", said))
 
 
-@offered_command
+@click.command()
 @with_store_to_read
 def stats(store: CableStore, out: Output) -> None:
     """Show counts, sizes of views, and posts of each period."""

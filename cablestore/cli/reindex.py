@@ -11,10 +11,11 @@ import click
 
 from cablestore.cli.archive_options import (
     cabal_key_option,
+    created_fields,
     folder_argument,
     key_of,
     making_options,
-    tell_created,
+    tell_made,
     writable,
 )
 from cablestore.cli.maintain import unknown_loss
@@ -407,7 +408,7 @@ def make(
             keep_work=chosen["keep_work"],
             progress=progress,
         )
-    tell_created(out, community, made.created, counts=dict(made.ran.counts), seconds=made.ran.seconds)
+    tell_made(out, created_fields(community, made.created, counts=dict(made.ran.counts), seconds=made.ran.seconds))
 
 
 def _require_without_hidden(exports: tuple[ObjectFolder, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import os
 import socket
@@ -13,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
-from io import StringIO, TextIOBase
+from io import TextIOBase
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO, cast
+from typing import Any, Final, Literal, cast
 
 import click
 from rich.console import Console
@@ -24,10 +23,8 @@ from cablestore.cli.commands import load_all
 from cablestore.cli.control_client import ask
 from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param
 from cablestore.cli.output import Output, zone_named
-from cablestore.cli.stores import open_to_read
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.extras import naming_extras
-from cablestore.files import ObjectFolder
 from cablestore.remote.node import WatchedNode
 from cablestore.remote.unix_socket import connect
 from cablestore.store.store import CableStore
@@ -102,13 +99,8 @@ def offered_command(function: Callable[..., Any]) -> click.Command:
 # --- the client's side ----------------------------------------------------------------------------
 
 
-def forward(
-    path: Path, command: str, params: Mapping[str, Any], out: Output, errors: TextIO | None = None
-) -> int | None:
-    """Run a command in the process that has the store open. Returns its exit status, None if no process runs it.
-
-    Its errors go to `errors`, by default standard error.
-    """
+def forward(path: Path, command: str, params: Mapping[str, Any], out: Output) -> int | None:
+    """Run a command in the process that has the store open. Returns its exit status, None if no process runs it."""
     connection = _connect_to_owner(path)
     if connection is None:
         return None
@@ -128,7 +120,7 @@ def forward(
             if kind == "exit":
                 return int(value)
             if kind == "err":
-                click.echo(str(value), file=errors, err=True, nl=False)
+                click.echo(str(value), err=True, nl=False)
             else:
                 _print(out, kind, str(value))
                 if not out.is_wanted():
@@ -151,12 +143,8 @@ def _say_waiting(text: str) -> None:
 
 def _plain(value: Any) -> Param:
     """Return a parameter as a JSON value. The other process may have another working folder."""
-    if isinstance(value, ObjectFolder):
-        return str(value.path.absolute()) if value.is_local else value.full_uri
     if isinstance(value, tuple):
         return [str(_plain(each)) for each in value]
-    if isinstance(value, bytes):
-        return value.hex()
     return str(value) if isinstance(value, Path) else cast(Param, value)
 
 
@@ -168,28 +156,6 @@ def _print(out: Output, kind: str, text: str) -> None:
     else:
         out.console.file.write(text)
         out.console.file.flush()
-
-
-def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
-    """Run an offered command, here or in the process with the open store. Returns what it prints with --json.
-
-    Raises StoreLockedError if another process has the store and runs no commands for others, OwnerGoneError if that
-    process ended meanwhile, and the errors of the command: from another process StorageError or CableStoreError.
-    """
-    text, problems = StringIO(), StringIO()
-    out = Output(as_json=True, console=Console(file=text))
-    try:
-        with open_to_read(path) as store:
-            status = _OFFERS[command].serve(store=store, out=out, **params)
-    except StoreLockedError:
-        found = forward(path, command, params, out, problems)
-        if found is None:
-            raise
-        status = found
-    if status:
-        said = problems.getvalue().strip().removeprefix("cablestore: ") or f"{command} ended with status {status}"
-        raise (StorageError if status == StorageError.exit_status else CableStoreError)(said)
-    return [json.loads(line) for line in text.getvalue().splitlines()]
 
 
 # --- the server's side ----------------------------------------------------------------------------
@@ -292,16 +258,6 @@ def _converted(context: click.Context, param: click.Parameter, value: Param) -> 
     if param.required and converted == ():
         raise click.MissingParameter(ctx=context, param=param)
     return converted
-
-
-def while_wanted(out: Output) -> Callable[[int], None]:
-    """Return the progress of long work that ends it when the client is gone."""
-
-    def progress(_: int) -> None:
-        if not out.is_wanted():
-            raise ConnectionAbortedError("the client is gone")
-
-    return progress
 
 
 class _RemoteOutput(Output):

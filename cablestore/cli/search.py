@@ -12,33 +12,15 @@ from cablestore.cli.channel_argument import complete_channel
 from cablestore.cli.messages import message_fields
 from cablestore.cli.options import full_users, reading_options, stored_channel
 from cablestore.cli.output import Output, colour_of, safe
-from cablestore.cli.remote import offered
-from cablestore.cli.stores import open_to_read
+from cablestore.cli.stores import open_or_connect
 from cablestore.cli.values import Moment
 from cablestore.store.emotes import shown_parts
 from cablestore.store.searching import Order, SearchHit
 from cablestore.store.store import CableStore
 
-_LOOK_S: Final = 0.5
-"""How often `search --index` looks whether its client is still connected."""
 _NAME_CHARACTERS: Final = 20
 
 
-def _serve_search(store: CableStore, out: Output, *, only_index: bool, **chosen: Any) -> None:
-    """Run `search` in the process that has the store open. It does not wait for a large index unless asked to."""
-    _require_words(chosen["words"], only_index=only_index)
-    pending = 0
-    while only_index and (pending := store.update_search_index(timeout_s=_LOOK_S)) and out.is_wanted():
-        pass
-    if only_index:
-        if not pending:
-            store.update_search_index()  # merges parts, which takes seconds
-        _tell_index(out, pending)
-    else:
-        _show(store, out, **chosen)
-
-
-@offered(_serve_search)
 @click.command()
 @click.argument("words", nargs=-1)
 @click.option("--channel", shell_complete=complete_channel, help="Only messages of this channel.")
@@ -59,9 +41,10 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
     Case and accents do not matter. In Korean and in scripts without spaces, such as Chinese and Thai, each letter is a
     word. So is each emoji.
     """
-    _require_words(chosen["words"], only_index=only_index)
-    with open_to_read(path, read_only=read_only) as store:
-        if read_only and not only_index:
+    if bool(chosen["words"]) == only_index:
+        raise click.UsageError("say what to search for, or --index and no words")
+    with open_or_connect(path, read_only=read_only) as store:
+        if (read_only or store.is_read_only) and not only_index:
             _show(store, out, **chosen)
             return
         pending = store.update_search_index(timeout_s=0)
@@ -73,11 +56,6 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
         else:
             _show(store, out, **chosen)
             store.update_search_index()  # the answer need not wait for words that are overwritten
-
-
-def _require_words(words: tuple[str, ...], *, only_index: bool) -> None:
-    if bool(words) == only_index:
-        raise click.UsageError("say what to search for, or --index and no words")
 
 
 def _tell_index(out: Output, pending: int) -> None:

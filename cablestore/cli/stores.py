@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
 from cablestore.cli.output import Output
+from cablestore.errors import IdentityError, StoreLockedError
+from cablestore.index.folder import IDENTITY_FILE
+from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
+from cablestore.store.key_file import load_identity
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
@@ -43,3 +48,42 @@ def open_to_read(path: Path, *, read_only: bool = False) -> CableStore:
     return CableStore.open(
         path, create=False, catalog=installed_catalog(), allow_missing_views=True, read_only=read_only
     )
+
+
+def open_or_connect(path: Path, *, read_only: bool = False) -> CableStore:
+    """Open a store as `open_to_read` does, or connect to the process that has it open, if that process serves it."""
+    return or_connect(lambda: open_to_read(path, read_only=read_only), path)
+
+
+def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
+    """Return the store that a function opens. If another process has it open and serves it, connect to that process."""
+    try:
+        return open_here()
+    except StoreLockedError:
+        _print_waits()
+        from cablestore.remote.store import connect_soon  # noqa: PLC0415 - most commands do not need it
+
+        store = connect_soon(path)
+        if store is None:
+            raise
+        return store
+
+
+def identity_of(store: CableStore) -> Identity:
+    """Return the identity of a store's user. That of another process's store is read from its key file."""
+    if type(store) is CableStore:  # for type checkers a RemoteStore is one too
+        return store.identity
+    found = None if store.path is None else load_identity(store.path / IDENTITY_FILE)
+    if found is None or found.public_key != store.public_key:
+        raise IdentityError("the secret key is not in the store's folder, and no process sends it. Use it where it is")
+    return found
+
+
+@cache
+def _print_waits() -> None:
+    """Print from now on that a process with an open store does not answer."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("cablestore: %(message)s"))
+    log = logging.getLogger("cablestore.remote")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

@@ -21,28 +21,21 @@ from cablestore.cli.options import (
     with_store_to_read,
 )
 from cablestore.cli.output import Output, safe
-from cablestore.cli.remote import offered_command
-from cablestore.cli.stores import open_store
+from cablestore.cli.stores import identity_of, open_store
 from cablestore.cli.values import PathValue
 from cablestore.errors import CorruptStoreError
-from cablestore.protocol.body import Text, Topic
+from cablestore.protocol.body import INFO, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.protocol.post import Post
 from cablestore.scripts import is_invisible
 from cablestore.store.key_file import load_identity, save_identity
 from cablestore.store.lookup import typed_name
-from cablestore.store.store import CableStore
-from cablestore.views import membership, user_info
-
-
-def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
-    """Return the absolute path, which is the same in the process that has the store open."""
-    return path.absolute() if path is not None else None
+from cablestore.store.store import CableStore, own_key
 
 
 def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words, or the text on standard input. It is read here, even if another process has the store open."""
+    """Return the words, or the text on standard input. It is read before the store is opened."""
     if ctx.resilient_parsing or " ".join(text):  # a shell that completes the command does not run it
         return text
     if sys.stdin is None:
@@ -70,23 +63,22 @@ def _tell_written(store: CableStore, out: Output, post: Post, text: str) -> None
 
 def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> None:
     """Write to a channel, and print a note if that joined it."""
-    before = _own_membership(store, body.channel)
+    was_member = _is_member(store, body.channel)
     post = store.write(body)
-    if before is None or not before.is_member:
+    if not was_member:
         out.note(f"joined {safe(body.channel)}")
     _tell_written(store, out, post, done)
 
 
-def _own_membership(store: CableStore, channel: str) -> membership.Membership | None:
-    with store.snapshot() as state:
-        return membership.of_user(state.reader, store.dialect.channel_id(channel), store.identity.public_key)
+def _is_member(store: CableStore, channel: str) -> bool:
+    """Return True if the store's user is in a channel."""
+    return store.public_key is not None and store.is_member(store.public_key, channel)
 
 
 def _own_info(store: CableStore) -> Post:
     """Return the post that tells the own user's name."""
-    with store.snapshot() as state:
-        digest = user_info.latest_hash(state.reader, store.identity.public_key)
-        post = None if digest is None else state.reader.post(digest)
+    found = store.posts_by(own_key(store), post_type=INFO)
+    post = max(found, key=lambda each: (each.timestamp_ms, each.hash), default=None)
     if post is None:
         raise CorruptStoreError("the post with your name is missing. Run `cablestore check`")
     return post
@@ -111,21 +103,20 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
         )
 
 
-@offered_command
+@click.command()
 @click.option(
     "--export",
     "target",
     type=PathValue(),
-    callback=_absolute,
     help="Write the secret key to this new file with mode 0600.",
 )
 @with_store_to_read
 def identity(store: CableStore, out: Output, target: Path | None) -> None:
     """Show your public key and name, or export the secret key."""
+    public_key = own_key(store)
     if target is not None:
-        save_identity(store.identity, target)
+        save_identity(identity_of(store), target)
         out.note(f"the secret key is in {target}: anyone who has it can write as you")
-    public_key = store.identity.public_key
     name = store.user(public_key).name
     out.say(f"{public_key.hex()}  {safe(name)}", public_key=public_key.hex(), name=name)
 
@@ -150,7 +141,7 @@ def keygen(target: Path, as_json: bool) -> None:
         out.note(f"the secret key is in {target}: anyone who has it can write as you")
 
 
-@offered_command
+@click.command()
 @channel_argument
 @click.argument("text", nargs=-1, callback=_or_standard_input)
 @with_store
@@ -162,7 +153,7 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
     _write(store, out, Text(stored_channel(store, channel), said), "posted")
 
 
-@offered_command
+@click.command()
 @channel_argument
 @click.argument("text", nargs=-1)
 @with_store
@@ -176,20 +167,19 @@ def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -
         _write(store, out, Topic(channel, topic), "topic set" if text else "topic cleared")
 
 
-@offered_command
+@click.command()
 @channel_argument
 @with_store
 def join(store: CableStore, out: Output, channel: str) -> None:
     """Join CHANNEL."""
     channel = stored_channel(store, channel)
-    known = _own_membership(store, channel)
-    if known is not None and known.is_member:
+    if _is_member(store, channel):
         out.note(f"you are in {safe(channel)} already: nothing was written")
     else:
         _tell_written(store, out, store.join(channel), f"joined {safe(channel)}")
 
 
-@offered_command
+@click.command()
 @channel_argument
 @with_store
 def leave(store: CableStore, out: Output, channel: str) -> None:
@@ -198,7 +188,7 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
     _tell_written(store, out, store.leave(channel), f"left {safe(channel)}")
 
 
-@offered_command
+@click.command()
 @click.argument("name")
 @with_store
 def name(store: CableStore, out: Output, name: str) -> None:
@@ -213,7 +203,7 @@ def name(store: CableStore, out: Output, name: str) -> None:
         _tell_written(store, out, post, f"you are {safe(name)}")
 
 
-@offered_command
+@click.command()
 @click.argument("hashes", nargs=-1, required=True)
 @click.option("--force", is_flag=True, help="Delete posts that are not here too, such as those of another device.")
 @with_store
@@ -233,7 +223,7 @@ def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool)
 def _is_deleted(store: CableStore, target: bytes) -> bool:
     """Return True if the user deleted a post before."""
     stone = store.deletion(target)
-    return stone is not None and stone.is_effective and stone.author == store.identity.public_key
+    return stone is not None and stone.is_effective and stone.author == store.public_key
 
 
 COMMANDS: Final = (init, identity, keygen, post, topic, join, leave, name, delete)

@@ -71,8 +71,8 @@ SLOW_MESSAGE_S: Final = 1.0
 """Seconds in which bytes come and complete no message, after which no request is abandoned while more of them come."""
 
 MAX_CONTROL_CONNECTIONS: Final = 64
-"""Commands and clients of other processes that an open store has at the same time: a command has a thread, a client
-four, and a `log --follow` runs for days."""
+"""Clients, and commands that need more than the store, that an open store has at the same time: a command has a thread, a
+client four."""
 
 MAX_CONTROL_REQUEST_SIZE_BYTES: Final = 4_194_304
 """One command with its parameters for an open store: as much as a shell accepts in one line (2 MB on Linux),

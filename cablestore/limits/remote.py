@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 MAX_REMOTE_CLIENTS: Final = 64
-"""Programs that use a store of another process at the same time. Each has up to four threads there while it calls."""
+"""Programs and commands that use a store of another process at the same time. Each has up to four threads there while it
+calls, and a `log --follow` runs for days."""
 
 MAX_REMOTE_CALLS: Final = 64
 """Calls of one program at once, one a thread. Further threads of the program wait; a foreign client gets an error."""

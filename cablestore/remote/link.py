@@ -6,6 +6,7 @@ notes what the store reports. That process may hang, be stopped or be killed: ea
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import threading
@@ -45,10 +46,12 @@ from cablestore.remote.messages import (
 )
 from cablestore.remote.node import WatchedNode
 
+_LOG: Final = logging.getLogger("cablestore.remote")
 _TICK_S: Final = 0.5
 """How often a wait ends and begins again: Python handles a Ctrl-C from just before a wait only after it."""
 _SILENT_TICKS: Final = 3
-"""Ticks without a message after which a sign of life is requested, unless the timeout is short."""
+"""Ticks without a message after which a sign of life is requested, unless the timeout is short. As many later its absence
+is logged."""
 _RECEIVED_SIZE_BYTES: Final = 1_048_576
 
 
@@ -267,6 +270,8 @@ class Link(ProcessBound):
         """Request a sign of life after some ticks. Raises OwnerGoneError if none came for too long."""
         if ticks == max(1, min(_SILENT_TICKS, int(self._timeout_s / _TICK_S / 2))):
             self._send(Ping(0))
+        elif ticks == 2 * _SILENT_TICKS:
+            _log_silence(self._owner)
         elif ticks * _TICK_S > self._timeout_s and time.monotonic() > pending.deadline_s:
             raise OwnerGoneError(f"{self._owner} has the store open and does not answer. {_fate_of(pending)}")
 
@@ -433,13 +438,16 @@ def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
 
 
 def _first_line(connection: socket.socket, owner: str, timeout_s: float) -> bytes:
-    received, deadline_s = b"", time.monotonic() + timeout_s
+    received, deadline_s, ticks = b"", time.monotonic() + timeout_s, 0
     while b"\n" not in received and len(received) <= limits.MAX_REMOTE_HELLO_SIZE_BYTES:
         try:
             came = connection.recv(limits.MAX_REMOTE_HELLO_SIZE_BYTES)
         except TimeoutError:
             if time.monotonic() > deadline_s:
-                raise OwnerGoneError(f"{owner} has the store open and does not answer") from None
+                raise OwnerGoneError(f"{owner} has the store open and does not answer. Nothing was run") from None
+            ticks += 1
+            if ticks == _SILENT_TICKS:
+                _log_silence(owner)
             continue
         if not came:
             break
@@ -447,7 +455,13 @@ def _first_line(connection: socket.socket, owner: str, timeout_s: float) -> byte
     return received
 
 
+def _log_silence(owner: str) -> None:
+    _LOG.info("waiting for %s, which has the store open and does not answer", owner)
+
+
 def _fate_of(pending: Pending | None) -> str:
+    if pending is not None and pending.is_read:
+        return "The read changed nothing"
     if pending is not None and pending.has_begun:
         return "The call may have run: check before you repeat it"
     return "The call was not run"

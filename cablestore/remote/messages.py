@@ -18,7 +18,7 @@ import msgspec
 from cablestore.errors import CableStoreError
 from cablestore.remote.node import NodeState
 
-VERSIONS: Final = (2, 2)
+VERSIONS: Final = (1, 1)
 """The oldest and the newest version of the protocol that this package speaks."""
 
 HEADER: Final = Struct(">I")

@@ -1,7 +1,7 @@
 """The methods of a store that other processes can call. Arguments and results travel as their signatures say.
 
 Every public method and property of `CableStore`, of `CableStore.moderation` and of `CableStore.local` can be called but
-those in OWNER_ONLY. A method of `Queries` can also be called on a snapshot.
+those in OWNER_ONLY. A method of `Queries` can also be called on a snapshot. The FUNCTIONS on a store can be called too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from types import GenericAlias
 from typing import Any, Final, NoReturn, get_args, get_origin
 
@@ -16,6 +17,7 @@ import msgspec
 
 from cablestore import arguments
 from cablestore.errors import ArgumentError, CableStoreError
+from cablestore.extras import naming_extras
 from cablestore.protocol.dialect import Dialect
 from cablestore.remote.codec import Codec, codec_of, hints_of
 from cablestore.store.local_values import LocalValues
@@ -53,11 +55,32 @@ OF_PROGRAM: Final = frozenset({
     "local.get_json",
     "local.put_json",
     "path",
+    "run",
     "snapshot",
     "watch",
     "write_failure",
 })  # fmt: skip
 """Public names that the program answers itself, from other calls and from what is reported to it."""
+
+
+_READS: Final = frozenset({
+    "changes",
+    "check",
+    "clock_difference",
+    "continues",
+    "next_changes",
+    "next_events",
+    "now_ms",
+    "public_key",
+    "stats",
+    "subscribe",
+    "wait",
+})  # fmt: skip
+"""Public names outside `Queries` that write nothing."""
+
+
+FUNCTIONS: Final = {"backup_open": "cablestore.backup.write", "create_below": "cablestore.archive.create"}
+"""Functions on an open store that other processes can call, and their modules, which are above this one."""
 
 
 def public(kind: type) -> list[str]:
@@ -77,10 +100,12 @@ class RemoteMethod:
 
     def __init__(self, name: str, dialect: Dialect) -> None:
         space, _, self.name = name.rpartition(".")
-        member = inspect.getattr_static(SPACES[space], self.name)
+        self.function: Final = _function(name) if name in FUNCTIONS else None
+        """Function on a store; None for a method."""
+        member = self.function or inspect.getattr_static(SPACES[space], self.name)
         self.is_property: Final = isinstance(member, property)
-        self.is_read: Final = hasattr(Queries, self.name) and not space
-        """True if it cannot write, and a snapshot has it."""
+        self.is_of_snapshot: Final = hasattr(Queries, self.name) and not space
+        self.is_read: Final = self.is_of_snapshot or name in _READS
         function: Any = member.fget if isinstance(member, property) else member
         hints = hints_of(function)
         result = hints.pop("return")
@@ -135,9 +160,14 @@ class RemoteMethod:
 @cache
 def method_of(name: str, dialect: Dialect) -> RemoteMethod:
     """Return a method by name: `messages`, `moderation.hide`, `local.put`. Raises CableStoreError if there is none."""
-    if name not in names():
+    if name not in names() and name not in FUNCTIONS:
         raise CableStoreError(f"unknown method {name[:40]!r}: run the same version of cablestore in both processes")
     return RemoteMethod(name, dialect)
+
+
+def _function(name: str) -> Any:
+    with naming_extras("the process that has the store open needs"):
+        return getattr(import_module(FUNCTIONS[name]), name)
 
 
 def _plain(raw: msgspec.Raw) -> Any:

@@ -13,17 +13,19 @@ from contextlib import suppress
 from functools import wraps
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, ParamSpec, TypeAlias, TypeVar, cast
 
 from cablestore import limits
 from cablestore.arguments import check, check_given, check_iterable
 from cablestore.closable import Closable
-from cablestore.errors import CableStoreError, ForkedError, OwnerGoneError, StoreClosedError
+from cablestore.errors import CableStoreError, ForkedError, StoreClosedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import batches
 from cablestore.index.folder import store_path
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.dialect import Dialect, dialect_named
+from cablestore.remote import unix_socket
+from cablestore.remote.codec import Codec
 from cablestore.remote.link import Link
 from cablestore.remote.messages import Items
 from cablestore.remote.methods import OF_PROGRAM, OWNER_ONLY, SPACES, RemoteMethod, method_of, public
@@ -34,6 +36,7 @@ from cablestore.store.queries import Queries, Snapshot
 from cablestore.store.store import CableStore
 from cablestore.store.writing import size_bytes
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _BEGIN_WAIT_S: Final = 1.0
@@ -203,9 +206,15 @@ class RemoteSnapshot(_Snapshot, Closable):
     It ends with the connection.
     """
 
-    def __init__(self, calls: _Calls) -> None:
+    def __init__(self, calls: _Calls, last_sequence: int) -> None:
         """Use `RemoteStore.snapshot`."""
         self._calls = calls
+        self._last_sequence = last_sequence
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the latest event of the arrival log in this state, 0 before the first."""
+        return self._last_sequence
 
     def close(self) -> None:
         """Release the state; reads after this raise StoreClosedError."""
@@ -309,11 +318,15 @@ class RemoteStore(_Store, Closable, ProcessBound):
         except StoreClosedError:
             return False
 
+    def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run one of `cablestore.remote.methods.FUNCTIONS` in the process that has the store open."""
+        return cast(T, self._calls.run(function.__name__, args, kwargs))
+
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the present state, for reads that belong together."""
         nothing = method_of("cursor", self.dialect).write({})
-        number, _ = self._link.call("snapshot", nothing, is_read=True)
-        return RemoteSnapshot(_Calls(self._link, number))
+        number, value = self._link.call("snapshot", nothing, is_read=True)
+        return RemoteSnapshot(_Calls(self._link, number), Codec(int).decode(value))
 
     def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
@@ -361,13 +374,11 @@ def connect(path: Path | str, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> 
     return RemoteStore(Link.reach(store_path(path), timeout_s=timeout_s))
 
 
-def connect_soon(path: Path | str) -> RemoteStore:
-    """Connect as `connect` does, to a process that may have opened the store just now and not serve it yet."""
+def connect_soon(path: Path | str) -> RemoteStore | None:
+    """Connect as `connect` does, to a process that may have opened the store just now. Returns None if none serves it."""
     until_s = time.monotonic() + _BEGIN_WAIT_S
-    while True:
-        try:
-            return connect(path)
-        except OwnerGoneError:
-            if time.monotonic() > until_s:
-                raise
+    while (connection := unix_socket.connect(store_path(path))) is None:
+        if time.monotonic() > until_s:
+            return None
         time.sleep(_LOOK_EVERY_S)
+    return RemoteStore(Link.over(connection))

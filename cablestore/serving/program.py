@@ -47,7 +47,6 @@ from cablestore.store.store import CableStore
 _LOG: Final = logging.getLogger("cablestore.serving")
 _AHEAD: Final = 2
 """Parts of an iterator that are sent without a request: one that is read, and one ahead."""
-_NOTHING: Final = msgspec.Raw(Codec(None).encode(None))
 _SNAPSHOT: Final = "snapshot"
 
 
@@ -162,8 +161,9 @@ class ServedProgram:
         try:
             await self._begin(call)
             if call.method == _SNAPSHOT:
-                self._snapshots[call.number] = await self._store.snapshot()
-                await self._send(Result(call.number, _NOTHING, self._store.last_sequence))
+                self._snapshots[call.number] = snapshot = await self._store.snapshot()
+                value = msgspec.Raw(Codec(int).encode(snapshot.last_sequence))
+                await self._send(Result(call.number, value, self._store.last_sequence))
             else:
                 await self._run(call, method_of(call.method, self._store.dialect))
         except CableStoreError as error:
@@ -194,8 +194,11 @@ class ServedProgram:
         progress = _Progress(call.number, self._write)
         if method.has_progress:
             given["progress"] = progress.add
-        target = self._target(call, method)
-        found = getattr(target, method.name) if method.is_property else getattr(target, method.name)(**given)
+        if method.function is not None:
+            found: Any = self._store.run(method.function, **given)
+        else:
+            member = getattr(self._target(call, method), method.name)
+            found = member if method.is_property else member(**given)
         if isinstance(found, AsyncItems | Feed):
             await self._stream(call.number, found, method)
             return
@@ -205,7 +208,7 @@ class ServedProgram:
 
     def _target(self, call: Call, method: RemoteMethod) -> Any:
         if call.snapshot:
-            if call.snapshot not in self._snapshots or not method.is_read:
+            if call.snapshot not in self._snapshots or not method.is_of_snapshot:
                 raise errors.StoreClosedError("the store, or this snapshot of it, is closed")
             return self._snapshots[call.snapshot]
         space, _, _ = call.method.rpartition(".")

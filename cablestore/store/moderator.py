@@ -9,13 +9,22 @@ from itertools import chain
 from typing import Final, Literal, NamedTuple, TypedDict, Unpack
 
 from cablestore import limits
-from cablestore.arguments import check, check_bytes, check_choice, check_given, check_instance, checked_each
+from cablestore.arguments import (
+    check,
+    check_bytes,
+    check_choice,
+    check_given,
+    check_id,
+    check_instance,
+    checked_each,
+)
 from cablestore.errors import ModerationError, StoreClosedError
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.drops import dropped_post
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
+from cablestore.moderation.blocks import UserDrop
 from cablestore.moderation.changing import read_with_seed, store_seed
 from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct
 from cablestore.moderation.seed import Seed
@@ -331,6 +340,12 @@ class Moderator:
         with self._engine.reading() as reader:
             types = _ON_USERS[kind] | (_ON_POSTS if kind == "hide" else frozenset())
             return own_acts_in_force(reader, self._composer.own_key, types, target)
+
+    def user_drop(self, user: bytes) -> UserDrop | None:
+        """Return the drop of a user's posts: the post/block, and until when posts are dropped. None if there is none."""
+        check_id("user", user)
+        decisions = self.decisions
+        return None if decisions is None else decisions.user_dropped(user)
 
     def contexts(self) -> list[str]:
         """Return the channels that acts name as their context, sorted."""

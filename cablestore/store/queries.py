@@ -17,6 +17,7 @@ from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, CursorError
 from cablestore.index import arrival_log
 from cablestore.index.database import Row, SnapshotSource
+from cablestore.index.drops import DroppedPost, dropped_post
 from cablestore.index.engine import Engine
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
@@ -32,7 +33,7 @@ from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.store.cursor import cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
 from cablestore.store.known_places import KnownPlaces, PlacesMemory
-from cablestore.store.lookup import find_users, typed_key
+from cablestore.store.lookup import find_channel, find_users, typed_channel, typed_key
 from cablestore.store.message_order import MessageOrder
 from cablestore.store.read_marks import Unread
 from cablestore.store.results import Channel, ChannelOrder, Event, Page, ReadState, Stats
@@ -86,6 +87,12 @@ class Queries(ABC):
         check_id("digest", digest)
         with self._reading() as reader:
             return reader.burial(digest)
+
+    def dropped(self, digest: bytes) -> DroppedPost | None:
+        """Return what is remembered of a post that moderation dropped, None if nothing is."""
+        check_id("digest", digest)
+        with self._reading() as reader:
+            return dropped_post(reader, digest)
 
     def resolve(self, post: Post) -> Message:
         """Return a post/text as a message, with its author's present name."""
@@ -202,6 +209,21 @@ class Queries(ABC):
                 texts, mentioning, latest = unread.texts(name, held), unread.mentions(name), read_latest
             yield Channel(name, topic, members, _by_name(counts), texts, mentioning, latest)
 
+    def find_channel(self, text: str) -> str:
+        """Return the channel that a typed text means: one that is here or was dropped, or else a new one of this name.
+
+        Names are compared without case, form, the spaces around them and a `#` before them. Raises NotFoundError if
+        several channels are equally near.
+        """
+        check(text=text)
+        with self._reading() as reader:
+            name = typed_channel(text)
+            if any(activity.of_channel(reader, reader.dialect.channel_id(name))):
+                return name  # without reading all channels
+            moderation = self._moderation()
+            acted_on = () if moderation is None else moderation.decisions.contexts()
+            return find_channel(text, {found for found, _ in activity.channels(reader)}.union(acted_on))
+
     def read_state(self, channel: str) -> ReadState:
         """Return which messages of a channel are unread. `Channel.unread` is their number."""
         check(channel=channel)
@@ -242,6 +264,14 @@ class Queries(ABC):
                 member = membership.of_user(reader, name, public_key)
                 if member is not None and member.is_member:
                     yield name
+
+    def is_member(self, public_key: bytes, channel: str) -> bool:
+        """Return True if a user joined a channel, or wrote to it, and did not leave it."""
+        check_id("public_key", public_key)
+        check(channel=channel)
+        with self._reading() as reader:
+            found = membership.of_user(reader, reader.dialect.channel_id(channel), public_key)
+            return found is not None and found.is_member
 
     def members(self, channel: str) -> Iterator[User]:
         """Yield the members of a channel, in order of public keys, with their roles there. Dropped ones are left out."""
@@ -397,6 +427,11 @@ class Snapshot(Queries, Closable):
         self._own = own_key
         self._memory = memory or PlacesMemory()
         self._places: KnownPlaces | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the latest event of the arrival log in this state, 0 before the first."""
+        return arrival_log.next_sequence(self.reader) - 1
 
     def close(self) -> None:
         """Release the state; reads after this raise StoreClosedError."""

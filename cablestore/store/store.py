@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from cablestore import limits
 from cablestore.arguments import (
@@ -67,10 +67,18 @@ if TYPE_CHECKING:
     from cablestore.export.manifest import Filters, Manifest
     from cablestore.store.changes import Change, Changes
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 def system_clock_ms() -> int:
     """Return the present time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+def own_key(store: CableStore) -> bytes:
+    """Return the public key of a store's user. It is made if there is none, but not in another process."""
+    return store.public_key or store.identity.public_key
 
 
 class CableStore(Queries, Closable, ProcessBound):
@@ -524,6 +532,12 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         return self._engine.place
 
+    def continues(self, place: LogPlace) -> bool:
+        """Return True if the present state continues the history of a place, so no post of then is lost."""
+        check_instance("place", place, LogPlace)
+        with self._engine.reading() as reader:
+            return place.holds_in(reader)
+
     def sync(self) -> None:
         """Return when all that was written before is on the disk. Raises StorageError."""
         self._engine.sync()
@@ -709,6 +723,13 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         state, reader = self._engine.snapshot()
         return Snapshot(state, reader, self._present.state.moderation, self._identity.known_key, self._places)
+
+    def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function on the store returns.
+
+        On a store of another process it runs there. It must be one of `cablestore.remote.methods.FUNCTIONS` then.
+        """
+        return function(self, *args, **kwargs)
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with what the posts say. With `signatures`, verify every post too."""

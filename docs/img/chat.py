@@ -21,7 +21,7 @@ from cablestore import LEGACY, CableStore, Identity, Info, Join, Text, Topic, en
 from cablestore.chat.app import ChatApp
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
-from cablestore.chat.keeper import OpenStore
+from cablestore.chat.open_cabal import OpenCabal
 from cablestore.chat.settings import ChatSettings
 from cablestore.moderation import UserRole
 
@@ -72,7 +72,7 @@ def garden(hosting: Hosting | None = None) -> Iterator[Cabal]:
     """Open the conversation as ann sees it, among peers if a node is hosted."""
     store = CableStore.in_memory(identity=PEOPLE["ann"], clock=lambda: NOW_MS)
     fill(store)
-    open_cabal = Cabal(OpenStore.here(store, None if hosting is None else HostedNode(store, hosting)), "garden club")
+    open_cabal = OpenCabal(store, "garden club", None if hosting is None else HostedNode(store, hosting))
     try:
         yield open_cabal
     finally:

@@ -12,9 +12,8 @@ from people import BOB, START_MS, raws
 
 from cablestore import CableStore
 from cablestore.chat.amounts import MAX_EVENTS, SCREENS_FOLLOWED
-from cablestore.chat.cabal import Cabal
 from cablestore.chat.entries import ChannelEntry
-from cablestore.chat.keeper import OpenStore
+from cablestore.chat.open_cabal import OpenCabal
 from cablestore.store.results import Page
 
 T = TypeVar("T")
@@ -22,11 +21,11 @@ until = PICTURES.until
 WIDTH, HEIGHT = 100, 24
 
 
-class CountingCabal(Cabal):
+class CountingCabal(OpenCabal):
     """Cabal that counts what it is asked for."""
 
     def __init__(self, store: CableStore) -> None:
-        super().__init__(OpenStore.here(store), "cabal")
+        super().__init__(store, "cabal")
         self.forget()
 
     def forget(self) -> None:

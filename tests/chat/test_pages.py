@@ -13,7 +13,7 @@ from people import BOB, START_MS, raws
 from cablestore import CableStore
 from cablestore.chat.app import ChatApp
 from cablestore.chat.cabal import Cabal
-from cablestore.chat.keeper import OpenStore
+from cablestore.chat.open_cabal import OpenCabal
 from cablestore.store.results import Page
 
 Pilot = Any
@@ -104,7 +104,7 @@ def test_messages_far_above_stay_when_a_new_one_comes() -> None:
         drive_on(open_cabal, run)
 
 
-class LateCabal(Cabal):
+class LateCabal(OpenCabal):
     """A cabal whose oldest pages come late."""
 
     may_come: asyncio.Event
@@ -119,7 +119,7 @@ class LateCabal(Cabal):
 def test_the_oldest_page_of_a_channel_is_not_shown_in_another_one() -> None:
     store = with_history()
     store.text("garden", "roses")
-    late = LateCabal(OpenStore.here(store), "late")
+    late = LateCabal(store, "late")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
         late.may_come = asyncio.Event()

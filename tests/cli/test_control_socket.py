@@ -17,7 +17,6 @@ from typing import Any
 
 import click
 import pytest
-from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, limits
@@ -28,7 +27,7 @@ from cablestore.cli.remote import control
 from cablestore.errors import StorageError
 from cablestore.remote.unix_socket import NAME, connect
 
-HELLO = ControlRequest("channels", {}, json=True, width=80, terminal=False)
+HELLO = ControlRequest("sds status", {}, json=True, width=80, terminal=False)
 
 
 def said(folder: Path, line: bytes) -> list[dict[str, Any]]:
@@ -46,46 +45,16 @@ def said(folder: Path, line: bytes) -> list[dict[str, Any]]:
         return found
 
 
-def hear(connection: socket.socket | None, text: bytes) -> socket.socket:
-    """Read until a text comes."""
-    assert connection is not None
-    connection.settimeout(LIMIT_S)
-    found = b""
-    while text not in found:
-        part = connection.recv(65536)
-        assert part
-        found += part
-    return connection
-
-
-def follow(folder: Path, more: bytes = b"") -> socket.socket:
-    """Return a follower that has read what there is."""
-    connection = connect(folder)
-    assert connection is not None
-    connection.sendall(line(command="log", params=LOG | {"follow": True}) + more)
-    return hear(connection, b"mine")
-
-
 def line(**fields: Any) -> bytes:
     return (
         json.dumps(
-            {"command": "channels", "params": {}, "json": False, "width": 80, "terminal": False} | fields
+            {"command": "sds status", "params": {}, "json": False, "width": 80, "terminal": False} | fields
         ).encode()
         + b"\n"
     )
 
 
-LOG: dict[str, Any] = {
-    "channel": "default",
-    "number": 5,
-    "since": None,
-    "until": None,
-    "oldest": False,
-    "causal": False,
-    "hidden": "mark",
-    "follow": False,
-    "after": None,
-}
+INVITE: dict[str, Any] = {"peers": [], "key": None, "new_key": False, "admins": [], "mods": []}
 
 
 def test_a_file_of_that_name_is_left_alone(folder: Path) -> None:
@@ -146,21 +115,14 @@ def test_only_the_same_user_gets_through(folder: Path, monkeypatch: pytest.Monke
         line(colours="windows"),
         line(colours=[]),
         line(command="post"),
-        line(command="post", params={"channel": None, "text": ["x"]}),
-        line(command="post", params={"channel": ["x"], "text": ["x"]}),
-        line(command="post", params={"channel": "x", "text": "x"}),
-        line(command="post", params={"channel": "x", "text": [1]}),
-        line(command="post", params={"channel": {}, "text": ["x"]}),
-        line(command="post", params={"channel": "\udc80", "text": ["x"]}),
-        line(command="post", params={"channel": "x", "text": ["\udc80"]}),
-        line(command="delete", params={"hashes": []}),
-        line(command="log", params=LOG | {"number": None}),
-        line(command="log", params=LOG | {"number": 10**30}),
-        line(command="log", params=LOG | {"number": 1001}),
-        line(command="log", params=LOG | {"since": float("inf")}),
-        line(command="log", params=LOG | {"oldest": None}),
-        line(command="log", params=LOG | {"after": -1}),
-        line(command="identity", params={"target": "/nowhere/at\0all"}),
+        line(command="invite"),
+        line(command="invite", params=INVITE | {"peers": "x"}),
+        line(command="invite", params=INVITE | {"peers": [1]}),
+        line(command="invite", params=INVITE | {"peers": ["\udc80"]}),
+        line(command="invite", params=INVITE | {"key": {}}),
+        line(command="invite", params=INVITE | {"new_key": None}),
+        line(command="invite", params=INVITE | {"new_key": 10**30}),
+        line(command="invite", params=INVITE | {"admins": ["\0"]}),
     ],
     ids=lambda line: repr(line[:150]),
 )
@@ -226,19 +188,15 @@ def test_parameters_of_any_type_are_answered(folder: Path, tmp_path: Path, monke
                 continue
             accepted.add(name)
             for key, value in product(params, VALUES):
-                if (key, value) not in (("follow", True), ("target", "")):
-                    [*_, answer] = said(folder, line(command=name, params=usual | {key: value}))
-                    assert answer.get("exit") in (0, 1, 2, 3), (name, key, value, answer)
-    assert {"backup", "identity", "log", "moderation", "sds status"} <= accepted
+                [*_, answer] = said(folder, line(command=name, params=usual | {key: value}))
+                assert answer.get("exit") in (0, 1, 2, 3), (name, key, value, answer)
+    assert {"connect", "invite", "sds status"} <= accepted
 
 
 def test_odd_requests_that_are_right_are_answered(folder: Path) -> None:
     with CableStore.open(folder) as store, control(store, folder):
         assert said(folder, line()[:-1])[-1] == {"exit": 0}  # the line feed may be missing where nothing follows
         assert said(folder, line() + b"and more")[-1] == {"exit": 0}
-        assert said(folder, line(command="log", params=LOG | {"since": -(2**53) + 1, "until": 2**53 - 1}))[-1] == {
-            "exit": 0
-        }
         assert said(folder, line(width=1))[-1] == {"exit": 0}
 
 
@@ -256,17 +214,43 @@ def test_more_clients_than_max_control_connections_are_refused(folder: Path) -> 
         wait_until(lambda: said(folder, line())[-1:] == [{"exit": 0}])
 
 
-def test_a_client_that_goes_away_ends_what_runs_for_it(folder: Path) -> None:
-    def followers() -> int:
-        return sum(thread.name == "control client" for thread in threading.enumerate())
+def while_wanted(_: ControlRequest, reply: ControlReply) -> int:
+    """Run until the client is gone."""
+    reply.write("out", "begun")
+    while reply.is_wanted():
+        time.sleep(0.01)
+    return 0
 
-    with CableStore.open(folder) as store, control(store, folder):
-        quiet, talking = follow(folder), follow(folder, b"more " * 100)
-        assert followers() == 2
+
+def flooding(_: ControlRequest, reply: ControlReply) -> int:
+    """Send until the client is gone, or reads no more."""
+    while True:
+        reply.write("out", "x" * 4000)
+
+
+def client_of(folder: Path) -> socket.socket:
+    """Return a client whose command has begun."""
+    connection = connect(folder)
+    assert connection is not None
+    connection.settimeout(LIMIT_S)
+    connection.sendall(HELLO.encode())
+    assert connection.recv(1)
+    return connection
+
+
+def clients() -> int:
+    return sum(thread.name == "control client" for thread in threading.enumerate())
+
+
+def test_a_client_that_goes_away_ends_what_runs_for_it(folder: Path) -> None:
+    with CableStore.open(folder), ControlServer(folder, while_wanted):
+        quiet, talking = client_of(folder), client_of(folder)
+        talking.sendall(b"more " * 100)
+        assert clients() == 2
         quiet.close()
-        wait_until(lambda: followers() == 1)
+        wait_until(lambda: clients() == 1)
         talking.close()
-        wait_until(lambda: followers() == 0)
+        wait_until(lambda: clients() == 0)
 
 
 def unserved(request: ControlRequest, reply: ControlReply) -> int:
@@ -305,29 +289,17 @@ def is_over_after_a_byte(connection: socket.socket) -> bool:
 
 def test_closing_ends_everything_and_can_be_repeated(folder: Path) -> None:
     with CableStore.open(folder) as store:
-        server = control(store, folder)
-        reading, stuck = follow(folder), follow(folder)
-        store.ingest(raws(*(ANN.text("default", f"{number} " + "x" * 4000) for number in range(400))))
-        hear(reading, b'"out": "')  # the other one reads no more: its thread waits for it
+        server = ControlServer(folder, flooding)
+        stuck = [client_of(folder), client_of(folder)]  # they read no more: their threads wait for them
         server.close()
         server.close()
         assert connect(folder) is None
         assert not (folder / NAME).exists()
-        for connection in (reading, stuck):
+        for connection in stuck:
             connection.close()
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("control")]
         with control(store, folder):
             assert said(folder, line())[-1] == {"exit": 0}
-
-
-def test_a_store_that_is_closed_first_ends_connections(folder: Path) -> None:
-    store = CableStore.open(folder)
-    with control(store, folder):
-        with follow(folder) as follower:
-            store.close()
-            while follower.recv(65536):
-                pass
-        assert said(folder, line()) == []
 
 
 def test_a_newer_server_keeps_its_socket(folder: Path) -> None:
@@ -354,13 +326,10 @@ def test_replies_that_are_none_are_an_error_of_ours(folder: Path) -> None:
 
 def test_a_command_with_a_deadline_begins_before_it_or_never(folder: Path) -> None:
     """Clients that are gone before their command begins: `test_a_command_that_was_given_up_is_not_run_later`."""
-    with CableStore.open(folder) as store, control(store, folder):
-        before = store.last_sequence
-        post = {"command": "post", "params": {"channel": "default", "text": ["x"]}}
-        assert said(folder, line(**post, deadline_s=time.monotonic() - 0.001)) == [{"alive": True}]
-        for wrong in (line(**post, deadline_s="soon"), line(**post, deadline_s=[]), line(**post, deadline_s=True)):
+    with CableStore.open(folder), ControlServer(folder, unserved):
+        assert said(folder, line(deadline_s=time.monotonic() - 0.001)) == [{"alive": True}]
+        for wrong in (line(deadline_s="soon"), line(deadline_s=[]), line(deadline_s=True)):
             assert said(folder, wrong)[-1] == {"exit": 2}
-        assert store.last_sequence == before
 
 
 def test_closing_waits_for_a_client_that_was_just_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_serve_follows_the_channel(path: Path, tmp_path: Path, serving: Callable
     with CableStore.open(tmp_path / "other") as other:
         other.ingest(raws(CYD.text(channel, "news")))
     server = serving(tmp_path / "other", "--listen", HERE)
-    serving(path, "--connect", server.address, "--channels", TYPED_CHANNEL)
+    serving(path, "--connect", server.address, "--channels", TYPED_CHANNEL, "--listen", HERE).address  # noqa: B018 - ready
     wait_until(lambda: "news" in cablestore("log", channel, store=path).stdout)
 
 

@@ -277,7 +277,7 @@ def test_a_result_that_a_later_report_overtook_does_not_put_the_store_back() -> 
         assert program.last_sequence == 5
 
 
-@pytest.mark.parametrize(("versions", "age"), [((1, 1), "an older"), ((3, 9), "a newer")])
+@pytest.mark.parametrize(("versions", "age"), [((0, 0), "an older"), ((2, 9), "a newer")])
 def test_a_program_of_another_version_has_one_line(server: StoreServer, versions: tuple[int, int], age: str) -> None:
     program = RawProgram(server, messages.line(Hello("9.9", versions)))
     assert program.offer is not None
@@ -295,8 +295,8 @@ def test_a_newer_program_that_speaks_this_version_is_served(server: StoreServer)
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        (messages.line(Offer("9.9", (3, 4))), "runs a newer version of cablestore: 9.9 with protocol 3 to 4"),
-        (messages.line(Offer("0.1", (1, 1))), "runs an older version of cablestore: 0.1 with protocol 1 to 1"),
+        (messages.line(Offer("9.9", (2, 3))), "runs a newer version of cablestore: 9.9 with protocol 2 to 3"),
+        (messages.line(Offer("0.1", (0, 0))), "runs an older version of cablestore: 0.1 with protocol 0 to 0"),
         (
             b'{"err": "cablestore: a request is one line of JSON"}\n{"exit": 2}\n',
             "runs an earlier version of cablestore",

@@ -163,7 +163,8 @@ def right_arguments(method: Callable[..., Any], folder: Path) -> dict[str, Any]:
 
 
 def methods(subject: object) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name in dir(subject):
+    """Yield the methods with arguments of their own: `run` passes them to a function."""
+    for name in sorted(set(dir(subject)) - {"run"}):
         if not name.startswith("_") and not isinstance(inspect.getattr_static(type(subject), name, None), property):
             method = getattr(subject, name)
             if inspect.isroutine(method):
