@@ -39,13 +39,19 @@ async def wired(
                 yield one, other, wire, log
 
 
+async def pass_steps(seconds: float) -> None:
+    """Move the clock. Sockets and threads get real time at each step."""
+    for _ in range(int(seconds / STEP_S)):
+        await pass_time(STEP_S, STEP_S)
+        await asyncio.to_thread(time.sleep, 0.005)  # the system acknowledges what was sent
+
+
 async def pass_until(is_so: Any, most_s: float = NOTICED_S) -> None:
-    """Move the clock until a condition holds. Sockets and threads get real time at each step."""
+    """Move the clock as `pass_steps` does until a condition holds."""
     passed_s = 0.0
     while not is_so():
         assert passed_s < most_s
-        await pass_time(STEP_S, STEP_S)
-        await asyncio.to_thread(time.sleep, 0.005)  # the system acknowledges what was sent
+        await pass_steps(STEP_S)
         passed_s += STEP_S
 
 
@@ -55,7 +61,7 @@ async def pass_until(is_so: Any, most_s: float = NOTICED_S) -> None:
 async def test_both_ends_notice_a_peer_that_vanished(key: bytes | None, reconciling: bool) -> None:
     """Both see it in `peers`, in the log and in the metrics, and close the connection within a minute."""
     async with wired(key=key, reconciling=reconciling) as (one, other, wire, log):
-        await pass_time(limits.SILENCE_S * 3, STEP_S)  # they answer each other all the time
+        await pass_steps(limits.SILENCE_S * 3)  # they answer each other all the time
         assert not log.reasons()
         events = one.peer_events()
         wire.swallows = True
@@ -87,7 +93,7 @@ async def test_a_peer_that_answers_again_is_kept() -> None:
         await pass_until(lambda: any(peer.no_answer_s for peer in one.peers()))
         wire.swallows = False
         await pass_until(lambda: not any(peer.no_answer_s for peer in one.peers()))
-        await pass_time(limits.SILENCE_S * 5, STEP_S)
+        await pass_steps(limits.SILENCE_S * 5)
         assert not log.reasons()
 
 
