@@ -172,7 +172,7 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
         return _manifest_of(path, folder.read(MANIFEST))
     except FileNotFoundError:
         raise BackupError(
-            f"{folder} is no finished backup: it has no {MANIFEST}. Run `cablestore backup` first"
+            f"{folder} is not a finished backup: {MANIFEST} is missing. Run `cablestore backup` first"
         ) from None
     except ValueError as error:
         raise CorruptBackupError(

@@ -61,7 +61,7 @@ class OpenStore:
 
 
 Reopen = Callable[[], OpenStore]
-"""Function that opens a lost store again. Raises OwnerGoneError while there is no process that has it open."""
+"""Function that opens a lost store again. Raises OwnerGoneError until another process has it open."""
 
 
 class StoreKeeper:

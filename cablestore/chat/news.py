@@ -176,7 +176,7 @@ class StoreFollower:
         self._news.add(news)
 
     def _find_mentions(self) -> None:
-        """Search the texts that were stored before mentions were looked for. It goes on at the next start."""
+        """Search the texts that were stored before the store recorded mentions. The next start resumes an interrupted search."""
         with suppress(StoreClosedError, OwnerGoneError):
             self._store.find_mentions(self.pause)
             self._news.add(CabalNews(is_all=True))

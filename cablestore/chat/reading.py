@@ -9,27 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from cablestore.chat.cabal import Cabal
 from cablestore.chat.entries import ChannelEntry
-from cablestore.chat.message_list import MessageList
+from cablestore.chat.message_pages import Shown
 from cablestore.errors import CableStoreError, OwnerGoneError
 from cablestore.store.results import ReadState
 
 
-class Watched(Protocol):
+class Watched(Shown, Protocol):
     """The client, as reading sees it."""
-
-    @property
-    def open_cabal(self) -> Cabal:
-        """The cabal that is shown."""
-
-    @property
-    def channel(self) -> str:
-        """The channel that is shown."""
-
-    @property
-    def messages(self) -> MessageList:
-        """The view of messages."""
 
     @property
     def is_watched(self) -> bool:

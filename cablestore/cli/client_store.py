@@ -81,7 +81,7 @@ class _StoreSource:
     def open_again(self) -> OpenStore:
         """Reach the process that has the store open. Once that was a client and ended, open the store here.
 
-        Raises OwnerGoneError if there is no such process.
+        Raises OwnerGoneError if no other process has it open and this client may not open it.
         """
         try:
             return self._reach()

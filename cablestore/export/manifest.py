@@ -235,7 +235,7 @@ def read_manifest(folder: Location) -> Manifest:
             raise ExportError(
                 f"{source} is an unfinished export: run the same export again, it continues where it stopped"
             ) from None
-        raise ExportError(f"{source} is no export: it has no {MANIFEST}") from None
+        raise ExportError(f"{source} is not an export: {MANIFEST} is missing") from None
     except ValueError as error:
         raise _damaged(source.file(MANIFEST), str(error)) from None
 

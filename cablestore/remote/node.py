@@ -40,13 +40,13 @@ class WatchedNode:
     """Present state of a node. One thread sets it; any thread reads and watches it."""
 
     def __init__(self, state: NodeState | None = None) -> None:
-        """Begin with a state; None: there is no node."""
+        """Begin with a state, None if the store has no node."""
         self.state = state
         self._changing = threading.Lock()
         self._watchers: tuple[Callable[[], None], ...] = ()
 
     def change(self, **fields: Any) -> None:
-        """Change fields of the state, unless there is no node."""
+        """Change fields of the state. Does nothing without a node."""
         if self.state is not None:
             self.set(replace(self.state, **fields))
 

@@ -415,7 +415,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
         with pytest.raises(BackupError, match="there is no backup"):
             verify_backup(tmp_path / "nothing")
         assert not (tmp_path / "nothing").exists()
-        with pytest.raises(BackupError, match="is no finished backup"):
+        with pytest.raises(BackupError, match="is not a finished backup"):
             restore(tmp_path / "export", tmp_path / "restored")
         backup(store, out)
         before = rows_of(store)

@@ -74,7 +74,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Ru
         (("restore", out, "-s", store), "is a store already"),
         (("restore", out, "-s", tmp_path / "new"), "--without-local-only"),
         (("restore", out, "-s", tmp_path / "new", "--key", tmp_path / "bad-key"), "an identity"),
-        (("restore", store, "-s", tmp_path / "new"), "is no finished backup"),
+        (("restore", store, "-s", tmp_path / "new"), "is not a finished backup"),
     ):
         status, printed, errors = run(*words)
         assert (status, printed) == (2, ""), words

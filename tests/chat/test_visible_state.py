@@ -139,7 +139,7 @@ def test_names_that_differ_are_kept_apart(name: str, other: str) -> None:
 
 @pytest.mark.thorough
 def test_the_reason_of_a_failed_connection_is_shown(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
-    """For one key against another, for a key against none, and where nobody listens; and what is not encrypted."""
+    """Different keys, a key on one side only, an address where nobody listens, and a connection without encryption."""
     with_key = serving(tmp_path / "with key", "--create", "--listen", HERE, "--cabal-key", KEY).address
     without = serving(tmp_path / "without", "--create", "--listen", HERE).address
     with socket.socket() as bound:

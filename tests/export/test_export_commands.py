@@ -50,7 +50,7 @@ def test_commands_that_fail(tmp_path: Path, run: Callable[..., tuple[int, str, s
     status, _, error = run("export", copy, "--store", tmp_path / "store")
     assert (status, "finished export" in error) == (2, True)
     status, _, error = run("verify-export", tmp_path)
-    assert (status, "is no export" in error) == (2, True)
+    assert (status, "is not an export" in error) == (2, True)
     assert run("import", tmp_path, "--store", tmp_path / "new")[0] == 2
     assert not (tmp_path / "new").exists()
     export([], tmp_path / "draft8", DRAFT8)

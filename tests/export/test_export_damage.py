@@ -52,7 +52,7 @@ def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
             else:
                 (folder / name).write_bytes((whole / name).read_bytes()[:size_bytes])
             if (name, size_bytes) == ("manifest.json", None):
-                with pytest.raises(ExportError, match=r"is no export: it has no manifest\.json"):
+                with pytest.raises(ExportError, match=r"is not an export: manifest\.json is missing"):
                     verify_export(folder)
             else:
                 assert_found(folder, name)

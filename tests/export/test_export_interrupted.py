@@ -80,7 +80,7 @@ def test_kill_9_at_any_instant(tmp_path: Path, when: str, instant: int) -> None:
             break
         assert child.returncode == -signal.SIGKILL, child.stderr.decode()
         kills += 1
-        with pytest.raises(ExportError, match=r"unfinished|is no export"):
+        with pytest.raises(ExportError, match=r"unfinished|is not an export"):
             read_manifest(out)
     assert kills > 2
     (out / "unfinished.json").unlink(missing_ok=True)

@@ -122,7 +122,7 @@ def test_kill_9_at_any_instant(s3: S3Server, proxy: FaultyProxy, tmp_path: Path,
         kills += 1
         work = json.loads(objects.get("unfinished.json", b'{"segments": []}'))
         known = {segment["file"] for segment in work["segments"] if segment["kind"] == "posts"}
-        with pytest.raises(ExportError, match=r"unfinished|is no export"):
+        with pytest.raises(ExportError, match=r"unfinished|is not an export"):
             read_manifest(s3.uri(prefix))
     assert kills > 2
     assert objects_of(s3, prefix) | {"unfinished.json": b""} == files_of(tmp_path / "straight") | {

@@ -301,7 +301,7 @@ def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) 
     out = ("--out", tmp_path / "store")
     assert "A store has one dialect" in run("reindex", exports[0], tmp_path / "foreign", *out, expect=2).stderr
     assert "there is no view nonsense" in run("reindex", exports[0], *out, "--views", "nonsense", expect=2).stderr
-    assert "is no export" in run("reindex", tmp_path, *out, expect=2).stderr
+    assert "is not an export" in run("reindex", tmp_path, *out, expect=2).stderr
     assert "name at least one export" in run("reindex", *out, expect=2).stderr
     assert "name the store" in run("reindex", exports[0], expect=2).stderr
     assert "name no exports" in run("reindex", exports[0], "--verify", tmp_path, expect=2).stderr
@@ -557,5 +557,5 @@ def test_errors_are_raised_as_what_they_are(exports: list[Path], tmp_path: Path)
     with pytest.raises(CorruptExportError, match=r"posts-000000\.seg"):
         reindex([copy], tmp_path / "store")
     (copy / "manifest.json").unlink()
-    with pytest.raises(ExportError, match="is no export"):
+    with pytest.raises(ExportError, match="is not an export"):
         reindex([copy], tmp_path / "store")
