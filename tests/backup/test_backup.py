@@ -465,7 +465,7 @@ def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
         with pytest.raises(KeyboardInterrupt):
             backup(store, out, progress=interrupt)
-        with pytest.raises(BackupError, match="no finished backup"):
+        with pytest.raises(BackupError, match="not a finished backup"):
             verify_backup(out)
         store.text("default", "x")
         backup(store, out)

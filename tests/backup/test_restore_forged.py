@@ -191,7 +191,7 @@ def test_the_command_reports_what_it_rejects(tmp_path: Path, run: Run) -> None:
 
 
 def test_a_restore_names_the_key_that_signed(tmp_path: Path, out: Path) -> None:
-    with pytest.raises(BackupError, match="no finished backup"):
+    with pytest.raises(BackupError, match="not a finished backup"):
         restore(tmp_path / "store", tmp_path / "restored")
     with pytest.raises(IdentityError, match=AUTHORS[0].public_key.hex()):
         restore(out, tmp_path / "restored", identity=STRANGER, without_sealed=True)
