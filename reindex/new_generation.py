@@ -255,7 +255,7 @@ class _NewGeneration:
             _live(folder, self.catalog, views) as live,
         ):
             if live is None:
-                raise ExportError(f"there is no store at {self.out} whose views could be rebuilt: run without --views")
+                raise ExportError(f"no store found at {self.out} whose views could be rebuilt: run without --views")
             self._refuse_later_posts(live)
             self._refuse_others(live)
             with closing(LevelDB(path, create=True)) as target, self._timed("load"):

@@ -142,7 +142,7 @@ def _edges(catalog: Catalog) -> set[bytes]:
 def _wanted_prefixes(catalog: Catalog, views: frozenset[str]) -> list[bytes]:
     unknown = views - catalog.versions.keys()
     if unknown:
-        raise ExportError(f"there is no view {', '.join(sorted(unknown))}; there are {', '.join(catalog.versions)}")
+        raise ExportError(f"view not found: {', '.join(sorted(unknown))}. The views are {', '.join(catalog.versions)}")
     # The reverse hash map holds keys of all other views, so it is built with each of them.
     names = views | {REVERSE_NAME} if views else frozenset(catalog.versions)
     return [prefix for prefix, name in catalog.prefixes if name in names]

@@ -174,7 +174,7 @@ class SourceOptions(NamedTuple):
             raise ExportError(f"{table} has no column {unknown[0]!r}: it has {', '.join(known)}")
         paths = json.loads(options["paths"]) if "paths" in options else [options[n] for n in ("path",) if n in options]
         if not paths:
-            raise ExportError("there is nothing to read: name an export, as in load('s3://bucket/export')")
+            raise ExportError("nothing to read: name an export, as in load('s3://bucket/export')")
         columns = {name: known[name] for name in names}
         if "control_key" not in options:
             return cls(tuple(paths), (), table, columns, Bounds.of(options))

@@ -104,7 +104,7 @@ def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
             grpc.channel_ready_future(channel).result(CONNECT_TIMEOUT_S)
         except grpc.FutureTimeoutError:
             raise ReindexError(
-                f"there is no Spark Connect server at {server}: nothing answered for {CONNECT_TIMEOUT_S} s"
+                f"no Spark Connect server found at {server}: nothing answered for {CONNECT_TIMEOUT_S} s"
             ) from None
     spark = SparkSession.builder.remote(remote).create()
     try:

@@ -102,7 +102,7 @@ def _targets(record: bytes, end: int) -> tuple[bytes, ...]:
 
 
 def _damaged() -> CorruptStoreError:
-    return CorruptStoreError("a row of an act of moderation is damaged. Run `cablestore rebuild`")
+    return CorruptStoreError("a row of a moderation action is damaged. Run `cablestore rebuild`")
 
 
 # --- queries ---------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class Publisher:
     def _verified(self, folder: ArchiveFolder) -> VerifiedIndex:
         data = folder.index_bytes()
         if data is None:
-            raise ArchiveError(f"there are no archives in {folder.path}: make them first (archive create)")
+            raise ArchiveError(f"no archives found in {folder.path}: create them first (archive create)")
         return verified_by_any_profile(
             data, self.identity.public_key, self.dialect, data_size_bytes=folder.data_size_bytes(), key=self.key
         )

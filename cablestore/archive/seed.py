@@ -66,7 +66,7 @@ class Seeder:
             link = self._seed()
         except IncompleteError as error:
             if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # no new index: what was here is gone
-                raise StorageError(f"{self._folder.path} cannot be given any more: {error}") from None
+                raise StorageError(f"{self._folder.path} cannot be seeded any more: {error}") from None
             return False
         except ArchiveError:
             if self._folder.state() != state:  # another process wrote it meanwhile

@@ -289,7 +289,7 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
         refuse_other(folder)
         folder.make()
     elif folder.is_local and not folder.path.is_dir():
-        raise BackupError(f"there is no backup at {folder}")
+        raise BackupError(f"no backup found at {folder}")
     place = folder.path if folder.is_local else _lock_of(folder.uri)
     with open_folder(place) as descriptor:
         if not try_lock(descriptor, shared=not to_write):

@@ -109,7 +109,7 @@ class ChatApp(App[None]):
         self._actions = MessageActions(self)
         self._drafts = Drafts(self, open_cabals)
         self._in_order = asyncio.Lock()
-        """What is asked for is done in that order, however fast it is asked for."""
+        """Requests run in that order, however fast they come."""
 
     # --- parts ---------------------------------------------------------------------------------
 

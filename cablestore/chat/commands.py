@@ -50,8 +50,8 @@ COMMANDS: Final = {
     "hide": Command("USER", "Hide the messages of a user, for you alone", doing.hide, ("ignore",)),
     "unhide": Command("USER", "Show them again: undo all that you did to hide them", doing.unhide, ("unignore",)),
     "hidden": Command("", "List who and what is hidden, by whom and why", doing.hidden),
-    "block": Command("USER", "Take nothing from a user any more, for you alone", doing.block),
-    "unblock": Command("USER", "Take posts of a user again: undo all own blocks", doing.unblock),
+    "block": Command("USER", "Reject all posts of a user, for you alone", doing.block),
+    "unblock": Command("USER", "Accept posts of a user again: undo all own blocks", doing.unblock),
     "blocked": Command("", "List who is blocked, by whom and why", doing.blocked),
     "search": Command(
         "TEXT", 'Search all channels for words that begin so, or "as quoted"; Enter shows a message', doing.search
@@ -116,7 +116,7 @@ def read(text: str) -> Typed:
     if command.needs_argument and not argument:
         raise UnknownCommandError(f"/{name} needs an argument: /{name} {command.arguments}. {command.meaning}")
     if not command.arguments and argument:
-        raise UnknownCommandError(f"/{name} takes no argument: {argument!r} is too much. {command.meaning}: /{name}")
+        raise UnknownCommandError(f"/{name} accepts no argument: {argument!r}. {command.meaning}: /{name}")
     return Typed(next(each for each in COMMANDS if COMMANDS[each] is command), argument)
 
 

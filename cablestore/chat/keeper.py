@@ -127,7 +127,7 @@ class StoreKeeper:
             self._open_again()
         elif not store.is_answering():
             if not store.is_closed:
-                self._lose(f"{_named(store.owner)} gives no answer: it hangs, or was stopped")
+                self._lose(f"{_named(store.owner)} does not answer: it hangs or is stopped")
         elif self.lost:
             self._come_back(self.opened)
         else:

@@ -57,7 +57,7 @@ def key_named(text: str) -> str:
         raise KeyNameError(f"{text!r} has a fixed use. {_ADVICE}")
     if not _FREE.fullmatch(key):
         is_typed = set(modifiers) <= {"shift"} and (len(base) == 1 or base == "space" or not base)
-        why = "is part of texts" if is_typed else "is not a key that every terminal sends"
+        why = "can be part of a text" if is_typed else "is not a key that every terminal sends"
         raise KeyNameError(f"{text!r} {why}. {_ADVICE}")
     return key
 

@@ -65,7 +65,7 @@ def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
             if key in actions:
                 first, second = sorted((actions[key], name), key=lambda each: each not in found)
                 raise ChatSettingsError(
-                    f"keys.{first}: {shown_key(key)} is a key of {second} too. Give one of them another key"
+                    f"keys.{first}: {shown_key(key)} is also a key of {second}. Use another key for one of them"
                 )
             actions[key] = name
     return found

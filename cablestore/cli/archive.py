@@ -53,7 +53,7 @@ class _ArchiveGroup(click.Group):
 
 @click.group(cls=_ArchiveGroup)
 def archive() -> None:
-    """Make, give and fetch weekly archives of a community.
+    """Create, seed and fetch weekly archives of a community.
 
     Archives need an extra: pip install 'cablestore[archive]'.
     """

@@ -89,7 +89,7 @@ def delete(content_id: str, node: str | None, content_folder: Path | None, as_js
 def _delete_here(folder: Path, cid: Cid) -> int:
     """Delete a dataset from a closed store. Returns the freed space in bytes."""
     if not folder.is_dir():
-        raise ArchiveError(f"there is no content store at {folder}. Name its folder")
+        raise ArchiveError(f"no content store found at {folder}. Name its folder")
     with ContentStore.open(folder) as store:
         before = store.space().used_size_bytes
         if not store.delete(cid):

@@ -72,7 +72,7 @@ def _archives(folder: Path, control: str, dialect: Dialect, key: bytes | None) -
     """Return the archives of a community below a folder. Raises ArchiveError if there are none."""
     found = local_archives(folder, bytes.fromhex(control), dialect, key)
     if found is None:
-        raise ArchiveError(f"there are no archives of {control} below {folder}: create or fetch them")
+        raise ArchiveError(f"no archives of {control} found below {folder}: create or fetch them")
     return found
 
 

@@ -40,10 +40,10 @@ _SECTIONS: Final = {
         "role": ("moderate", "Give USER a role."),
         "hide": ("moderate", "Hide messages: all of a user, or single ones."),
         "unhide": ("moderate", "Show again what was hidden."),
-        "drop": ("moderate", "Remove posts from this store, and take them no more."),
+        "drop": ("moderate", "Remove posts from this store, and reject them from now on."),
         "undrop": ("moderate", "Let in again what was dropped."),
-        "block": ("moderate", "Take no posts of USERS, and exchange nothing with them."),
-        "unblock": ("moderate", "Take posts of USERS again."),
+        "block": ("moderate", "Reject posts of USERS, and exchange nothing with them."),
+        "unblock": ("moderate", "Accept posts of USERS again."),
     },
     "Peers": {
         "invite": ("invite", "Print an invitation to the cabal, for those who should join."),
@@ -58,7 +58,7 @@ _SECTIONS: Final = {
         "reindex": ("reindex", "Rebuild all views on Spark from exports and archives."),
         "generations": ("reindex", "List the databases of the store, or go back to one."),
         "prune": ("maintain", "Discard posts from this store only, to save space."),
-        "compact": ("maintain", "Rewrite the database to take the least space."),
+        "compact": ("maintain", "Rewrite the database to use the least space."),
         "dump": ("maintain", "Print every row, to compare stores."),
         "share": ("share", "Let the group of a store, export, backup or archive read it."),
     },
@@ -72,7 +72,7 @@ _SECTIONS: Final = {
         "import-irc": ("import_irc", "Import IRC logs: files, folders, tar and zip archives."),
     },
     "Communities": {
-        "archive": ("archive", "Make, give and fetch weekly archives of a community."),
+        "archive": ("archive", "Create, seed and fetch weekly archives of a community."),
         "sds": ("sds", "Inspect causal logs, which order messages by cause."),
     },
     "Learn": {

@@ -130,7 +130,7 @@ def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
     rows += [{"what": f"post/{kind}", "number": number} for kind, number in report.posts.most_common()]
     rows += [{"what": f"posts {verdict}", "number": number} for verdict, number in report.verdicts.most_common()]
     rows += [{"what": f"lines skipped: {why}", "number": number} for why, number in report.skips.reasons.most_common()]
-    rows += [{"what": "texts cut to the limit", "number": report.skips.cut}] if report.skips.cut else []
+    rows += [{"what": "messages cut to the limit", "number": report.skips.cut}] if report.skips.cut else []
     rows += [{"what": f"lines read as {name}", "number": number} for name, number in report.encodings.most_common()]
     rows += [{"what": "private conversations left out", "number": len(found.private)}] if found.private else []
     rows += [{"what": "files that are not logs", "number": len(found.not_logs)}] if found.not_logs else []
@@ -138,7 +138,7 @@ def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
     for line in report.skips.examples:
         out.say(f"not understood, for example: {safe(line)}")
     if report.encodings:
-        out.say("Lines that are not UTF-8 were read in the encoding above. If texts look wrong, give --encoding.")
+        out.say("Lines that are not UTF-8 were read in the encoding above. If the text looks wrong, use --encoding.")
     for channel, names in found.separate.items():
         out.say(f"#{safe(channel)} is on several networks: imported as {safe(', '.join(names))}.")
     _list(out, "private, not imported (--queries imports it)", map(str, found.private))

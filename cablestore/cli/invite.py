@@ -61,7 +61,7 @@ def _peer(text: str) -> str:
 def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the common options; the command gets `store` and `out`.
 
-    `store` is None if the cabal key is given, --store is not, and there is no store at its default.
+    `store` is None if the cabal key is given, --store is not, and no store found at its default.
     """
 
     @common_options

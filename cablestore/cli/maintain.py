@@ -148,7 +148,7 @@ def prune(
 @click.command()
 @with_store
 def compact(store: CableStore, out: Output) -> None:
-    """Rewrite the database to take the least space."""
+    """Rewrite the database to use the least space."""
     before = sum(store.stats().disk_size_bytes.values())
     store.compact()
     after = sum(store.stats().disk_size_bytes.values())

@@ -167,7 +167,7 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 @_act_options
 @_act
 def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
-    """Remove posts from this store, and take them no more.
+    """Remove posts from this store, and reject them from now on.
 
     These are single ones, all of a user, or a channel. Unlike a deletion it concerns you and those for whom you
     moderate, and it can be undone. A user is dropped for yourself alone, as with `block --drop --private`. TARGETS are
@@ -205,7 +205,7 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
 @_act_options
 @_act
 def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Take no posts of USERS, and exchange nothing with them.
+    """Reject posts of USERS, and exchange nothing with them.
 
     Peers that get the block keep your posts from them, and theirs from you. With --private none of this happens except
     that their posts are not stored here. USERS are names, or first digits of public keys.
@@ -219,7 +219,7 @@ def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 @_act_options
 @_act
 def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Take posts of USERS again. A block with --private is undone with --private."""
+    """Accept posts of USERS again. A block with --private is undone with --private."""
     return store.moderation.unblock(full_users(store, users), **how)
 
 
@@ -228,7 +228,7 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 
 @click.command()
 @_context_option("Only what applies in this channel.")
-@click.option("--history", is_flag=True, help="List all acts of those who moderate for you, and what became of each.")
+@click.option("--history", is_flag=True, help="List all actions of those who moderate for you, and the result of each.")
 @click.option(
     "--seed",
     type=moderation_seed,

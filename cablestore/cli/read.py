@@ -263,7 +263,7 @@ def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, 
     """Return what is known of a post that was dropped. Raises UsageError if there is none."""
     known = store.dropped(digest)
     if known is None:
-        raise click.UsageError(f"there is no post {digest.hex()} here")
+        raise click.UsageError(f"post {digest.hex()} not found")
     act = store.post(known.act)
     fields = {
         "type": TYPE_NAMES[known.skeleton.type],

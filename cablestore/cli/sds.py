@@ -64,7 +64,7 @@ def _serve_status(store: CableStore, out: Output) -> None:
 def status(path: Path, out: Output, read_only: bool) -> None:
     """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread."""
     if peek(path) is None and not (path / CAUSAL_LOGS).is_dir():
-        raise NotAStoreError(f"there is no store at {path}, and there are no causal logs")
+        raise NotAStoreError(f"no store found at {path}, and there are no causal logs")
     _show(path, out, read_only=read_only)
 
 

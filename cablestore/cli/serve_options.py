@@ -55,13 +55,13 @@ def config_keys(command: click.Command) -> dict[str, click.Option]:
 def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option, value: Any) -> Any:
     """Return the value after checking its type and that the option accepts it."""
     if option.multiple:
-        expected, is_right = "an array of texts", isinstance(value, list) and all(isinstance(v, str) for v in value)
+        expected, is_right = "an array of strings", isinstance(value, list) and all(isinstance(v, str) for v in value)
     elif option.is_flag:
         expected, is_right = "true or false", isinstance(value, bool)
     elif isinstance(option.type, click.IntRange):
         expected, is_right = "a whole number", isinstance(value, int) and not isinstance(value, bool)
     else:
-        expected, is_right = "a text in quotes", isinstance(value, str)
+        expected, is_right = "a string in quotes", isinstance(value, str)
     if not is_right:
         raise click.UsageError(f"{path}: {key} must be {expected}")
     if any("\0" in str(text) for text in (value if isinstance(value, list) else [value])):
@@ -211,7 +211,7 @@ def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitati
         return None
     invitation = known if known is not None and path == Path("-") else Invitation.read(path)
     if chosen["cabal_key"] not in (None, invitation.cabal_key):
-        raise click.UsageError("the cabal key is another one than that of the invitation: give only one of them")
+        raise click.UsageError("the cabal key is another one than that of the invitation: use only one of them")
     chosen["cabal_key"] = invitation.cabal_key
     return invitation
 

@@ -56,7 +56,7 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
         seed,
     )
     if not (plan.listen or plan.connect or plan.reconcile_listen or plan.reconcile_connect):
-        raise click.UsageError("no address is given: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
+        raise click.UsageError("no address: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
     return plan
 
 
@@ -65,7 +65,7 @@ def _seed_of(invitation: Invitation, text: str | None) -> str | None:
     if not invitation.seed:
         return text
     if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
-        raise click.UsageError("the moderation seed is another one than that of the invitation: give only one of them")
+        raise click.UsageError("the moderation seed is another one than that of the invitation: use only one of them")
     return invitation.seed.hex()
 
 

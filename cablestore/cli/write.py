@@ -39,7 +39,7 @@ def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, 
     if ctx.resilient_parsing or " ".join(text):  # a shell that completes the command does not run it
         return text
     if sys.stdin is None:
-        raise click.UsageError("no text is given, and standard input is closed")
+        raise click.UsageError("no text, and standard input is closed")
     try:
         found = sys.stdin.read()
     except OSError as error:

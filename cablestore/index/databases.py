@@ -56,7 +56,7 @@ def read_meta(database: Database, folder: Folder) -> bytes:
         value = state.get(meta.META_KEY)
     if value is None:
         raise CorruptStoreError(
-            f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
+            f"the database in {folder.database_path} lacks its dialect and version. `cablestore rebuild` makes a new one"
         )
     return value
 

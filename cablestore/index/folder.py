@@ -161,7 +161,7 @@ class Folder(ProcessBound):
         database = path / generation
         with storage_errors(f"the store at {path} cannot be opened"):
             if not path.is_dir():
-                raise NotAStoreError(f"there is no store at {path}")
+                raise NotAStoreError(f"no store found at {path}")
             if not is_generation(generation) or not holds_database(database):
                 raise NotAStoreError(f"generation {generation!r} not found. {what_is_there(path)}")
             if mark_of(database) == UNFINISHED:
@@ -363,7 +363,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
                 f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
             )
     if not create:
-        raise NotAStoreError(f"there is no store at {path}. Run `cablestore init` to make one")
+        raise NotAStoreError(f"no store found at {path}. Run `cablestore init` to make one")
     return None
 
 

@@ -143,7 +143,7 @@ class LevelDB(forks.ProcessBound):
         path, tuning = self._path, self._tuning
         try:
             if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
-                raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
+                raise MissingDatabaseError(f"no database found at {path}: put it back from a backup")
             if is_misnamed(path):
                 raise _damaged_for("its file CURRENT names no list of tables")
             if is_outdated(path):

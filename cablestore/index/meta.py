@@ -66,7 +66,7 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
             pass
         case _:
             raise CorruptStoreError(
-                f"the database of {where} does not say its dialect and views. `cablestore rebuild` makes a new one"
+                f"the database of {where} lacks its dialect and views. `cablestore rebuild` makes a new one"
             )
     if name != dialect.name:
         raise FormatError(f"{where} has the dialect {dialect.name}, but its database has {name}")

@@ -61,7 +61,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
     """
     try:
         if not holds_database(path):
-            raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
+            raise MissingDatabaseError(f"no database found at {path}: put it back from a backup")
         files = list(path.iterdir())
         copied = [file for file in files if file.suffix not in _TABLES and file.name not in {"LOCK", "LOG", "LOG.old"}]
         if scratch is None:

@@ -322,7 +322,7 @@ class Catalog:
                 raise ViewError(f"{type(view).__name__} is not a view: a catalog is extended with instances of View")
             if not _OWN_NAME.fullmatch(view.name):
                 raise ViewError(
-                    f"{view.name!r} is no name for a view: use up to 64 of the characters a-z, 0-9, '_', '-' and '.'"
+                    f"{view.name!r} is not a name for a view: use up to 64 of the characters a-z, 0-9, '_', '-' and '.'"
                 )
             own = OWN_PREFIX + view.name.encode() + b"!"
             for prefix in view.prefixes:

@@ -64,7 +64,7 @@ def files_below(path: Path) -> list[Path]:
                 raise LogFormatError(f"the folder {path} is empty: it has no log")
             return found
         if not path.is_file():
-            raise LogFormatError(f"there is no file or folder {path}")
+            raise LogFormatError(f"file or folder not found: {path}")
     return [path]
 
 

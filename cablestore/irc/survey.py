@@ -127,7 +127,7 @@ def _nothing(result: Survey) -> LogFormatError:
     if result.not_logs:
         return LogFormatError(result.not_logs[0][1])
     return LogFormatError(
-        f"{result.private[0]} is a private conversation, and no other file is the log of a channel. Give --queries to publish "
+        f"{result.private[0]} is a private conversation, and no other file is the log of a channel. Use --queries to publish "
         "it, or --channel with the file if it is the log of a channel"
     )
 
@@ -168,7 +168,7 @@ def _is_nameable(log: LogFile, not_logs: list[tuple[PurePath, str]]) -> bool:
         return True
     reason = (
         f"{log.path} does not name its channel, which must have 1 to {limits.MAX_CHANNEL_CODEPOINTS} characters. "
-        "Give one with --channel"
+        "Use --channel"
     )
     not_logs.append((log.path, reason))
     return False
@@ -249,7 +249,7 @@ def _require_understood(path: PurePath, seen: list[str], sample: list[LogLine | 
         examples = ", ".join(f'"{shortened(text)}"' for text in strange[:3])
         raise NotALogError(
             f"{path} has lines that are not understood: {len(strange)} of its first {len(sample)}, such as {examples}. "
-            "Give --lenient to import the others"
+            "Use --lenient to import the others"
         )
 
 

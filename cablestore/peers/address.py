@@ -28,7 +28,7 @@ class Address(NamedTuple):
         elif text.count(":") == 1:
             host, port = text.split(":")
         if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
-            raise NodeError(f"{text!r} is no address: expected host:port, as in 127.0.0.1:{default_port}")
+            raise NodeError(f"{text!r} is not an address: expected host:port, as in 127.0.0.1:{default_port}")
         return cls(host, int(port))
 
     def __str__(self) -> str:

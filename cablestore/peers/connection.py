@@ -38,7 +38,7 @@ class PauseReason(Enum):
     """Reason why nothing is read from a peer for a while."""
 
     STORING = "its posts wait to be stored"
-    INSPECTING = "what it gives to others waits to be looked at"
+    INSPECTING = "its posts for other peers wait to be checked"
     OFFERS = "the hashes that it offers wait to be looked up"
     REQUESTS = "its requests take up much memory"
     SHARE = "what it sends took more than its share of the time"

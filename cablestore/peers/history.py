@@ -189,7 +189,7 @@ class Histories:
         await self._fetch.looked_up()
         if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
             return None
-        # cable.rs concludes nothing. Others may break off in the middle, so the rest is asked for.
+        # cable.rs concludes nothing. Others may break off in the middle, so the rest is requested.
         is_last = (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes))
         if not is_last:
             ends_ms = await self._ends_ms(hashes)

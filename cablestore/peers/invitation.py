@@ -70,7 +70,7 @@ class Invitation:
         """Read the text of an invitation, also with `cable://`. Raises InvitationError, which shows no key."""
         if len(text) > limits.MAX_INVITATION_SIZE_CHARACTERS:
             raise InvitationError(
-                f"the text has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters: it is no invitation"
+                f"the text has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters: it is not an invitation"
             )
         scheme, colon, rest = text.removeprefix("\ufeff").strip().partition(":")
         if not colon or scheme.lower() != _SCHEME:
@@ -167,7 +167,7 @@ def _require_reachable(peer: Address) -> None:
         is_possible = False
     if not is_possible or not 0 < port < 65_536:
         raise InvitationError(
-            f"{str(peer)[:100]!r} is no address to connect to: expected one that others reach, as in chat.example:13333"
+            f"{str(peer)[:100]!r} is not an address to connect to: expected one that others can reach, as in chat.example:13333"
         )
 
 

@@ -145,7 +145,7 @@ class ReconcileMetrics:
         self._sessions = counter("sessions", "Reconciliations, by who began them and how they ended", "side", "outcome")
         self._posts = counter("posts", "Posts of reconciliations: sent, and received and new", "direction")
         self._bytes = counter("bytes", "Bytes of reconciliations", "direction", "kind")
-        self._audits = counter("audits", "Audits that we asked for")
+        self._audits = counter("audits", "Audits that this node requested")
         self._hidden = counter("hidden_ranges", "Ranges of time in which audits found what no reconciliation finds")
         self._rounds = histogram("rounds", "Payloads compared", _ROUNDS)
         self._seconds = histogram("seconds", "From hello to the end", _RECONCILE_BUCKETS_S)

@@ -166,7 +166,7 @@ class _App:
         if self._parts.context.restrictions.failure:
             return f"what moderation forbids cannot be read: {self._parts.context.restrictions.failure}"
         if self._parts.serving.feed_failure:
-            return f"peers were not told of everything, until they connect again: {self._parts.serving.feed_failure}"
+            return f"peers miss updates until they connect again: {self._parts.serving.feed_failure}"
         return ""
 
 

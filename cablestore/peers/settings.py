@@ -45,7 +45,7 @@ class NodeSettings:
     """How far back posts are asked for, None for all."""
     page_hashes: int = PAGE_HASHES
     """Hashes of one page of history. Older ones are asked for page by page."""
-    list_every_s: float = _option(limits.LIST_EVERY_S, "How often peers are asked for new channels.", unit="s")
+    list_every_s: float = _option(limits.LIST_EVERY_S, "How often to request new channels from peers.", unit="s")
     """Peers that announce new channels are asked every sixth time."""
     relays: bool = _option(True, "Forward requests of legacy peers according to their ttl.", name="relay")
     spares_cable_js: bool = _option(

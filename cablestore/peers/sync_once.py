@@ -77,7 +77,7 @@ class SingleSync:
         if not peer.has_answered:
             waited_s = self._context.settings.answer_timeout_s
             raise NodeError(
-                f"{self._address} answered nothing within {waited_s:g} s: it hangs, or is no peer. Try again"
+                f"{self._address} answered nothing within {waited_s:g} s: it hangs, or is not a peer. Try again"
             )
         return peer.report
 

@@ -231,7 +231,7 @@ class ReadThread:
             try:
                 job.done()
             except Exception as error:  # noqa: BLE001 - it is reported, and those after it are done all the same
-                context = {"message": "a result could not be taken", "exception": error}
+                context = {"message": "a read's callback failed", "exception": error}
                 self._loop.call_exception_handler(context)
         self._is_reading = False
         if self._jobs:
@@ -414,7 +414,7 @@ class FeedThread:
         """Log an error, unless it is the same as before: each of a thousand entries may have it."""
         if self.failure != str(error):
             self.failure = str(error)
-            _LOG.error("cannot tell peers what is new", extra={"reason": self.failure})
+            _LOG.error("cannot announce new posts to peers", extra={"reason": self.failure})
 
 
 def _own_key(store: CableStore) -> bytes | None:

@@ -58,7 +58,7 @@ class Step(Enum):
     CAUGHT_UP = "all that is known is sent"
     FINISHED = "the concluding response"
     LIMIT = "its limit is reached"
-    SATISFIED = "everything asked for is here"
+    SATISFIED = "all requested posts are stored"
     CANCELLED = "cancel request"
     TIMED_OUT = "no answer in time"
     LOST = "the connection is lost"
@@ -85,7 +85,7 @@ class Fault(Enum):
     TOO_MANY_HASHES = "more hashes in one request than allowed"
     UNASKED = "response to no request"
     WRONG_TYPE = "response of the wrong type"
-    UNASKED_POSTS = "posts that were not asked for"
+    UNASKED_POSTS = "posts that were not requested"
     ENDLESS = "answer without an end"
 
 

@@ -230,7 +230,7 @@ class Document:
             reason = f"a string is not UTF-8: {error.reason}"
         except IndexError:
             reason = "the bytes end within a field"
-        raise ArchiveError(f"{len(data)} bytes are no {self.name}: {reason}. Fetch them again")
+        raise ArchiveError(f"{len(data)} bytes are not a valid {self.name}: {reason}. Fetch them again")
 
     def merged(self, data: bytes, known: list[Any] | None, depth: int) -> list[Any]:
         """Return the values of a document after those that are known of it, which are changed."""

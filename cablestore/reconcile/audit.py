@@ -155,7 +155,7 @@ def _read_response(data: bytes, ranges: int) -> list[Fingerprint]:
     try:
         count, at = read_varint(data, _begin(data, _RESPONSE))
         if count != ranges:
-            raise ReconcileError(f"an audit asked for {ranges} ranges, the response has {count}")
+            raise ReconcileError(f"an audit requested {ranges} ranges, the response has {count}")
         for _ in range(count):
             ids, at = read_varint(data, at)
             both = data[at : at + 2 * HASH_SIZE_BYTES]

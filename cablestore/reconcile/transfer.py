@@ -99,7 +99,7 @@ def _framed(parts: list[tuple[int, bytes]], dialect: SyncDialect) -> bytes:
     content = b"".join(sized_field(number, part) for number, part in parts)
     if len(content) > form.max_size_bytes:
         raise ReconcileError(
-            f"a message takes {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}. Do not send it"
+            f"a message has {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}. Do not send it"
         )
     return content
 
@@ -111,7 +111,7 @@ def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
     """
     form = FORMS[dialect.name]
     if len(content) > form.max_size_bytes:
-        raise ReconcileError(f"a message takes {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}")
+        raise ReconcileError(f"a message has {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}")
     try:
         found = dict(fields(content, "transferred message"))
         message = found.get(form.message_field)

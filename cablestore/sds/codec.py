@@ -163,7 +163,7 @@ class _MessageReader:
             else:
                 found[number] = value
         if self._dialect.empty_is_unset and numbers.content not in found:
-            raise self._error("there is no content, not even an empty one")
+            raise self._error("the content is missing")
         lamport_ms = found.get(numbers.lamport_ms)
         if isinstance(lamport_ms, bytes):
             raise self._error("the Lamport time is not a number but text or bytes")

@@ -78,7 +78,7 @@ class CausalLog(Closable, ProcessBound):
         """
         path = _path_of(store_folder)
         if (read_only or not create) and not path.is_dir():
-            raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
+            raise NotAStoreError(f"no causal logs found at {path}: a program makes them with CausalLog.open")
         try:
             if not read_only:
                 make_folder(path.parent)

@@ -24,7 +24,7 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
             if user == own_key:
                 raise ModerationError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
             if has_declined(reader, user):
-                raise ModerationError(f"the user {user.hex()} declines roles, so it can be given none")
+                raise ModerationError(f"the user {user.hex()} declines roles, so nobody can assign one to it")
         case Block(recipients=users, privacy=privacy, notify=notify):
             if own_key in users:
                 raise ModerationError("you cannot block yourself: name other users")

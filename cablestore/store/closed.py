@@ -298,8 +298,7 @@ class ClosedStore:
             known = said or self._dialect
             if known is None:
                 raise NotAStoreError(
-                    f"the database in {folder.database_path} is damaged and does not say its dialect: say it with "
-                    "--dialect"
+                    f"the database in {folder.database_path} is damaged and lacks its dialect: name it with --dialect"
                 )
             if self._dialect not in {None, known}:
                 raise FormatError(

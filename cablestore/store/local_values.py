@@ -158,4 +158,4 @@ def _utf8(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise LocalValueError(f"the {what} {text[:80]!r} is no text that UTF-8 can say") from None
+        raise LocalValueError(f"the {what} {text[:80]!r} cannot be encoded as UTF-8") from None

@@ -440,7 +440,9 @@ class Moderator:
                 )
             name = getattr(post.body, "channel", None) if post else (bones.channel if bones else channel)
             if name is None or (bones is None and not acts.on_posts % 2):
-                raise ModerationError(f"the post {digest.hex()} is not stored. To undo an act on it, name its channel")
+                raise ModerationError(
+                    f"the post {digest.hex()} is not stored. To undo an action on it, name its channel"
+                )
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}
 

@@ -149,7 +149,7 @@ class Writer:
             if unknown:
                 more = f" and {len(unknown) - 1} more" if unknown[1:] else ""
                 raise InvalidPostError(
-                    f"no post has the hash {unknown[0].hex()}{more}. Nothing was deleted. Force the deletion if another "
+                    f"post {unknown[0].hex()}{more} not found. Nothing was deleted. Force the deletion if another "
                     "device has the post: `--force`, or `force=True`"
                 )
             private = dict.fromkeys(digest for digest in targets if self._is_private(transaction.reader, digest))

@@ -346,7 +346,7 @@ def test_an_index_has_only_so_many_bytes() -> None:
     with pytest.raises(ArchiveError, match="Do not fetch it again"):
         decode_index(bytes(most + 1), RFC61, data_size_bytes=0)
     index = replace(community(RFC61).index, signed=SignedStatement(bytes(most), b""))
-    with pytest.raises(ArchiveError, match=f"readers take {most}"):
+    with pytest.raises(ArchiveError, match=f"readers accept {most}"):
         encode_index(index)
 
 

@@ -54,7 +54,7 @@ def test_the_python_client_works_unchanged(node: ServedContent, tmp_path: Path) 
         assert space.quota_used_bytes > len(large)
         assert codex.DebugApi(api).get_debug_info().codex.version == "cablestore"
         data.delete_local(cid)
-        with pytest.raises(codex.exceptions.NotFoundException, match="there is no dataset"):
+        with pytest.raises(codex.exceptions.NotFoundException, match="not found in the content store"):
             data.download_local(cid)
         with pytest.raises(codex.exceptions.BadRequestException, match="content id"):
             data.download_local("nonsense")

@@ -88,7 +88,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, run: Run) -> None:
         ((CID,), "either --node URL or --content-folder DIR"),
         ((CID, "--node", "http://127.0.0.1:9", "--content-folder", missing), "either --node"),
         (("x", "--content-folder", missing), "not a content id"),
-        ((CID, "--content-folder", missing), "there is no content store at"),
+        ((CID, "--content-folder", missing), "no content store found at"),
         ((CID, "--node", "http://127.0.0.1:9"), "does not answer"),
     ):
         status, printed, errors = run(*DELETE, *words)

@@ -224,7 +224,7 @@ def test_bad_and_unknown_ids_have_their_statuses(node: ServedContent) -> None:
         for cid in (unknown, block):
             status, _, text = ask(node, method, f"/data/{cid}{route}")
             assert status == 404
-            assert b"there is no dataset" in text
+            assert b"not found in the content store" in text
     assert ask(node, "GET", "/nothing")[0] == 404
     assert ask(node, "PUT", "/data")[0] == 405
     for route in ("/spr", "/peerid", "/connect/x"):

@@ -412,7 +412,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
             with pytest.raises(BackupError, match=r"Choose a new or empty folder"):
                 backup(store, tmp_path / folder)
         assert (tmp_path / "keys" / "identity").read_text() == "a key that is nowhere else"
-        with pytest.raises(BackupError, match="there is no backup"):
+        with pytest.raises(BackupError, match="no backup found"):
             verify_backup(tmp_path / "nothing")
         assert not (tmp_path / "nothing").exists()
         with pytest.raises(BackupError, match="is not a finished backup"):

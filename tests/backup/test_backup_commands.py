@@ -68,8 +68,8 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Ru
     for words, expected in (
         (("backup", out, "--check", "--full"), "--check writes nothing"),
         (("backup", tmp_path, "-s", store), "is not a backup: it holds"),
-        (("backup", out, "-s", tmp_path / "nowhere"), "there is no store"),
-        (("backup", tmp_path / "nowhere", "--check"), "there is no backup"),
+        (("backup", out, "-s", tmp_path / "nowhere"), "no store found"),
+        (("backup", tmp_path / "nowhere", "--check"), "no backup found"),
         (("backup", "s3://user:secret@b/f", "-s", store), "s3"),
         (("restore", out, "-s", store), "is a store already"),
         (("restore", out, "-s", tmp_path / "new"), "--without-local-only"),

@@ -22,7 +22,7 @@ WIDTH, HEIGHT = 100, 24
 
 
 class CountingCabal(OpenCabal):
-    """Cabal that counts what it is asked for."""
+    """Cabal that counts what is requested of it."""
 
     def __init__(self, store: CableStore) -> None:
         super().__init__(store, "cabal")

@@ -127,7 +127,7 @@ def test_the_theme_of_the_file_gives_way_to_an_option_and_for_a_session_to_a_key
         ('[keys]\nqiut = ["f9"]', "keys.qiut is not known. Known are: copy, help, "),
         ("[keys]\nquit = []", "keys.quit must be an array of keys"),
         ("[keys]\nquit = [9]", "keys.quit must be an array of keys"),
-        ('[keys]\nquit = ["q"]', "keys.quit: 'q' is part of texts. Use F1 to F12"),
+        ('[keys]\nquit = ["q"]', "keys.quit: 'q' can be part of a text. Use F1 to F12"),
         ('[keys]\nquit = ["f9", "Enter"]', "keys.quit: 'Enter' has a fixed use"),
         ('[keys]\nquit = ["ctrl+shift+q"]', "'ctrl+shift+q' is not a key that every terminal sends"),
         ('[keys]\nquit = ["f9"]\ncopy = ["F9"]', "keys.copy: F9 is a key of quit too"),
@@ -155,7 +155,7 @@ def test_a_file_that_is_named_must_be_there_and_the_users_own_one_need_not(
     assert f"{tmp_path}/none.toml cannot be read: No such file" in err
     own_file(tmp_path, "[keys]\nquit = ['q']")
     client = start_chat("-s", "store")
-    client.shows("chat.toml: keys.quit: 'q' is part of texts")
+    client.shows("chat.toml: keys.quit: 'q' can be part of a text")
     assert client.wait() == 2
     assert not (tmp_path / "store").exists()
 

@@ -89,7 +89,7 @@ def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["post", "default"], "no text is given, and standard input is closed"),
+        (["post", "default"], "no text, and standard input is closed"),
         (["sync", "--invitation", "-"], "no invitation can be read from standard input: it is closed"),
         (["chat"], "chat needs a terminal"),
     ],

@@ -127,7 +127,7 @@ def test_serve_takes_key_peers_and_seed_of_an_invitation(
         (["serve", "--invitation", "FILE", "--moderation-seed", f"01{BOB.key.hex()}"], "seed is another one than"),
         (["serve", "--invitation", "missing"], "no invitation can be read from missing: No such file"),
         (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "another one than that of the invitation"),
-        (["serve", "--invitation", "PEERLESS"], "no address is given"),
+        (["serve", "--invitation", "PEERLESS"], "no address"),
         (["serve", "--invitation", "NONE"], "an invitation begins with cable:"),
         (["sync", "--invitation", "PEERLESS"], "the invitation names no peer: add HOST:PORT"),
         (["sync"], "Missing argument 'HOST:PORT'"),
@@ -135,8 +135,8 @@ def test_serve_takes_key_peers_and_seed_of_an_invitation(
         (["reconcile", "peer.example", "--invitation", "NONE"], "an invitation begins with cable:"),
         (["invite"], "the cabal key is not known: use --cabal-key @FILE, --new-key for a new cabal, or run `serve`"),
         (["invite", "--new-key", "--cabal-key", KEY], "exclude each other"),
-        (["invite", "--new-key", "--peer", "0.0.0.0"], "is no address to connect to"),
-        (["invite", "--new-key", "--peer", "a:b"], "is no address"),
+        (["invite", "--new-key", "--peer", "0.0.0.0"], "is not an address to connect to"),
+        (["invite", "--new-key", "--peer", "a:b"], "is not an address"),
         (["invite", "--new-key", "--admin", "nobody"], "no user here has this name"),
         (["invite", "--cabal-key", "@NONE"], "a cabal key has 64 hex digits"),
     ],
@@ -186,8 +186,8 @@ def test_a_new_cabal_needs_no_store(tmp_path: Path, run: Command, monkeypatch: p
     status, out, errors = run("invite", "--new-key", "--admin", ANN.key.hex(), "--peer", str(PEER))
     assert (status, Invitation.parse(out).seed) == (0, SEED), errors
     for arguments, words in (
-        (["--new-key", "-s", tmp_path / "missing"], "there is no store"),
-        ([], "there is no store"),
+        (["--new-key", "-s", tmp_path / "missing"], "no store found"),
+        ([], "no store found"),
         (["--new-key", "--admin", "ann"], "without a store, USER must be hex digits"),
     ):
         status, out, errors = run("invite", *arguments)

@@ -68,7 +68,7 @@ def require_one_line(found: tuple[int, str, str], words: str) -> None:
 def test_a_settings_file(tmp_path: Path, run_here: Run, encoding: str) -> None:
     (tmp_path / "serve.toml").write_bytes(ENCODINGS[encoding]('[serve]\nlisten = ["nonsense"]\n'))
     _, _, errors = run_here("serve", "--config", "serve.toml", "-s", "store")
-    assert "nonsense" in errors or "there is no store" in errors
+    assert "nonsense" in errors or "no store found" in errors
 
 
 @written

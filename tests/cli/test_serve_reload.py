@@ -53,7 +53,7 @@ def test_peers_limits_and_the_log_level_change_while_it_runs(tmp_path: Path, ser
 WRONG = {
     "[serve]\nmax-peers = 0\n": "max-peers: 0 is not in the range",
     "[serve]\nmax-peers\n": "cannot be read",
-    "[serve]\nlisten = []\n": "no address is given",
+    "[serve]\nlisten = []\n": "no address",
     "[serve]\nfavourite = 1\n": "sets favourite, which is not known",
     None: "No such file",
 }

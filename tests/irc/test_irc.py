@@ -237,7 +237,7 @@ def test_what_is_no_log(tmp_path: Path, name: str, text: str, reason: str) -> No
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LogFormatError, match="there is no file"):
+    with pytest.raises(LogFormatError, match="not found"):
         find_logs([tmp_path / "none"])
 
 

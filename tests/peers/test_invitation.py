@@ -93,13 +93,13 @@ def test_what_it_looks_like() -> None:
         (f"cable:{KEY.hex()}?peer", "parts like peer=HOST:PORT"),
         (f"cable:{KEY.hex()}?peer=%ff", "parts like peer=HOST:PORT"),
         (f"cable:{KEY.hex()}?pear=a", "a part 'pear', known are peer and seed"),
-        (f"cable:{KEY.hex()}?peer=", "is no address"),
-        (f"cable:{KEY.hex()}?peer=a:0", "is no address to connect to"),
-        (f"cable:{KEY.hex()}?peer=a:65536", "is no address"),
-        (f"cable:{KEY.hex()}?peer=0.0.0.0", "is no address to connect to"),
-        (f"cable:{KEY.hex()}?peer=[::]:5", "is no address to connect to"),
-        (f"cable:{KEY.hex()}?peer=[a:b]:5", "is no address to connect to"),
-        (f"cable:{KEY.hex()}?peer=a%20b", "is no address to connect to"),
+        (f"cable:{KEY.hex()}?peer=", "is not an address"),
+        (f"cable:{KEY.hex()}?peer=a:0", "is not an address to connect to"),
+        (f"cable:{KEY.hex()}?peer=a:65536", "is not an address"),
+        (f"cable:{KEY.hex()}?peer=0.0.0.0", "is not an address to connect to"),
+        (f"cable:{KEY.hex()}?peer=[::]:5", "is not an address to connect to"),
+        (f"cable:{KEY.hex()}?peer=[a:b]:5", "is not an address to connect to"),
+        (f"cable:{KEY.hex()}?peer=a%20b", "is not an address to connect to"),
         (f"cable:{KEY.hex()}?seed=", "the seed has 0 bytes"),
         (f"cable:{KEY.hex()}?seed={SEED.hex()}00", "the seed has 67 bytes"),
         (f"cable:{KEY.hex()}?seed={SEED.hex()}&seed={SEED.hex()}", "has 2 moderation seeds"),
@@ -125,7 +125,7 @@ def test_limits_hold() -> None:
 
 
 def test_a_port_may_have_any_number_of_digits() -> None:
-    with pytest.raises(NodeError, match="is no address"):
+    with pytest.raises(NodeError, match="is not an address"):
         Address.parse("a:" + "9" * 5000)
 
 
@@ -133,7 +133,7 @@ def test_a_port_may_have_any_number_of_digits() -> None:
 def test_after_the_bracket_of_an_address_comes_a_port_or_nothing(text: str) -> None:
     assert Address.parse("[::1]:80") == ("::1", 80)
     assert Address.parse("[::1]") == ("::1", 13333)
-    with pytest.raises(NodeError, match="is no address"):
+    with pytest.raises(NodeError, match="is not an address"):
         Address.parse(text)
 
 

@@ -24,7 +24,7 @@ from cablestore.protocol.message import StateRequest, TimeRangeRequest
 from cablestore.views import membership
 
 CHANNEL = "default"
-EVENT = "cannot tell peers what is new"
+EVENT = "cannot announce new posts to peers"
 
 
 class Watched(NamedTuple):
@@ -90,7 +90,7 @@ async def test_an_entry_that_cannot_be_read_keeps_no_other_news_from_peers() -> 
         await peer.hears(before, after, later)
         [reason] = here.reasons(EVENT)
         assert "cablestore rebuild" in reason
-        assert await here.health() == (503, f"peers were not told of everything, until they connect again: {reason}")
+        assert await here.health() == (503, f"peers miss updates until they connect again: {reason}")
 
 
 @on_loop

@@ -84,7 +84,7 @@ def read(table: Document, data: bytes) -> list[Any] | None:
         error = str(found)
     else:
         return [lists_in(value) for value in row]
-    assert error.startswith(f"{len(data)} bytes are no {table.name}: ")
+    assert error.startswith(f"{len(data)} bytes are not a valid {table.name}: ")
     assert error.endswith(". Fetch them again")
     return None
 

@@ -300,7 +300,7 @@ def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) 
         store.export(tmp_path / "foreign")
     out = ("--out", tmp_path / "store")
     assert "A store has one dialect" in run("reindex", exports[0], tmp_path / "foreign", *out, expect=2).stderr
-    assert "there is no view nonsense" in run("reindex", exports[0], *out, "--views", "nonsense", expect=2).stderr
+    assert "view not found: nonsense" in run("reindex", exports[0], *out, "--views", "nonsense", expect=2).stderr
     assert "is not an export" in run("reindex", tmp_path, *out, expect=2).stderr
     assert "name at least one export" in run("reindex", *out, expect=2).stderr
     assert "name the store" in run("reindex", exports[0], expect=2).stderr
@@ -411,7 +411,7 @@ def test_all_views_by_name_keep_the_posts(run: Run, tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "store"
-    assert "there is no store" in run("reindex", exports[0], "--out", path, "--views", "messages", expect=2).stderr
+    assert "no store found" in run("reindex", exports[0], "--out", path, "--views", "messages", expect=2).stderr
     store_at(path, POSTS[:100])
     with CableStore.open(path) as store:
         store.export(tmp_path / "export")

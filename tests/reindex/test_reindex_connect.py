@@ -94,7 +94,7 @@ def test_a_server_that_is_not_there_is_a_line(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("cablestore.reindex.spark.CONNECT_TIMEOUT_S", 0.2)
     url = "sc://127.0.0.1:1"
     with (
-        pytest.raises(ReindexError, match=rf"^there is no Spark Connect server at {url}: [^\n]*$"),
+        pytest.raises(ReindexError, match=rf"^no Spark Connect server found at {url}: [^\n]*$"),
         session(tmp_path, log=tmp_path / "spark.log", remote=url),
     ):
         pytest.fail("there is a server")

@@ -200,8 +200,8 @@ TALLY = Tally(prefix=b"!x!own!", types=frozenset(), key=lambda _: b"")
 @pytest.mark.parametrize(
     ("views", "told"),
     [
-        ([view("a b")], "'a b' is no name for a view"),
-        ([view("")], "'' is no name for a view"),
+        ([view("a b")], "'a b' is not a name for a view"),
+        ([view("")], "'' is not a name for a view"),
         ([view(prefixes=(b"!x!other!",))], "Let its prefixes begin with !x!own!"),
         ([view(prefixes=(b"!x!own!", b"!x!own!a!"))], "overlaps with !x!own!"),
         ([view(), view()], "2 views have the name own"),

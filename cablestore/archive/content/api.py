@@ -126,7 +126,7 @@ def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
         raise ArchiveError(f"{cid} is not the id of a manifest. Fetch a dataset by the id of its manifest")
     found, manifest = read_item(read_answer(data, Item, "a dataset"))
     if found != cid:
-        raise ArchiveError(f"the node was asked for {cid} and answered with {found}. Use another node")
+        raise ArchiveError(f"the node returned {found} instead of {cid}. Use another node")
     return manifest
 
 

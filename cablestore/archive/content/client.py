@@ -327,7 +327,7 @@ class ContentClient:
                 if response.status not in (200, 204, 206):
                     raise await _refusal(response, self.url)
                 if response.headers.get("Content-Encoding", "identity") != "identity":
-                    raise ArchiveError(f"{self.url} answered in an encoding that was not asked for")
+                    raise ArchiveError(f"{self.url} answered in an encoding that was not requested")
                 yield response
         except (aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__

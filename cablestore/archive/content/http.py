@@ -80,7 +80,7 @@ def check_name(text: str) -> str:
     """Return a host name for clients, NAME or NAME:PORT, in lower case. Raises NodeError for other text."""
     if _HOST.fullmatch(text.lower()) is None:
         raise NodeError(
-            f"{text[:80]!r} is no name of this node: expected NAME or NAME:PORT, as in archives.example.org"
+            f"{text[:80]!r} is not a name of this node: expected NAME or NAME:PORT, as in archives.example.org"
         )
     return text.lower()
 

@@ -248,7 +248,7 @@ class ContentStore(Closable, ProcessBound):
             if cid in self.damaged:
                 raise ArchiveError(f"the manifest {cid} is damaged: delete it and put the dataset in again")
         hint = "" if cid.codec == CODEC_MANIFEST else ": use the id of its manifest"
-        raise NoSuchContentError(f"there is no dataset {cid} in the content store{hint}")
+        raise NoSuchContentError(f"dataset {cid} not found in the content store{hint}")
 
     def exists(self, cid: Cid) -> bool:
         """Tell whether the store has the dataset with this id, in files that are long enough."""
@@ -450,7 +450,7 @@ class IncomingDataset(ProcessBound):
 
     def _check(self) -> None:
         if self._is_over or self._is_finished:
-            raise ArchiveError("this dataset has been committed or given up: begin another one")
+            raise ArchiveError("this dataset was committed or aborted: begin another one")
 
 
 def _cid_named(path: Path) -> Cid | None:

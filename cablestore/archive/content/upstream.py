@@ -91,7 +91,7 @@ class Upstream:
                     self._tell(client, cid, error)
         if no_room is not None:  # raised last: if a node claimed it, another node might still give the dataset
             raise no_room
-        raise NoSuchContentError(f"there is no dataset {cid} in the content store, and no upstream node gave it")
+        raise NoSuchContentError(f"dataset {cid} not found in the content store, and no upstream node gave it")
 
     def _tell(self, client: ContentClient, cid: Cid, error: ArchiveError) -> None:
         _LOG.info("an upstream node gave nothing", extra={"node": client.url, "cid": str(cid), "reason": str(error)})

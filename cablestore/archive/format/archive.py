@@ -79,7 +79,7 @@ def encode_archive(
     messages, for a message outside of the period or of the topics, and for messages that exceed that limit alone.
     """
     if not messages:
-        raise ArchiveError(f"there is no message for an archive of {period}. Write none")
+        raise ArchiveError(f"an archive of {period} needs at least one message")
     _check(profile, period, topics, messages)
     tree = MerkleTree(message.post_hash for message in messages)
     document = profile.document(period, topics, messages)
@@ -92,7 +92,7 @@ def encode_archive(
     stored = document + bytes(padding_bytes)
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, readers take at most {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its "
+            f"the archive has {len(stored)} bytes, readers accept at most {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its "
             "messages into chunks"
         )
     return Archive(period, topics, stored, padding_bytes, tree.size, tree.root(), left_out)

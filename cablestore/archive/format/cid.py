@@ -281,9 +281,9 @@ class DatasetManifest:
                 if manifest is not None and manifest.encode() == data:
                     return manifest
         except UnicodeDecodeError as error:
-            raise ArchiveError(f"the bytes are no manifest: {error}") from None
+            raise ArchiveError(f"the bytes are not a manifest: {error}") from None
         raise ArchiveError(
-            "the bytes are no manifest in a known format (codex, logos1, logos2), or one of an erasure coded dataset"
+            "the bytes are not a manifest in a known format (codex, logos1, logos2), or one of an erasure coded dataset"
         )
 
     @classmethod
@@ -330,7 +330,7 @@ def check_filename(filename: str) -> None:
         raise ArchiveError(f"a filename has 1 to {limits.MAX_FILENAME_SIZE_BYTES} bytes, not {size_bytes}")
     if _NOT_IN_FILENAMES.search(filename) or filename[0] == " " or filename[-1] in " .":
         raise ArchiveError(
-            f'{filename!r} is no filename: expected is one without folder, without \\ : * ? " < > | and without '
+            f'{filename!r} is not a filename: expected one without folder, without \\ : * ? " < > | and without '
             "control characters"
         )
 
@@ -338,7 +338,7 @@ def check_filename(filename: str) -> None:
 def check_media_type(mimetype: str) -> None:
     """Raise ArchiveError unless this is a media type by RFC 6838, such as text/plain."""
     if not _MEDIA_TYPE.fullmatch(mimetype):
-        raise ArchiveError(f"{mimetype[:80]!r} is no media type: expected is one such as text/plain")
+        raise ArchiveError(f"{mimetype[:80]!r} is not a media type: expected one such as text/plain")
 
 
 def _field(number: int, value: int | bytes | None) -> bytes:
@@ -352,4 +352,4 @@ def _read_fields(data: bytes) -> dict[int, int | bytes]:
     match list(fields(data, "manifest")):
         case [(1, bytes(message))]:
             return dict(fields(message, "manifest"))
-    raise ArchiveError("the bytes are no manifest: expected is one message in field 1")
+    raise ArchiveError("the bytes are not a manifest: expected one message in field 1")

@@ -132,7 +132,7 @@ def encode_index(index: Index, key: bytes | None = None) -> bytes:
 def _encoded(index: Index, key: bytes | None) -> bytes:
     """Return the bytes of an index of any size."""
     if len(index.entries) > MAX_INDEX_ARCHIVES:
-        raise ArchiveError(f"the index has {len(index.entries)} archives, readers take {MAX_INDEX_ARCHIVES}")
+        raise ArchiveError(f"the index has {len(index.entries)} archives, readers accept {MAX_INDEX_ARCHIVES}")
     write = index.profile.write_index_metadata
     data = repeated(
         _ARCHIVES_FIELD,
@@ -148,7 +148,7 @@ def _encoded(index: Index, key: bytes | None) -> bytes:
 
 def _check_size(data: bytes) -> None:
     if len(data) > MAX_INDEX_SIZE_BYTES:
-        raise ArchiveError(f"the index has {len(data)} bytes, readers take {MAX_INDEX_SIZE_BYTES}")
+        raise ArchiveError(f"the index has {len(data)} bytes, readers accept {MAX_INDEX_SIZE_BYTES}")
 
 
 def decode_index(

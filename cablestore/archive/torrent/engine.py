@@ -117,7 +117,7 @@ class TorrentEngine(ProcessBound):
                 self._seeds[community] = swarm
                 self._hashes[community] = metainfo
             # Before that, connecting peers are rejected, and come back seconds later.
-            otherwise = f"libtorrent did not take up the torrent of {community}: call again"
+            otherwise = f"libtorrent did not accept the torrent of {community}: call again"
             session.until(swarm, lambda: swarm.is_checked, self.config.stall_timeout_s, otherwise)
         return str(metainfo.magnet(self.config.trackers))
 
@@ -130,7 +130,7 @@ class TorrentEngine(ProcessBound):
         if swarm.is_lost_to_disk or len(swarm.have) < self._hashes[community].pieces:
             lost = swarm.ended or "the files are not what they were when they were hashed"
             raise StorageError(
-                f"{self.config.data_folder / community} cannot be given any more: {lost}. Check the disk, then seed "
+                f"{self.config.data_folder / community} cannot be seeded any more: {lost}. Check the disk, then seed "
                 "again"
             )
         if swarm.ended:

@@ -129,7 +129,7 @@ class TorrentRemote(Closable):
     def _add_again(self, wanted: _WantedPieces, pieces: range) -> Swarm:
         """Add the torrent again, with its wanted pieces, so that no seed takes us for one that wants nothing."""
         wanted.was_added_again = True
-        self._session.remove(self.swarm, "its peers are asked again")
+        self._session.remove(self.swarm, "connecting to its peers again")
         self.swarm = self._start(wanted.missing)
         wanted.want(pieces)
         return self.swarm
