@@ -166,7 +166,7 @@ class SourceOptions(NamedTuple):
         """
         table = options.get("table", "posts")
         if table not in TABLES:
-            raise ExportError(f"there is no table {table!r}: the option `table` is {' or '.join(TABLES)}")
+            raise ExportError(f"table not found: {table!r}. The option `table` is {' or '.join(TABLES)}")
         known = TABLES[table]
         names = [name.strip() for name in options.get("columns", ",".join(known)).split(",")]
         unknown = [name for name in names if name not in known]
