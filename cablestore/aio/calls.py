@@ -1,8 +1,8 @@
-"""Twins: how a method of a blocking object becomes one that is awaited, with the same parameters and types.
+"""Mirrors: how a method of a blocking object becomes one that is awaited, with the same parameters and types.
 
-A twin class names each method and the thread in which it runs:
+A mirror class names each method and the thread in which it runs:
 
-    class AsyncQueries(Twin):
+    class AsyncQueries(Mirror):
         messages = on_reader(Queries.messages)
         channels = each_on_reader(Queries.channels)
 """
@@ -20,8 +20,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Twin:
-    """Base of the twins: a blocking object, and the threads in which its methods run."""
+class Mirror:
+    """Base of the mirrors: a blocking object, and the threads in which its methods run."""
 
     def __init__(self, blocking: Any, threads: Threads) -> None:
         self._blocking = blocking
@@ -30,50 +30,50 @@ class Twin:
 
 Method = Callable[Concatenate[Any, P], T]
 """A method of a blocking object."""
-Awaited = Callable[Concatenate[Twin, P], Coroutine[Any, Any, T]]
-"""Its twin."""
-Iterated = Callable[Concatenate[Twin, P], Items[T]]
-"""The twin of a method that yields."""
+Awaited = Callable[Concatenate[Mirror, P], Coroutine[Any, Any, T]]
+"""Its mirror."""
+Iterated = Callable[Concatenate[Mirror, P], Items[T]]
+"""The mirror of a method that yields."""
 
 
 def on_reader(method: Method[P, T]) -> Awaited[P, T]:
-    """Make the twin of a method that reads and is over soon."""
+    """Make the mirror of a method that reads and is over soon."""
 
     @wraps(method)
-    async def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._threads.read(_bound(self, method, *args, **kwargs))
 
     return call
 
 
 def on_writer(method: Method[P, T]) -> Awaited[P, T]:
-    """Make the twin of a method that writes and is over soon."""
+    """Make the mirror of a method that writes and is over soon."""
 
     @wraps(method)
-    async def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._threads.write(_bound(self, method, *args, **kwargs))
 
     return call
 
 
 def on_worker(method: Method[P, T]) -> Awaited[P, T]:
-    """Make the twin of a method that may take long."""
+    """Make the mirror of a method that may take long."""
 
     @wraps(method)
-    async def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._threads.work(getattr(self._blocking, method.__name__), *args, **kwargs)
 
     return call
 
 
 def each_on_reader(method: Method[P, Iterator[T]], whole: Callable[[T], T] | None = None) -> Iterated[P, T]:
-    """Make the twin of a method that yields what it reads: a thread takes many items at a time.
+    """Make the mirror of a method that yields what it reads: a thread takes many items at a time.
 
     For items that read later what they are asked for, `whole` returns an item that has it.
     """
 
     @wraps(method)
-    def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
+    def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
         found = _bound(self, method, *args, **kwargs)
         return Items(self._threads.read, found if whole is None else lambda: map(whole, found()))
 
@@ -81,16 +81,16 @@ def each_on_reader(method: Method[P, Iterator[T]], whole: Callable[[T], T] | Non
 
 
 def each_on_writer(method: Method[P, Iterator[T]]) -> Iterated[P, T]:
-    """Make the twin of a method that writes each time before it yields: a thread takes one item at a time."""
+    """Make the mirror of a method that writes each time before it yields: a thread takes one item at a time."""
 
     @wraps(method)
-    def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
+    def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
         return Items(self._threads.write, _bound(self, method, *args, **kwargs), 1)
 
     return call
 
 
-def _bound(self: Twin, method: Callable[..., T], /, *args: Any, **kwargs: Any) -> Callable[[], T]:
+def _bound(self: Mirror, method: Callable[..., T], /, *args: Any, **kwargs: Any) -> Callable[[], T]:
     return partial(getattr(self._blocking, method.__name__), *args, **kwargs)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cablestore.aio.calls import Twin, each_on_reader, on_reader, on_writer
+from cablestore.aio.calls import Mirror, each_on_reader, on_reader, on_writer
 from cablestore.store.local_values import LocalValues
 
 
-class AsyncLocalValues(Twin):
+class AsyncLocalValues(Mirror):
     """Values of the store's user. Use `AsyncCableStore.local`; the methods are those of `LocalValues`."""
 
     get = on_reader(LocalValues.get)

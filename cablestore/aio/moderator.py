@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from cablestore.aio.arrivals import Arrivals
-from cablestore.aio.calls import Twin, on_reader, on_worker, on_writer
+from cablestore.aio.calls import Mirror, on_reader, on_worker, on_writer
 from cablestore.aio.items import Feed
 from cablestore.aio.threads import Threads, on_loop
 from cablestore.arguments import check_given
@@ -18,7 +18,7 @@ from cablestore.store.differences import Difference, Place
 from cablestore.store.moderator import Moderator
 
 
-class AsyncModerator(Twin):
+class AsyncModerator(Mirror):
     """Acts of moderation, and what applies. Use `AsyncCableStore.moderation`; the methods are those of `Moderator`."""
 
     _blocking: Moderator

@@ -6,14 +6,14 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from cablestore.aio.calls import Twin, each_on_reader, on_reader, on_worker
+from cablestore.aio.calls import Mirror, each_on_reader, on_reader, on_worker
 from cablestore.aio.threads import Threads
 from cablestore.errors import StoreClosedError
 from cablestore.store.queries import Queries, Snapshot
 from cablestore.store.results import with_last_message
 
 
-class AsyncQueries(Twin):
+class AsyncQueries(Mirror):
     """Read methods of a store. Their parameters, results and errors are those of `Queries`."""
 
     post = on_reader(Queries.post)

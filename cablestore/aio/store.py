@@ -36,7 +36,7 @@ _SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
 def _opening(
     function: Callable[P, CableStore], run: Callable[..., CableStore] | None = None
 ) -> Callable[P, Opening[AsyncCableStore]]:
-    """Make the twin of a function that opens a store. `run` is what runs, by default the function."""
+    """Make the mirror of a function that opens a store. `run` is what runs, by default the function."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Opening[AsyncCableStore]:

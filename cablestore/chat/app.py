@@ -26,6 +26,7 @@ from cablestore.chat import commands
 from cablestore.chat.alerts import Alerts
 from cablestore.chat.amounts import MAX_TYPED
 from cablestore.chat.cabal import Cabal
+from cablestore.chat.changes import CHANGES_WINDOW_S, FLOOD_WINDOW_S
 from cablestore.chat.drafts import Drafts
 from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.first_screen import first_channel, note_of
@@ -36,7 +37,6 @@ from cablestore.chat.look import theme
 from cablestore.chat.message_actions import MessageActions
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.message_pages import MessagePages
-from cablestore.chat.news import FLOOD_WINDOW_S, NEWS_WINDOW_S
 from cablestore.chat.panes import Panes
 from cablestore.chat.reading import Reading
 from cablestore.chat.safe_text import clean
@@ -50,7 +50,7 @@ from cablestore.store.display import Message
 
 _REST: Final = 3
 """After a look that took long, the next one waits at least this many times as long: most of a second is for keys."""
-_NEWS: Final = "news"
+_CHANGES: Final = "changes"
 """The group of the worker that looks."""
 _LISTS_EVERY_S: Final = 0.5
 """How often the lists of channels and members are read again."""
@@ -94,13 +94,13 @@ class ChatApp(App[None]):
         self._members: list[Member] = []
         self._panes = Panes(self, [each.label for each in open_cabals], self._keys)
         self._own_name = ""
-        self._news_came = asyncio.Event()
+        self._changes_came = asyncio.Event()
         self._state_came = asyncio.Event()
         self._lists_due_s = 0.0
         self._lists_are_old = True
         self._is_clock_wrong = False
         self._is_reading = False
-        """Whether news are being taken."""
+        """Whether changes are being taken."""
         self._is_ready = False
         self._pages = MessagePages(self)
         self._reading = Reading(self)
@@ -166,13 +166,13 @@ class ChatApp(App[None]):
     def is_busy(self) -> bool:
         """Whether something that was asked for is not on the screen yet."""
         is_asking = len(self.screen_stack) > 1
-        works = not is_asking and any(worker.is_running and worker.group != _NEWS for worker in self.workers)
+        works = not is_asking and any(worker.is_running and worker.group != _CHANGES for worker in self.workers)
         happens = any(open_cabal.is_busy for open_cabal in self._open_cabals)
         reads = self._is_reading or self._lists_are_old or self.messages.is_loading
         return not self._is_ready or happens or reads or works
 
     async def on_mount(self) -> None:
-        """Show the first channel, and look for news from now on."""
+        """Show the first channel, and follow changes from now on."""
         self.set_keymap({name: ",".join(keys) for name, keys in self._keys.of.items()})
         self.typing.focus()
         self.watch(self.messages, "chosen", self._show_state, init=False)  # which names the keys for it
@@ -185,10 +185,10 @@ class ChatApp(App[None]):
         await self._try(self._alerts.look(self._channels))
         loop = asyncio.get_running_loop()
         for each in self._open_cabals:
-            each.notify(partial(on_loop, loop, self._news_came.set), partial(on_loop, loop, self._state_came.set))
+            each.notify(partial(on_loop, loop, self._changes_came.set), partial(on_loop, loop, self._state_came.set))
         self._state_came.set()
         self._follow_state()
-        self._follow_news()
+        self._follow_changes()
         self._is_ready = True
 
     # --- what is shown -------------------------------------------------------------------------
@@ -265,39 +265,39 @@ class ChatApp(App[None]):
         notice.query_one(Static).update(clean(text, lines=True))
         notice.set_class(bool(text), "-shown").set_class(is_error, "-error").scroll_home(animate=False)
 
-    # --- news ----------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
-    @work(group=_NEWS)
-    async def _follow_news(self) -> None:
-        """Take the news of all cabals. Keys are handled meanwhile, also while the store is busy for a moment."""
+    @work(group=_CHANGES)
+    async def _follow_changes(self) -> None:
+        """Take the changes of all cabals. Keys are handled meanwhile, also while the store is busy for a moment."""
         self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._lists_due_s - time.monotonic()):
-                    await self._news_came.wait()
-            self._news_came.clear()
+                    await self._changes_came.wait()
+            self._changes_came.clear()
             self._is_reading = True
             began_s = time.monotonic()
             with self._until_the_end():
                 try:
-                    await self._take_news()
+                    await self._take_changes()
                 except OwnerGoneError:
                     pass  # the state of the connection says so
                 except CableStoreError as error:
                     self.tell(str(error))
             self._is_reading = False
-            await asyncio.sleep(max(NEWS_WINDOW_S, _REST * (time.monotonic() - began_s)))
-            if self._news_came.is_set():  # a flood: most of a second is for keys
+            await asyncio.sleep(max(CHANGES_WINDOW_S, _REST * (time.monotonic() - began_s)))
+            if self._changes_came.is_set():  # a flood: most of a second is for keys
                 await asyncio.sleep(FLOOD_WINDOW_S)
 
-    async def _take_news(self) -> None:
+    async def _take_changes(self) -> None:
         for number, open_cabal in enumerate(self._open_cabals):
-            news = open_cabal.take_news()
-            if news.is_empty:
+            changes = open_cabal.take_changes()
+            if changes.is_empty:
                 continue
             self._lists_are_old = True
             if number == self._place.cabal:
-                await self._pages.take(news)
+                await self._pages.take(changes)
         if time.monotonic() >= self._lists_due_s:
             self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
             await self._reading.mark()
@@ -305,7 +305,7 @@ class ChatApp(App[None]):
                 await self._read_lists()
                 await self._alerts.look(self._channels)
 
-    @work(group=_NEWS)
+    @work(group=_CHANGES)
     async def _follow_state(self) -> None:
         """Show the state of the connection whenever it changed."""
         while True:
@@ -313,7 +313,7 @@ class ChatApp(App[None]):
             self._state_came.clear()
             with self._until_the_end():
                 self._show_state()
-            await asyncio.sleep(NEWS_WINDOW_S)
+            await asyncio.sleep(CHANGES_WINDOW_S)
 
     def on_message_list_scrolled(self) -> None:
         """Let the line of unread messages be where they begin."""

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TypeVar
 
 from cablestore.chat.amounts import MAX_FOUND, MAX_MEMBERS_SHOWN, MAX_MENTIONS
+from cablestore.chat.changes import CabalChanges, PendingChanges
 from cablestore.chat.connection_text import connection_text
 from cablestore.chat.entries import (
     ChannelDetails,
@@ -30,7 +31,6 @@ from cablestore.chat.entries import (
 from cablestore.chat.inviting import invitation_text
 from cablestore.chat.keeper import OpenStore, Reopen, StoreKeeper
 from cablestore.chat.mention_reading import latest_mentions
-from cablestore.chat.news import CabalNews, PendingNews
 from cablestore.chat.private_acts import moderate, restrictions, users_typed
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreClosedError
 from cablestore.moderation import UserRole
@@ -67,8 +67,8 @@ class Cabal:
         self._unsent: dict[str, str] = {}
         """Drafts by channel that the store does not have yet."""
         self._changing_drafts = threading.Lock()
-        self._news = PendingNews()
-        self._keeper = StoreKeeper(opened, self._news, reopen, self._send_drafts)
+        self._changes = PendingChanges()
+        self._keeper = StoreKeeper(opened, self._changes, reopen, self._send_drafts)
 
     def close(self) -> None:
         """End the node and the threads, and close the store."""
@@ -84,18 +84,18 @@ class Cabal:
 
     # --- what happens --------------------------------------------------------------------------
 
-    def notify(self, on_news: Callable[[], None], on_state: Callable[[], None]) -> None:
-        """Call functions, in any thread, when there may be news, and when the state of the connection changed."""
-        self._news.notify(on_news, on_state)
+    def notify(self, on_changes: Callable[[], None], on_state: Callable[[], None]) -> None:
+        """Call functions, in any thread, when there may be changes, and when the state of the connection changed."""
+        self._changes.notify(on_changes, on_state)
 
-    def take_news(self) -> CabalNews:
+    def take_changes(self) -> CabalChanges:
         """Return what happened since the last call. Never waits."""
-        return self._news.take()
+        return self._changes.take()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something happened that is not among the news that were taken, as far as is known here."""
-        return not self._news.is_empty or (not self._keeper.lost and self._keeper.follower.is_busy)
+        """Whether something happened that is not among the changes that were taken, as far as is known here."""
+        return not self._changes.is_empty or (not self._keeper.lost and self._keeper.follower.is_busy)
 
     # --- reading -------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, Self, TypeVar
 
+from cablestore.chat.changes import CabalChanges, PendingChanges, StoreFollower
 from cablestore.chat.hosting import HostedNode
-from cablestore.chat.news import CabalNews, PendingNews, StoreFollower
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreClosedError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.remote import RemoteStore
@@ -68,19 +68,19 @@ class StoreKeeper:
     """An open store, and what changes in it. A store that another process had open is opened again when it is lost."""
 
     def __init__(
-        self, opened: OpenStore, news: PendingNews, reopen: Reopen | None, on_return: Callable[[], None]
+        self, opened: OpenStore, changes: PendingChanges, reopen: Reopen | None, on_return: Callable[[], None]
     ) -> None:
         """Follow a store. `on_return` is called when it can be used again after it was lost."""
         self.opened = opened
         self.lost = ""
         """Why the store cannot be used, "" while it can."""
-        self._news = news
+        self._changes = changes
         self._reopen = reopen
         self._on_return = on_return
         self._closing = threading.Event()
         self._woken = threading.Event()
         """Set when the store or this is closed."""
-        self.follower = StoreFollower(opened.store, news)
+        self.follower = StoreFollower(opened.store, changes)
         self._watch()
         self._thread = threading.Thread(target=self._keep, name="chat-keep", daemon=True)
         self._thread.start()
@@ -148,7 +148,7 @@ class StoreKeeper:
         """Use a store after it, or another one, was lost. What happened meanwhile was missed."""
         with ExitStack() as unusable:
             unusable.callback(opened.closing.close)
-            follower = StoreFollower(opened.store, self._news)
+            follower = StoreFollower(opened.store, self._changes)
             unusable.pop_all()
         self.follower.stop()
         self.follower = follower
@@ -157,14 +157,14 @@ class StoreKeeper:
             self.opened = opened
             self._watch()
         self.lost = ""
-        self._news.note_state()
-        self._news.add(CabalNews(is_all=True))
+        self._changes.note_state()
+        self._changes.add(CabalChanges(is_all=True))
         self._on_return()
 
     def _lose(self, why: str) -> None:
         if why != self.lost:
             self.lost = why
-            self._news.note_state()
+            self._changes.note_state()
 
     def _watch(self) -> None:
         """Have changes of the node shown, and the end of the store noticed."""
@@ -175,7 +175,7 @@ class StoreKeeper:
                 self._woken.set()
 
         opened.store.watch(wake_at_end)
-        opened.node.watch(self._news.note_state)
+        opened.node.watch(self._changes.note_state)
 
 
 def _named(owner: str) -> str:

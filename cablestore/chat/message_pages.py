@@ -6,8 +6,8 @@ from typing import Protocol
 
 from cablestore.chat.amounts import MAX_HELD, PAGE_MESSAGES, SCREENS_FOLLOWED
 from cablestore.chat.cabal import Cabal
+from cablestore.chat.changes import CabalChanges
 from cablestore.chat.message_list import MessageList
-from cablestore.chat.news import CabalNews
 from cablestore.errors import CableStoreError
 from cablestore.store.display import Message
 
@@ -99,16 +99,16 @@ class MessagePages:
                 timeline.add_newer(page.messages, has_newer=page.cursor is not None)
         self._shown.messages.page_came()
 
-    async def take(self, news: CabalNews) -> None:
+    async def take(self, changes: CabalChanges) -> None:
         """Draw what is new in the channel."""
-        earliest_ms = 0 if news.is_all else news.channels.get(self._shown.channel)
+        earliest_ms = 0 if changes.is_all else changes.channels.get(self._shown.channel)
         if earliest_ms is None:
             return
         timeline = self._shown.messages.timeline
         if self._shown.messages.is_at_end and not timeline.has_newer:
             limit = SCREENS_FOLLOWED * max(self._shown.messages.size.height, 1)
             await self.read_newest(earliest_ms, min(limit, PAGE_MESSAGES))
-        elif news.is_all or earliest_ms <= max((message.timestamp_ms for message in timeline.messages), default=-1):
+        elif changes.is_all or earliest_ms <= max((message.timestamp_ms for message in timeline.messages), default=-1):
             await self._read_window()
         else:
             timeline.has_newer = True

@@ -41,7 +41,7 @@ class Verdict(Enum):
     """Not stored."""
 
 
-LIES: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
+FALSE_CLAIMS: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
 """Verdicts on posts that no honest peer passes on, because it verifies them first."""
 
 

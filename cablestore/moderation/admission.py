@@ -39,7 +39,7 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
     ]
 
 
-def require_welcome(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
+def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
     """Raise ModerationError for an own post that the store would remove: its user dropped the channel."""
     for post in posts:
         if moderation is not None and moderation.refusal(post) is not None:

@@ -13,7 +13,7 @@
     reachability  what a change of the network causes              delivery    what the system knows of a connection
     accepting   listening sockets                                  descriptors file descriptors that are left to others
     node_ids    connections to one node, and to this node itself   clock_watch what a clock that is wrong or set means
-    relay       forwarding of legacy requests                      live, news  what live requests get
+    relay       forwarding of legacy requests                      live, live_changes  what live requests are sent
     invitation  what somebody needs to join, on one line
     reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable
     in_step     which peers have the same posts as this store      sync_state  what is known to be complete

@@ -19,7 +19,7 @@ from cablestore.index.reader import Reader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
-from cablestore.peers.news import hashes_since
+from cablestore.peers.live_changes import hashes_since
 from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
 from cablestore.protocol import cable_js
@@ -40,20 +40,22 @@ _ROWS_PER_CPU_S: Final = 1_000_000
 """How many rows a second of reading counts as: reading that finds little and takes long is charged by its time."""
 
 
-def items_of(reader: Reader, request: Request, *, is_spared: bool) -> Iterator[Any]:
+def items_of(reader: Reader, request: Request, *, may_be_cable_js: bool) -> Iterator[Any]:
     """Return what answers a request: hashes, posts or names.
 
-    A peer that is spared gets nothing of channels that end cable.js.
+    A peer that may be cable.js is sent nothing of channels that crash cable.js.
     """
     match request:
-        case TimeRangeRequest(_, channel) | StateRequest(_, channel) if is_spared and not _bears(reader, channel):
+        case TimeRangeRequest(_, channel) | StateRequest(_, channel) if may_be_cable_js and not _handles(
+            reader, channel
+        ):
             pass
         case TimeRangeRequest(_, channel, start_ms, end_ms, limit):
             return answers.channel_time_range(reader, channel, start_ms, end_ms, limit)
         case PostRequest(_, hashes):
             return answers.post_request(reader, hashes)
         case StateRequest(_, channel):
-            return answers.channel_state(reader, channel, is_spared=is_spared)
+            return answers.channel_state(reader, channel, may_be_cable_js=may_be_cable_js)
         case ListRequest():
             return answers.channel_list(reader)
         case ModerationRequest(_, channels, _, oldest_ms):
@@ -61,21 +63,21 @@ def items_of(reader: Reader, request: Request, *, is_spared: bool) -> Iterator[A
     return iter(())
 
 
-def _bears(reader: Reader, channel: str) -> bool:
-    return cable_js.bears_channel(reader.dialect.channel_id(channel))
+def _handles(reader: Reader, channel: str) -> bool:
+    return cable_js.handles_channel(reader.dialect.channel_id(channel))
 
 
-def bearable(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
-    """Remove from a part of an answer what ends cable.js and `items_of` has not left out."""
+def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
+    """Remove from a part of an answer what crashes cable.js and `items_of` has not left out."""
     match request:
         case ModerationRequest():
-            return [digest for digest in part if answers.is_bearable(reader, digest)]
+            return [digest for digest in part if answers.is_safe_for_cable_js(reader, digest)]
         case ListRequest():
-            return list(filter(cable_js.bears_channel, part))
+            return list(filter(cable_js.handles_channel, part))
     return part
 
 
-def audible(reader: Reader, request: Request, part: list[Any], audience: Audience) -> list[Any]:
+def without_blocked(reader: Reader, request: Request, part: list[Any], audience: Audience) -> list[Any]:
     """Remove from a part of an answer what the peer must not hear of because of blocks. Posts are not looked at."""
     if audience.is_everyone:
         return part
@@ -100,7 +102,7 @@ class Answer:
     """Gets the parts, on the loop."""
     link: Final[PeerLink]
     """The connection with the peer. Its audience may change between two parts."""
-    is_spared: Final[bool]
+    may_be_cable_js: Final[bool]
     """True if the peer gets nothing that ends cable.js."""
     since: Final[LogPlace | None] = None
     """From where in the arrival log a live request is answered, None for the whole history."""
@@ -136,7 +138,9 @@ class Answer:
         request = self.exchange.request
         if self._items is None:
             new = None if self.since is None else hashes_since(state.reader, request, self.since)
-            self._items = iter(new) if new is not None else items_of(state.reader, request, is_spared=self.is_spared)
+            self._items = (
+                iter(new) if new is not None else items_of(state.reader, request, may_be_cable_js=self.may_be_cable_js)
+            )
             if request.is_live:
                 self.sequence = arrival_log.next_sequence(state.reader) - 1
         if self.exchange.is_over:
@@ -147,9 +151,9 @@ class Answer:
             rows = limits.PART_ROWS_ANSWERED // self.shrink
             self._part = list(islice(self._items, rows))
             self.is_whole = len(self._part) < rows
-            if self.is_spared:
-                self._part = bearable(state.reader, request, self._part)
-            self._part = audible(state.reader, request, self._part, self.link.audience)
+            if self.may_be_cable_js:
+                self._part = without_crashing(state.reader, request, self._part)
+            self._part = without_blocked(state.reader, request, self._part, self.link.audience)
             if isinstance(request, ListRequest):
                 self._collect(self._part, request)
 
@@ -169,7 +173,7 @@ class Answer:
         for post in posts:
             if is_forwarded:
                 self.found.add(post_hash(post))
-            if (not self.is_spared or cable_js.bears_post(post)) and audience.may_get(post, dialect):
+            if (not self.may_be_cable_js or cable_js.handles_post(post)) and audience.may_get(post, dialect):
                 self._part.append(post)
             size_bytes += len(post)
             if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES // self.shrink:
@@ -221,7 +225,7 @@ class AnswerQueue:
     def add(self, exchange: Exchange) -> None:
         """Answer a request from the present state when its turn comes, a live one perhaps once more."""
         self._pending[_kind(exchange)][exchange] = None
-        self.go_on()
+        self.advance()
 
     def discard(self, exchange: Exchange) -> None:
         """Forget a request that is over."""
@@ -233,7 +237,7 @@ class AnswerQueue:
             pending.clear()
         if self._wakes_up is not None:
             self._wakes_up.cancel()
-        self.go_on()  # an answer that is under way sees that it is over, and closes its state
+        self.advance()  # an answer that is under way sees that it is over, and closes its state
 
     def slow_down(self) -> None:
         """Read no more for the peer, and then shorter parts: it reads slower than we write."""
@@ -243,9 +247,9 @@ class AnswerQueue:
     def speed_up(self) -> None:
         """Read for the peer again."""
         self.is_slow = False
-        self.go_on()
+        self.advance()
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Read a part of the next answer, unless one is being read."""
         if self._is_reading:
             return
@@ -279,7 +283,7 @@ class AnswerQueue:
             del pending[exchange]
             if not exchange.is_over:
                 now_s, since = self._context.loop.time(), self._link.coverage.since(exchange.request)
-                return Answer(exchange, now_s, self, self._link, self._session.is_spared, since)
+                return Answer(exchange, now_s, self, self._link, self._session.may_be_cable_js, since)
         return None
 
     def _may_read(self) -> bool:
@@ -292,7 +296,7 @@ class AnswerQueue:
 
     def _wake_up(self) -> None:
         self._wakes_up = None
-        self.go_on()
+        self.advance()
 
     def take(self, answer: Answer, part: list[Any]) -> None:
         """Take a part of an answer from the thread that reads."""
@@ -302,7 +306,7 @@ class AnswerQueue:
         if answer.is_whole:
             self._begun[_kind(answer.exchange)] = None
         self._send(answer, part)
-        self.go_on()
+        self.advance()
 
 
 def _kind(exchange: Exchange) -> int:

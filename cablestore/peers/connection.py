@@ -64,7 +64,7 @@ class Connection(PeerLink):
         self.share: Final = self.answers.share
         self.pauses: set[PauseReason] = set()
         """Why nothing is read from the peer, if nothing is."""
-        self.news_waiting = 0
+        self.changes_waiting = 0
         """Hashes that live requests of the peer get when their history is sent."""
         self._loop_share = LoopShare(self.began_s)
         self._greetings = 0
@@ -139,7 +139,7 @@ class Connection(PeerLink):
             self._send(messages)
         if self._transport.is_closing() or self._ends_s is not None:
             return
-        is_more = messages or self.news_waiting
+        is_more = messages or self.changes_waiting
         if is_more and self.queued_size_bytes > self._context.settings.max_queued_size_bytes:
             self.close("it reads too slowly")
         if not self.met.done():
@@ -154,8 +154,8 @@ class Connection(PeerLink):
 
     @property
     def queued_size_bytes(self) -> int:
-        """How many bytes the peer has not read yet, with the news that wait for it."""
-        return self._unread_size_bytes + self.news_waiting * _HASH_SIZE_BYTES
+        """How many bytes the peer has not read yet, with the changes that wait for it."""
+        return self._unread_size_bytes + self.changes_waiting * _HASH_SIZE_BYTES
 
     @property
     def held_size_bytes(self) -> int:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from cablestore import limits
 from cablestore.errors import CableStoreError
 from cablestore.index.reader import Reader
-from cablestore.index.verdict import LIES, Outcome, Verdict
+from cablestore.index.verdict import FALSE_CLAIMS, Outcome, Verdict
 from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
@@ -42,9 +42,9 @@ _MEAN_POSTS: Final = 64
 
 _USELESS: Final = frozenset({Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.LOCAL_ONLY})
 """Posts that are not asked for again."""
-_UNWELCOME: Final = frozenset({Verdict.DROPPED, Verdict.BLOCKED})
+_NOT_ADMITTED: Final = frozenset({Verdict.DROPPED, Verdict.BLOCKED})
 """Posts that are not asked for again until moderation lets them in."""
-_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, *_UNWELCOME})
+_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, *_NOT_ADMITTED})
 
 
 class Fetches:
@@ -63,7 +63,7 @@ class Fetches:
         """Hashes that lost peers did not deliver, with the number of peers that were asked for them since in vain."""
         self._of_peers: Final[dict[Connection, Fetch]] = {}
         self._useless: OrderedDict[bytes, None] = OrderedDict()
-        self._unwelcome: OrderedDict[bytes, None] = OrderedDict()
+        self._not_admitted: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
         """Return the number of peers that posts are fetched from."""
@@ -135,7 +135,7 @@ class Fetches:
         for connection in busier:
             fetch = self._of_peers.get(connection)
             if fetch is not None:
-                fetch.go_on()
+                fetch.advance()
         for digest in missing:
             self.settled(digest)
 
@@ -165,18 +165,18 @@ class Fetches:
 
     def is_useless(self, digest: bytes) -> bool:
         """Tell whether a post was refused before."""
-        return digest in self._useless or digest in self._unwelcome
+        return digest in self._useless or digest in self._not_admitted
 
     def refuse(self, outcome: Outcome) -> None:
         """Remember a post that was refused."""
-        refused = self._unwelcome if outcome.verdict in _UNWELCOME else self._useless
+        refused = self._not_admitted if outcome.verdict in _NOT_ADMITTED else self._useless
         refused[outcome.hash] = None
         if len(refused) > limits.MAX_WANTED_PER_PEER:
             refused.popitem(last=False)
 
-    def welcome(self) -> None:
+    def admit_again(self) -> None:
         """Forget which posts moderation did not let in: it may do so now."""
-        self._unwelcome.clear()
+        self._not_admitted.clear()
 
 
 class FetchRequest(NamedTuple):
@@ -301,10 +301,10 @@ class Fetch:
         left = [digest for digest in found if digest not in self._all.storing and not self._all.is_useless(digest)]
         left = [digest for digest in left if not self._all.intake.early.is_early(digest, self._connection)]
         left = self._all.wanted.offer(self._connection, left)
-        self.go_on()
+        self.advance()
         return left
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Ask for posts, a few requests at a time, as many as the link carries."""
         while len(self._requests) < limits.FETCHES_OPEN and not self._is_at_end:
             count = self._share_of_window
@@ -356,7 +356,7 @@ class Fetch:
             self.report.missing += len(missing)
             self._failed += len(missing)
             self._all.pass_on(busier, missing)
-        self.go_on()
+        self.advance()
         self._changed.set()
 
     def _stored(self, posts: list[bytes], stored: asyncio.Future[list[Outcome]]) -> None:
@@ -376,17 +376,17 @@ class Fetch:
 
     def _count(self, post: bytes, outcome: Outcome, *, is_ours: bool) -> None:
         self.report.posts += outcome.verdict is Verdict.ACCEPTED
-        if outcome.verdict in _USELESS or outcome.verdict in _UNWELCOME:
+        if outcome.verdict in _USELESS or outcome.verdict in _NOT_ADMITTED:
             self.report.refused += 1
             self._all.refuse(outcome)
         elif outcome.verdict is Verdict.TOO_FAR_AHEAD:
             self.report.refused += 1
             self.report.early += 1
         session = self._connection.session
-        if session.is_spared and outcome.verdict in _GENUINE and not cable_js.bears_post(post):
+        if session.may_be_cable_js and outcome.verdict in _GENUINE and not cable_js.handles_post(post):
             session.reads_everything = True
         # post/info of the other dialect cannot be read here, and is no lie.
-        if outcome.verdict in LIES and (is_ours or peek_type(post) != INFO):
+        if outcome.verdict in FALSE_CLAIMS and (is_ours or peek_type(post) != INFO):
             self._connection.gave_invalid_posts(1, outcome.reason)
 
     # --- waiting -------------------------------------------------------------------------------

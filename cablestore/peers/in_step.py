@@ -57,7 +57,7 @@ class Agreements:
         """Note a comparison that broke off."""
         self._say(link, link.agreement.failed())
 
-    def heard(self, link: PeerLink, frame: bytes) -> None:
+    def receive(self, link: PeerLink, frame: bytes) -> None:
         """Take an EQUAL or CHANGED of a peer, after the end of the comparison that it is about."""
         agreement = link.agreement
         if frame == EQUAL:

@@ -2,7 +2,7 @@
 
 Posts are decoded, verified and compared with the known deletions and with what moderation drops and blocks, as all posts
 that come. Hashes of posts that are known to be deleted or dropped are removed. So is what the asking peer must not get
-because of blocks (`audience`), and what ends cable.js if the asking peer may be that program. Lies count against the
+because of blocks (`audience`), and what crashes cable.js if the asking peer may be that program. False claims count against the
 peer that gave them.
 """
 
@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cablestore import limits
-from cablestore.index.verdict import LIES, Verdict
+from cablestore.index.verdict import FALSE_CLAIMS, Verdict
 from cablestore.peers.audience import EVERYONE, Audience
 from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.context import PeerContext
@@ -34,10 +34,10 @@ T = TypeVar("T")
 
 
 class Appraised(NamedTuple):
-    """Posts that may be passed on, and the reasons why others are lies."""
+    """Posts that may be passed on, and the reasons why others are false claims."""
 
     taken: list[bytes]
-    lies: list[str]
+    false_claims: list[str]
 
 
 class InspectionThread:
@@ -69,7 +69,7 @@ class InspectionThread:
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         """Give those that are not known to be deleted to `route.pass_hashes`."""
-        is_spared, audience = route.origin.is_spared, self._audience(route)
+        may_be_cable_js, audience = route.origin.may_be_cable_js, self._audience(route)
 
         def look() -> list[bytes]:
             with self._context.store.snapshot() as snapshot:
@@ -77,21 +77,25 @@ class InspectionThread:
                 found = [digest for digest in hashes if not answers.is_deleted_here(reader, digest)]
                 found = [digest for digest in found if not answers.is_dropped_here(reader, digest)]
                 found = [digest for digest in found if audience.may_hear(reader, digest)]
-                return [digest for digest in found if answers.is_bearable(reader, digest)] if is_spared else found
+                return (
+                    [digest for digest in found if answers.is_safe_for_cable_js(reader, digest)]
+                    if may_be_cable_js
+                    else found
+                )
 
         self._charge(route, _ROWS_PER_HASH * len(hashes))
         self._look(giver, look, len(hashes) * HASH_SIZE_BYTES, partial(self._pass_hashes, route))
 
     def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
         """Give those that may be passed on to `route.pass_posts`."""
-        dialect, is_spared, audience = giver.dialect, route.origin.is_spared, self._audience(route)
+        dialect, may_be_cable_js, audience = giver.dialect, route.origin.may_be_cable_js, self._audience(route)
 
         def look() -> Appraised:
             found = list(zip(posts, self._context.store.appraise(posts, dialect), strict=True))
             taken = [post for post, outcome in found if outcome.verdict is Verdict.ACCEPTED]
             taken = [post for post in taken if audience.may_get(post, dialect)]
-            lies = [outcome.reason for _, outcome in found if outcome.verdict in LIES]
-            return Appraised(list(filter(cable_js.bears_post, taken)) if is_spared else taken, lies)
+            false_claims = [outcome.reason for _, outcome in found if outcome.verdict in FALSE_CLAIMS]
+            return Appraised(list(filter(cable_js.handles_post, taken)) if may_be_cable_js else taken, false_claims)
 
         self._charge(route, _ROWS_PER_POST * len(posts))
         self._look(giver, look, sum(map(len, posts)), partial(self._pass_posts, route, giver))
@@ -129,9 +133,9 @@ class InspectionThread:
         self.send_on(route)
 
     def _pass_posts(self, route: Route, giver: Session, found: Appraised | None) -> None:
-        taken, lies = found or Appraised([], [])
+        taken, false_claims = found or Appraised([], [])
         connection = self._connection_of(giver)
-        if lies and connection is not None:
-            connection.gave_invalid_posts(len(lies), lies[-1])
+        if false_claims and connection is not None:
+            connection.gave_invalid_posts(len(false_claims), false_claims[-1])
         route.pass_posts(taken)
         self.send_on(route)

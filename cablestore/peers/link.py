@@ -54,12 +54,12 @@ class PeerLink(asyncio.Protocol, ABC):
         self.agreement: Final = Agreement()
         """Whether the stores are in step."""
         self.coverage: Final = Coverage()
-        self._step_told: bool | None = None
+        self._step_announced: bool | None = None
         self.is_kept = False
         """True if this node connects again when the connection is over."""
         self.node_id = b""
         """Id of the node that the connection leads to, if the peer has sent it."""
-        self.twin: PeerLink | None = None
+        self.duplicate: PeerLink | None = None
         """The other connection with the same peer, for which this one ends."""
         self.ends: tuple[Any, Any] = (None, None)
         """Addresses of the socket here and of the one there."""
@@ -258,8 +258,8 @@ class PeerLink(asyncio.Protocol, ABC):
     def tell_step(self) -> None:
         """Notify watchers if the peer is in step and was not, or the other way round."""
         is_in_step = self._is_in_step
-        if self._step_told is not is_in_step and not self.closed.done():
-            self._step_told = is_in_step
+        if self._step_announced is not is_in_step and not self.closed.done():
+            self._step_announced = is_in_step
             self._context.watchers.tell(PeerInStep(self.peer))
 
     @property

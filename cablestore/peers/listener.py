@@ -187,8 +187,8 @@ class PeerListener(ABC, Generic[L]):
             return str(error)
         self._context.dials.connected(dial)
         await self.keep(link)
-        if link.twin is not None:
-            await asyncio.wait({link.twin.closed})  # then this address is the one to use
+        if link.duplicate is not None:
+            await asyncio.wait({link.duplicate.closed})  # then this address is the one to use
         return await asyncio.shield(link.closed)
 
     def sockets(self) -> Iterator[int]:

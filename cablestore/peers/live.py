@@ -9,7 +9,7 @@ from typing import Final
 
 from cablestore.peers.audience import Audience
 from cablestore.peers.connection import Connection
-from cablestore.peers.news import News, Subject, concerns
+from cablestore.peers.live_changes import LiveChange, Subject, concerns
 from cablestore.peers.relay import Route
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.exchange import Exchange, State
@@ -29,21 +29,21 @@ class LiveRequest:
     _known: int = 0
     """Last entry of the state that the peer got. News of it may come later than the state."""
 
-    def tell(self, news: Iterable[News]) -> None:
-        """Send the peer what is news to it, now or when the history is sent. New posts that it gave are not."""
+    def tell(self, changes: Iterable[LiveChange]) -> None:
+        """Send the peer the changes that it lacks, now or when the history is sent. New posts that it gave are not."""
         given = self.connection.given
-        news = [item for item in news if not (item.is_new and item.hash in given)]
-        if self.connection.session.is_spared:
-            news = [item for item in news if item.is_bearable]
+        changes = [item for item in changes if not (item.is_new and item.hash in given)]
+        if self.connection.session.may_be_cable_js:
+            changes = [item for item in changes if item.is_safe_for_cable_js]
         audience = self.connection.audience
         if not audience.is_everyone:
-            news = [item for item in news if _may_hear(audience, item)]
+            changes = [item for item in changes if _may_hear(audience, item)]
         if self.exchange.state is State.LIVE:
-            self._answer([item.hash for item in news if item.sequence > self._known])
+            self._answer([item.hash for item in changes if item.sequence > self._known])
         else:
             before = len(self._waiting)
-            self._waiting |= {item.hash: item.sequence for item in news}
-            self.connection.news_waiting += len(self._waiting) - before
+            self._waiting |= {item.hash: item.sequence for item in changes}
+            self.connection.changes_waiting += len(self._waiting) - before
 
     def caught_up(self, sequence: int) -> None:
         """Send what waited, except for what the history has, which is sent up to entry `sequence`."""
@@ -63,11 +63,11 @@ class LiveRequest:
     def forget(self) -> dict[bytes, int]:
         """Remove and return what waits."""
         waiting, self._waiting = self._waiting, {}
-        self.connection.news_waiting -= len(waiting)
+        self.connection.changes_waiting -= len(waiting)
         return waiting
 
 
-def _may_hear(audience: Audience, item: News) -> bool:
+def _may_hear(audience: Audience, item: LiveChange) -> bool:
     return not audience.is_blocked if item.post is None else audience.may_hear_of(item.post)
 
 
@@ -119,22 +119,22 @@ class LiveRequests:
         """Return the live request of an exchange, None if it is not live."""
         return self._of(*self._key(exchange.request)).get(exchange)
 
-    def deliver(self, news: Iterable[News]) -> dict[LiveRequest, list[News]]:
-        """Send news to the peers that asked for them. Returns what each of the requests is about."""
-        told: defaultdict[LiveRequest, list[News]] = defaultdict(list)
+    def deliver(self, changes: Iterable[LiveChange]) -> dict[LiveRequest, list[LiveChange]]:
+        """Send changes to the peers that asked for them. Returns what each of the requests is about."""
+        announced: defaultdict[LiveRequest, list[LiveChange]] = defaultdict(list)
         again = False
-        for item in news:
+        for item in changes:
             again = again or item.subject is Subject.MODERATION_AGAIN
             for live in self._asking(item):
-                told[live].append(item)
-        for live, items in told.items():
+                announced[live].append(item)
+        for live, items in announced.items():
             live.tell(items)
         if again:
             for live in self._of(ModerationRequest).values():
                 live.connection.answers.add(live.exchange)
-        return told
+        return announced
 
-    def _asking(self, item: News) -> list[LiveRequest]:
+    def _asking(self, item: LiveChange) -> list[LiveRequest]:
         match item.subject:
             case Subject.CHAT:
                 found = self._of(TimeRangeRequest, item.channel)

@@ -235,4 +235,4 @@ class _Handler(WSGIRequestHandler):
             super().handle()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
-        """Log nothing: a scrape every few seconds is no news."""
+        """Log nothing: a scrape every few seconds is not an event."""

@@ -70,7 +70,7 @@ class NodeIds:
 
     @staticmethod
     def _end(link: PeerLink, other: PeerLink) -> None:
-        link.twin = other
+        link.duplicate = other
         link.end(TWICE)
 
     def leads_here(self, connection: Connection) -> bool:
@@ -91,7 +91,7 @@ class NodeIds:
 
 
 def _is_open(link: PeerLink) -> bool:
-    return link.is_established and not link.closed.done() and link.twin is None
+    return link.is_established and not link.closed.done() and link.duplicate is None
 
 
 def _are_alike(one: PeerLink, other: PeerLink) -> bool:

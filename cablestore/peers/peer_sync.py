@@ -90,7 +90,7 @@ class PeerSync:
                 await self._wait_for_comparison()
             await self._try(self._sync_all())
             if self._is_live:
-                works = [self._by_rounds(), self._when_told(), self._when_compared(), self._in_background()]
+                works = [self._by_rounds(), self._when_announced(), self._when_compared(), self._in_background()]
                 await self._together(works)
         except StoreClosedError as error:
             self.error = error
@@ -163,7 +163,7 @@ class PeerSync:
             await self._follow(asks=True)
         await self._settle()
 
-    async def _when_told(self) -> None:
+    async def _when_announced(self) -> None:
         """Follow new channels as soon as they are announced."""
         async with _tasks() as group:
             while True:
@@ -214,7 +214,7 @@ class PeerSync:
     async def _settle(self) -> None:
         """Store the marks of the passes when all posts are here.
 
-        If news come without a break there is no such moment.
+        While changes keep coming there is none.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._context.settings.list_every_s if self._is_live else None):
@@ -266,8 +266,8 @@ class PeerSync:
         if self._is_live and not session.is_recognised:
             return []  # the peer has not said a word; it is asked for channels when it does
         names = own if chosen is not None else own | set(map(channel_id, listed))
-        if session.is_spared:
-            names = set(filter(cable_js.bears_channel, names))  # the others when it is known to bear them
+        if session.may_be_cable_js:
+            names = set(filter(cable_js.handles_channel, names))  # the others when it is known to handle them
         names = names - self._followed - self._context.restrictions.now.channels
         room = max(0, limits.MAX_UNSEEN_CHANNELS - len(self._followed - own))
         found = sorted(names & own) + sorted(names - own)[:room]

@@ -31,11 +31,11 @@ from cablestore.peers.in_step import Agreements
 from cablestore.peers.link import PeerLink
 from cablestore.peers.metrics import ReconcileMetrics
 from cablestore.peers.node_ids import NodeIds
-from cablestore.peers.places import gives_way
 from cablestore.peers.reconciliation import LostError, Reconciliation, SilentError
 from cablestore.peers.report import ReconcileReport
-from cablestore.peers.stretches import Stretches
+from cablestore.peers.slots import reconciliation_to_stop
 from cablestore.peers.sync import Sync
+from cablestore.peers.time_ranges import TimeRanges
 from cablestore.reconcile.messages import (
     CHANGED,
     EQUAL,
@@ -265,21 +265,23 @@ class Reconciler:
         """Reconcile what no earlier connection did. Tell whether there was an earlier one."""
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
         marks = await self._context.current_marks()
-        stretches = Stretches(marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
-        while (stretch := stretches.next) is not None:
+        time_ranges = TimeRanges(marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
+        while (time_range := time_ranges.next) is not None:
             moved = job.report.moved
             try:
-                await self._talk(job._replace(terms=stretch, is_complete=job.is_complete and stretch == job.terms))
+                await self._talk(
+                    job._replace(terms=time_range, is_complete=job.is_complete and time_range == job.terms)
+                )
                 await self._context.current_marks()
-                stretches.done()
+                time_ranges.done()
             except (LostError, SilentError):
-                stretches.broke(has_moved=job.report.moved > moved)
+                time_ranges.broke(has_moved=job.report.moved > moved)
                 raise
             except PeerRefusedError as error:
-                if error.reason != EndReason.NOTHING.name.lower() or stretch.until_ms == job.terms.until_ms:
+                if error.reason != EndReason.NOTHING.name.lower() or time_range.until_ms == job.terms.until_ms:
                     raise
-                stretches.is_over()
-        return stretches.was_begun or stretches.is_void
+                time_ranges.is_over()
+        return time_ranges.was_begun or time_ranges.is_void
 
     async def _talk(self, job: ReconcileJob) -> None:
         """Reconcile once with a peer, and add to the report.
@@ -296,7 +298,7 @@ class Reconciler:
         await self._run(current, report, is_ours=True, is_complete=is_complete)
 
     def received(self, link: PeerLink, frame: bytes) -> None:
-        """Take a frame of a peer: of the conversation under way, the first of a new one, or news.
+        """Take a frame of a peer: of the conversation under way, the first of a new one, or a notice of changes.
 
         Frames of an old one are ignored.
         """
@@ -318,9 +320,9 @@ class Reconciler:
         """Take what the peer says of its store, when a comparison that it ended before has ended here too."""
         current = self._by_link.get(link)
         if current is None:
-            self._agreements.heard(link, frame)
+            self._agreements.receive(link, frame)
         else:
-            current.over.add_done_callback(lambda _: self._agreements.heard(link, frame))
+            current.over.add_done_callback(lambda _: self._agreements.receive(link, frame))
 
     def _asked(self, link: PeerLink, frame: bytes) -> None:
         """Answer a peer that begins a conversation after the last one: we may not have noticed yet that it is over."""
@@ -357,13 +359,13 @@ class Reconciler:
         """Return why no conversation with this peer can begin now. "" if there is a place, or another one gives way."""
         if self._context.writes.failure:
             return "posts cannot be stored"
-        others = [current for current in self._by_link.values() if current.link is not link and not current.gives_way]
+        others = [current for current in self._by_link.values() if current.link is not link and not current.is_stopping]
         if len(others) < self._context.settings.max_talks:
             return ""
-        slowest = gives_way(others, link.host, self._context.loop.time())
+        slowest = reconciliation_to_stop(others, link.host, self._context.loop.time())
         if slowest is None:
             return f"{len(others)} reconciliations are under way"
-        slowest.give_way()
+        slowest.stop_for_another()
         return ""
 
     @staticmethod

@@ -18,7 +18,7 @@ from cablestore.errors import (
     StorageError,
 )
 from cablestore.index.place import LogPlace
-from cablestore.index.verdict import LIES, Outcome, Verdict
+from cablestore.index.verdict import FALSE_CLAIMS, Outcome, Verdict
 from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetches
 from cablestore.peers.link import PeerLink
@@ -82,7 +82,7 @@ class Reconciliation:
         self._storing = 0
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
-        self.gives_way = False
+        self.is_stopping = False
 
     @property
     def host(self) -> str:
@@ -99,9 +99,9 @@ class Reconciliation:
         """Return how long, in all, this node had nothing to do until the peer said something."""
         return self._waited_s + (0.0 if self._waits_since_s is None else now_s - self._waits_since_s)
 
-    def give_way(self) -> None:
+    def stop_for_another(self) -> None:
         """End the conversation for another one, and tell the peer to come again."""
-        self.gives_way = True
+        self.is_stopping = True
         self._jobs.put_nowait(self._end_for_another)
 
     def _end_for_another(self) -> list[ArrivedPosts]:
@@ -221,9 +221,9 @@ class Reconciliation:
         verdicts = [outcome.verdict for outcome in outcomes]
         self.accepted += verdicts.count(Verdict.ACCEPTED)
         self.refused += sum(verdict not in _GENUINE for verdict in verdicts)
-        lies = [outcome.reason for outcome in outcomes if outcome.verdict in LIES]
-        if lies:
-            self.link.gave_invalid_posts(len(lies), lies[-1])
+        false_claims = [outcome.reason for outcome in outcomes if outcome.verdict in FALSE_CLAIMS]
+        if false_claims:
+            self.link.gave_invalid_posts(len(false_claims), false_claims[-1])
         if self._progress is not None:
             self._progress(len(posts))
         self.is_outdated = self._is_repeated(verdicts)

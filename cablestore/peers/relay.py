@@ -67,12 +67,12 @@ class Route:
             )
         if self.exchange.is_over or (isinstance(request, PostRequest) and not request.hashes):
             return
-        if self.origin.is_spared and cable_js.bearable(request) is None:
+        if self.origin.may_be_cable_js and cable_js.handled_request(request) is None:
             return  # no answer could be passed on
         # A node nearer to the first to ask waits longer. Otherwise it would give up just before the answer comes.
         timeout_s = limits.RELAY_TIMEOUT_S + limits.RELAY_STEP_S * (ttl - 1)
         for session in sessions:
-            said = cable_js.bearable(request) if session.is_spared else request
+            said = cable_js.handled_request(request) if session.may_be_cable_js else request
             if session is not self.origin and said is not None and self._may_ask(session, said):
                 self.hold()
                 forwarded = session.ask(said, now_s, timeout_s, asker=ForwardedRequest(self, session))
@@ -160,7 +160,7 @@ class Route:
             self.end()
 
     def _wanted_names(self, request: ListRequest) -> list[str]:
-        known = filter(cable_js.bears_channel, self.names) if self.origin.is_spared else self.names
+        known = filter(cable_js.handles_channel, self.names) if self.origin.may_be_cable_js else self.names
         names = sorted(known, key=str.encode)
         return names[request.offset : request.offset + request.limit] if request.limit else names[request.offset :]
 

@@ -17,7 +17,7 @@ from cablestore.index.drops import AppliedDrops, stored_drops
 from cablestore.index.reader import Reader
 from cablestore.moderation import Action, Decisions, ModerationAct, act_of, blocks_in_force
 from cablestore.peers.audience import EVERYONE, Audience, BlockBook
-from cablestore.peers.news import News, Subject
+from cablestore.peers.live_changes import LiveChange, Subject
 from cablestore.peers.threads import ReadThread
 from cablestore.protocol.body import BLOCK, MODERATION, UNBLOCK, Block
 from cablestore.protocol.post import Post
@@ -74,13 +74,13 @@ class RestrictionKeeper:
         now = self._store.moderation.decisions
         return self._read_from != (now, now) or bool(self.failure)
 
-    def heard(self, news: Iterable[News]) -> None:
-        """Read them again if acts of moderation are among the news.
+    def on_changes(self, changes: Iterable[LiveChange]) -> None:
+        """Read them again if acts of moderation are among the changes.
 
-        Reading may have to wait. So a peer that the local user blocks gets no news that come with or after the block,
+        Reading may have to wait. So a peer that the local user blocks gets no changes that come with or after the block,
         before the block is read.
         """
-        acts = [item for item in news if item.subject in _ON_MODERATION]
+        acts = [item for item in changes if item.subject in _ON_MODERATION]
         if acts:
             posts = [item.post for item in acts if item.post is not None]
             blocked = [user for post in posts if isinstance(post.body, Block) for user in post.body.recipients]

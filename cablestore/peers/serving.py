@@ -7,18 +7,18 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from cablestore import limits
+from cablestore.peers.announced import AnnouncedPosts
 from cablestore.peers.answering import Answer
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.inspecting import InspectionThread
 from cablestore.peers.link import BLOCKED
 from cablestore.peers.live import LiveRequests
-from cablestore.peers.news import News
+from cablestore.peers.live_changes import LiveChange
 from cablestore.peers.node_ids import NodeIds
 from cablestore.peers.relay import Loops, Route
 from cablestore.peers.sync import Sync
 from cablestore.peers.threads import FeedThread
-from cablestore.peers.told import ToldPosts
 from cablestore.protocol.body import INFO
 from cablestore.protocol.exchange import Exchange, Fault
 from cablestore.protocol.message import ListRequest, PostRequest, Request, StateRequest, TimeRangeRequest
@@ -48,7 +48,7 @@ class Serving:
         self.routes: Final[dict[Exchange, Route]] = {}
         """Forwarded requests, by the request of the peer that asked."""
         self._loops: Final = Loops()
-        self._told: Final = ToldPosts()
+        self._announced: Final = AnnouncedPosts()
         self._inspection: Final = InspectionThread(context, self.by_session.get, self._send_on)
         self._feed: Final = FeedThread(
             context.store, context.loop, lambda: bool(connections), lambda: self.live.state_channels, self._deliver
@@ -74,7 +74,7 @@ class Serving:
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that is over."""
-        self._told.lost(connection)
+        self._announced.lost(connection)
         self.by_session.pop(connection.session, None)
 
     async def let_peers_ask(self) -> None:
@@ -85,9 +85,9 @@ class Serving:
         loop, grace_s = self._context.loop, self._context.settings.grace_s
         ends_s, last = loop.time() + grace_s, self._context.store.last_sequence
         while self._connections and loop.time() < ends_s:
-            is_told = self._feed.reached >= last
-            await asyncio.sleep(0)  # news that were handed to the loop go out
-            if is_told and not self._told.is_recent(loop.time() - grace_s):
+            is_announced = self._feed.reached >= last
+            await asyncio.sleep(0)  # changes that were handed to the loop go out
+            if is_announced and not self._announced.is_recent(loop.time() - grace_s):
                 return
             await asyncio.sleep(_GRACE_LOOK_S)
 
@@ -105,7 +105,7 @@ class Serving:
         """Start to follow a request of the peer. False if it was refused and must not be answered.
 
         That is so if the request came in a circle, or if the peer has too many live requests for the same already: each
-        of them gets all news of it.
+        of them gets all of its changes.
         """
         request = exchange.request
         if self._is_refused(connection, request):
@@ -152,7 +152,7 @@ class Serving:
         """Add a part of an answer to what the session sends, and conclude the answer after the last part."""
         exchange, session = answer.exchange, connection.session
         route = self.routes.get(exchange)
-        is_told = connection.is_banished and isinstance(exchange.request, PostRequest) and bool(part)
+        is_announced = connection.is_banished and isinstance(exchange.request, PostRequest) and bool(part)
         if answer.error is not None:
             self._context.log.error("cannot answer", extra={"peer": connection.name, "reason": str(answer.error)})
             session.refuse(exchange)
@@ -166,7 +166,7 @@ class Serving:
             session.answer_hashes(exchange, part if route is None else route.fresh(part))
         if answer.is_whole:
             self._conclude(connection, answer, route)
-        if is_told:
+        if is_announced:
             connection.flush()
             connection.end(BLOCKED)
 
@@ -174,7 +174,7 @@ class Serving:
         """Conclude a request for which the store has no more, unless others or the future may have."""
         exchange = answer.exchange
         if isinstance(exchange.request, PostRequest):
-            self._told.gave(connection, exchange.request.hashes)
+            self._announced.gave(connection, exchange.request.hashes)
         waited_s = self._context.loop.time() - answer.began_s
         self._context.metrics.answer_seconds[type(exchange.request)].observe(waited_s)
         if exchange.is_over:
@@ -191,14 +191,14 @@ class Serving:
         if exchange.is_over:
             self.dropped(exchange)
 
-    def _deliver(self, news: list[News]) -> None:
-        self._context.restrictions.heard(news)
-        self._sync.heard(news)
-        has_own = any(item.is_own for item in news)
-        for live, items in self.live.deliver(news).items():
+    def _deliver(self, changes: list[LiveChange]) -> None:
+        self._context.restrictions.on_changes(changes)
+        self._sync.on_changes(changes)
+        has_own = any(item.is_own for item in changes)
+        for live, items in self.live.deliver(changes).items():
             if has_own:
                 own = [item.hash for item in items if item.is_own]
-                self._told.tell(live.connection, own, self._context.loop.time())
+                self._announced.tell(live.connection, own, self._context.loop.time())
             live.connection.flush()
             if live.exchange.is_over:
                 self.dropped(live.exchange)

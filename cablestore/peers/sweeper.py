@@ -37,11 +37,11 @@ class Sweeper:
 
     def _sweep(self) -> int:
         try:
-            return self._store.moderation.sweep(self._go_on)
+            return self._store.moderation.sweep(self._advance)
         except _StopError:
             return 0
 
-    def _go_on(self, _: int) -> None:
+    def _advance(self, _: int) -> None:
         if self._is_stopping:
             raise _StopError
 

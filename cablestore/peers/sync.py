@@ -16,7 +16,7 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetches
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
-from cablestore.peers.news import News, Subject
+from cablestore.peers.live_changes import LiveChange, Subject
 from cablestore.peers.peer_sync import PeerSync, own_channels
 from cablestore.reconcile.messages import NEW_CHANNEL
 
@@ -59,9 +59,9 @@ class Sync:
         with suppress(CableStoreError):  # each sync reads them too, and tells the error
             self._channels.update(await self._context.reads.call(own_channels))
 
-    def heard(self, news: Iterable[News]) -> None:
+    def on_changes(self, changes: Iterable[LiveChange]) -> None:
         """Notice a channel that is new to the store: ask all peers for it, and announce it to those that reconcile."""
-        found = {item.channel for item in news if item.subject in (Subject.CHAT, Subject.STATE)} - self._channels
+        found = {item.channel for item in changes if item.subject in (Subject.CHAT, Subject.STATE)} - self._channels
         if not found:
             return
         self._channels.update(found)
@@ -81,7 +81,7 @@ class Sync:
         self._channels.difference_update(dropped)
         if asks_again:
             self._context.marks.clear()
-            self.fetches.welcome()
+            self.fetches.admit_again()
         for peer in self._peers.values():
             peer.unfollow(dropped)
             if asks_again:

@@ -5,7 +5,7 @@
     {"format": 2, "place": {"database": "...", "sequence": 2000, "entry": "01..."}, "peers": {"<peer>": {"<channel>":
         {"from_ms": 0, "until_ms": 1700000000000, "full_at_ms": 1700000000000}}}}
 
-A reconciliation that is not finished has a mark too (`stretches`), with `stretch_ms`, under a name that no channel has.
+A reconciliation that is not finished has a mark too (`time_ranges`), with `range_ms`, under a name that no channel has.
 
 Marks are true as long as the store has the posts that it had. So the file names a place in the history of the database
 (`cablestore.index.place`), which is on the disk before the file is written. `follow` voids all marks if that place does
@@ -43,13 +43,13 @@ class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     """One pass over a channel: all posts dated between `from_ms` and `until_ms` are here.
 
     `full_at_ms` is when a pass last went back to `from_ms`. For a reconciliation that is not finished, it is when the
-    reconciliation began, and `stretch_ms` is the length of time that it compares at once, 0 for all that is left.
+    reconciliation began, and `range_ms` is the length of time that it compares at once, 0 for all that is left.
     """
 
     from_ms: int
     until_ms: int
     full_at_ms: int
-    stretch_ms: int = 0
+    range_ms: int = 0
     back_ms: int = 0
     """Down to which date a full pass in the background has come, 0 if none is under way."""
 

@@ -21,7 +21,7 @@ from cablestore.errors import CableStoreError, CorruptStoreError, StoreClosedErr
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Outcome
 from cablestore.interruptible import in_thread
-from cablestore.peers.news import MAX_ENTRIES, News, news_of
+from cablestore.peers.live_changes import MAX_ENTRIES, LiveChange, changes_of
 from cablestore.store.following import read_again
 from cablestore.store.queries import Snapshot
 from cablestore.store.store import CableStore
@@ -34,7 +34,7 @@ _MOST_ROUNDS: Final = 8
 _SKIP_S: Final = 0.05
 """How long entries are gathered that nobody wants to hear of."""
 _RETRY_S: Final = 1.0
-"""Pause after news could not be read for a reason that may pass, such as too many open files."""
+"""Pause after changes could not be read for a reason that may pass, such as too many open files."""
 _SHORT_S: Final = 0.0005
 
 T = TypeVar("T")
@@ -321,7 +321,7 @@ class WriteThread:
 
 
 class FeedThread:
-    """The thread that follows the arrival log and hands news for peers to the loop.
+    """The thread that follows the arrival log and hands changes for peers to the loop.
 
     `wants` tells whether there are peers. Entries that come while there are none are skipped, and so are those that are
     damaged.
@@ -336,7 +336,7 @@ class FeedThread:
         loop: asyncio.AbstractEventLoop,
         wants: Callable[[], bool],
         state_channels: Callable[[], frozenset[str]],
-        deliver: Callable[[list[News]], None],
+        deliver: Callable[[list[LiveChange]], None],
     ) -> None:
         self._store = store
         self._loop = loop
@@ -348,9 +348,9 @@ class FeedThread:
         """Set when something was written, and when the thread has to end."""
         self._unwatch = store.watch(self._woken.set)
         self._after = self.reached = store.last_sequence
-        """Last entry whose news were handed to the loop."""
+        """Last entry whose changes were handed to the loop."""
         self.failure = ""
-        """Why news cannot be told, or why some were not. Then peers that are connected have missed them for good."""
+        """Why changes cannot be told, or why some were not. Then peers that are connected have missed them for good."""
         self._has_lost = False
         self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
         self._thread.start()
@@ -395,7 +395,7 @@ class FeedThread:
     def _tell(self, most: int) -> None:
         with self._store.snapshot() as snapshot:
             reader, own_key = snapshot.reader, _own_key(self._store)
-            found, self._after = news_of(reader, self._after, self._state_channels(), own_key, most)
+            found, self._after = changes_of(reader, self._after, self._state_channels(), own_key, most)
         if found:
             on_loop(self._loop, self._deliver, found)
         self.reached = self._after

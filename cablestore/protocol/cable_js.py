@@ -2,7 +2,6 @@
 
 cable.js counts bytes where the protocol counts code points, knows only two keys of post/info and reserves two channel
 names. cable.rs counts code points, so its users write such posts. Do not give them to a peer that may be cable.js.
-"Bears" means here that cable.js does not crash.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _TYPES: Final = range(TEXT, UNBLOCK + 1)
 _ACCEPT_ROLE_VALUES: Final = (b"\x00", b"\x01")
 
 
-def bears_channel(name: str) -> bool:
-    """Tell whether cable.js bears posts in a channel and requests for it. "" is the whole cabal."""
+def handles_channel(name: str) -> bool:
+    """Return True if cable.js can handle posts in a channel and requests for it. "" is the whole cabal."""
     return not is_too_long(name) and name not in RESERVED_CHANNELS
 
 
@@ -47,13 +46,13 @@ def is_too_long(channel: str) -> bool:
     return len(channel.encode()) > limits.MAX_CABLE_JS_CHANNEL_SIZE_BYTES
 
 
-def bears_topic(topic: str) -> bool:
-    """Tell whether cable.js bears a topic."""
+def handles_topic(topic: str) -> bool:
+    """Return True if cable.js can handle a topic."""
     return len(topic.encode()) <= limits.MAX_CABLE_JS_TOPIC_SIZE_BYTES
 
 
-def bears_info(info: Info) -> bool:
-    """Tell whether cable.js bears this post/info."""
+def handles_info(info: Info) -> bool:
+    """Return True if cable.js can handle this post/info."""
     return all(
         len(value) <= limits.MAX_CABLE_JS_NAME_SIZE_BYTES
         if key == "name"
@@ -62,32 +61,32 @@ def bears_info(info: Info) -> bool:
     )
 
 
-def bears_body(body: Body) -> bool:
-    """Tell whether cable.js bears a post with this body."""
+def handles_body(body: Body) -> bool:
+    """Return True if cable.js can handle a post with this body."""
     match body:
         case Info():
-            return bears_info(body)
-        case Topic(topic=topic) if not bears_topic(topic):
+            return handles_info(body)
+        case Topic(topic=topic) if not handles_topic(topic):
             return False
         case Moderation(recipients=recipients) if len(recipients) > limits.MAX_RECIPIENTS:
             return False
     channel, reason = getattr(body, "channel", None), getattr(body, "reason", "")
-    return body.type in _TYPES and (channel is None or bears_channel(channel)) and _bears_reason(reason)
+    return body.type in _TYPES and (channel is None or handles_channel(channel)) and _handles_reason(reason)
 
 
-def _bears_reason(reason: str) -> bool:
+def _handles_reason(reason: str) -> bool:
     return len(reason.encode()) <= limits.MAX_CABLE_JS_REASON_SIZE_BYTES
 
 
-def bears_post(raw: bytes) -> bool:
-    """Tell whether cable.js bears a post, given its bytes. For most types only the channel is read."""
+def handles_post(raw: bytes) -> bool:
+    """Return True if cable.js can handle a post, given its bytes. For most types only the channel is read."""
     post_type = peek_type(raw)
     if post_type == DELETE:
         return True
     try:
         if post_type in (TEXT, JOIN, LEAVE):
-            return bears_channel(_channel_of(raw))
-        return bears_body(decode_post(raw, LEGACY).body)
+            return handles_channel(_channel_of(raw))
+        return handles_body(decode_post(raw, LEGACY).body)
     except (DecodeError, UnicodeDecodeError):
         return False
 
@@ -99,11 +98,11 @@ def _channel_of(raw: bytes) -> str:
     return read_sized(raw, at, "channel name")[0].decode()
 
 
-def bearable(request: Request) -> Request | None:
-    """Return the part of a request that cable.js bears, None if there is none."""
+def handled_request(request: Request) -> Request | None:
+    """Return the part of a request that cable.js can handle, None if there is none."""
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel):
-            return request if bears_channel(channel) else None
+            return request if handles_channel(channel) else None
         case ModerationRequest(_, channels):
-            return request._replace(channels=tuple(filter(bears_channel, channels)))
+            return request._replace(channels=tuple(filter(handles_channel, channels)))
     return request

@@ -3,7 +3,7 @@
 On both sides a request is in one of three states. `TRANSITIONS` has every step between them; any other step is a fault
 of the peer and changes nothing:
 
-            parts of the answer            news
+            parts of the answer          changes
                   +---+                   +---+
                   v   |     caught up     v   |
     asked ------> OPEN ----------------> LIVE

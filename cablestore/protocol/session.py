@@ -83,7 +83,7 @@ class Session:
         self.is_understood = False
         """True if a message of the peer was decoded: noise may look like the begin of one."""
         self.reads_everything = False
-        """Whether the peer is known to bear what ends cable.js, because it sent such things itself."""
+        """Whether the peer is known to handle what crashes cable.js, because it sent such things itself."""
         self._spares = spares
         self.asked: Final[dict[bytes, Exchange]] = {}
         """Our requests that are alive, by id."""
@@ -209,8 +209,8 @@ class Session:
         return self._said.first, self._heard.first
 
     @property
-    def is_spared(self) -> bool:
-        """Whether the peer gets nothing that ends cable.js, because it may be that program (`cable_js`)."""
+    def may_be_cable_js(self) -> bool:
+        """True if the peer may be cable.js: it is sent nothing that crashes that program (`cable_js`)."""
         return self._spares and self.dialect is LEGACY and not self.is_cablestore and not self.reads_everything
 
     def send_extra(self, content: bytes) -> None:

@@ -248,13 +248,13 @@ class ReconcileConversation:
                 f"more than {MAX_TALK_HELD_FRAMES} frames of the peer wait until it has confirmed posts: it must confirm "
                 "them first"
             )
-        return self._go_on(at_s)
+        return self._advance(at_s)
 
     def stored(self, batch: int, *, at_s: float) -> list[ArrivedPosts]:
         """Note that a batch which arrived is stored, and go on."""
         self._unstored.discard(batch)
         self._say(Stored(batch))
-        return self._go_on(at_s)
+        return self._advance(at_s)
 
     # --- the course of a conversation -----------------------------------------------------------
 
@@ -263,7 +263,7 @@ class ReconcileConversation:
         self.findings.sent.add(message, len(frame))
         self._out.append(frame)
 
-    def _go_on(self, at_s: float) -> list[ArrivedPosts]:
+    def _advance(self, at_s: float) -> list[ArrivedPosts]:
         """Process the frames that arrived, in order, up to a payload while too many posts wait to be sent.
 
         Posts do not wait for that: each of two sides with much to send would wait until the other one confirms.

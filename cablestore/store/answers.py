@@ -68,37 +68,37 @@ def channel_time_range(
     return islice(found, min(limit, _ENDLESS)) if limit > 0 else found
 
 
-def channel_state(reader: Reader, channel: str, *, is_spared: bool = False) -> Iterator[bytes]:
+def channel_state(reader: Reader, channel: str, *, may_be_cable_js: bool = False) -> Iterator[bytes]:
     """Yield the hashes that describe a channel now (wire.md 5.4.4, 6.3.2.4).
 
     The latest post/topic first; then the latest post/join or post/leave of each user that was ever in the channel, and
-    the latest post/info of each member. Each costs one row, however long the history is. With `is_spared`, topics and
+    the latest post/info of each member. Each costs one row, however long the history is. With `may_be_cable_js`, topics and
     infos that make cable.js crash are left out.
     """
-    return _staying(reader, _state_of(reader, reader.dialect.channel_id(channel), is_spared=is_spared))
+    return _staying(reader, _state_of(reader, reader.dialect.channel_id(channel), may_be_cable_js=may_be_cable_js))
 
 
-def _state_of(reader: Reader, channel: str, *, is_spared: bool) -> Iterator[bytes]:
+def _state_of(reader: Reader, channel: str, *, may_be_cable_js: bool) -> Iterator[bytes]:
     topic = channel_topic.latest(reader, channel)
-    if topic is not None and not (is_spared and not cable_js.bears_topic(topic[0])):
+    if topic is not None and not (may_be_cable_js and not cable_js.handles_topic(topic[0])):
         yield topic[1]
     for member in membership.of_channel(reader, channel):
         if member.announced_by is not None:
             yield member.announced_by
         info = user_info.latest_hash(reader, member.author) if member.is_member else None
-        if info is not None and not (is_spared and not _bears_info_of(reader, member.author)):
+        if info is not None and not (may_be_cable_js and not _handles_info_of(reader, member.author)):
             yield info
 
 
-def _bears_info_of(reader: Reader, author: bytes) -> bool:
+def _handles_info_of(reader: Reader, author: bytes) -> bool:
     latest = user_info.latest(reader, author)
-    return latest is None or cable_js.bears_info(latest[0])
+    return latest is None or cable_js.handles_info(latest[0])
 
 
-def is_bearable(reader: Reader, digest: bytes) -> bool:
+def is_safe_for_cable_js(reader: Reader, digest: bytes) -> bool:
     """Tell whether cable.js can read a post. A post that is not stored passes."""
     raw = reader.get(data_key(digest.hex().encode()))
-    return raw is None or cable_js.bears_post(raw)
+    return raw is None or cable_js.handles_post(raw)
 
 
 def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[str]:

@@ -13,7 +13,7 @@ from cablestore.index.engine import Engine
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
-from cablestore.moderation.admission import add_all, require_welcome
+from cablestore.moderation.admission import add_all, require_admitted
 from cablestore.moderation.changing import changed
 from cablestore.moderation.consents import lay_claims
 from cablestore.protocol.acts import Consent
@@ -124,7 +124,7 @@ class Writer:
             require_allowed(transaction.reader, body, self._composer.own_key)
             posts = self._composer.compose(transaction, body, self._present.state.moderation)
             state = self._present.follow_identity()  # a store without one has made it for the post
-            require_welcome(state.moderation, posts)
+            require_admitted(state.moderation, posts)
             plan = transaction.plan()
             for post in posts:
                 plan.add(post)

@@ -68,7 +68,7 @@ def writing(*parts: bytes) -> Callable[[web.StreamResponse], Awaitable[None]]:
 
 # --- lies --------------------------------------------------------------------------------------------
 
-LIES: dict[str, dict[str, Any]] = {
+FALSE_CLAIMS: dict[str, dict[str, Any]] = {
     "a flipped bit": {"data": changed(DATA, 70_000)},
     "a flipped bit against its own leaves": {"data": changed(DATA, 70_000), "leaves": LEAVES},
     "a flipped bit in the last byte": {"data": changed(DATA, len(DATA) - 1), "leaves": LEAVES},
@@ -106,9 +106,9 @@ def begin_earlier(folder: Path, lie: str) -> None:
         (folder / f".{MANIFEST.tree}.part").write_bytes(DATA[:BLOCK_SIZE_BYTES])
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", FALSE_CLAIMS)
 def test_a_lying_node_is_refused_and_leaves_no_file(lie: str, tmp_path: Path) -> None:
-    node = Told(**({"data": DATA, "manifest": ITEM} | LIES[lie]))
+    node = Told(**({"data": DATA, "manifest": ITEM} | FALSE_CLAIMS[lie]))
     begin_earlier(tmp_path, lie)
     with pytest.raises(ArchiveError) as refusal:
         fetch(node, tmp_path / "target")
@@ -116,13 +116,13 @@ def test_a_lying_node_is_refused_and_leaves_no_file(lie: str, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", FALSE_CLAIMS)
 def test_a_lying_node_does_not_touch_what_is_there(lie: str, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"precious")
     begin_earlier(tmp_path, lie)
     with pytest.raises(ArchiveError):
-        fetch(Told(**({"data": DATA, "manifest": ITEM} | LIES[lie])), target)
+        fetch(Told(**({"data": DATA, "manifest": ITEM} | FALSE_CLAIMS[lie])), target)
     assert target.read_bytes() == b"precious"
 
 

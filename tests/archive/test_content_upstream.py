@@ -59,16 +59,16 @@ def test_nodes_that_have_each_other_as_upstream_do_not_ask_in_a_circle(tmp_path:
 def test_a_lying_upstream_is_passed_over_and_nothing_of_it_is_kept(tmp_path: Path) -> None:
     data = bytes_of(1, 300_000)
     cid, good = honest(data)
-    lies = [
+    false_claims = [
         honest(data, data=data[::-1])[1],
         honest(data, data=without_end)[1],
         honest(data, data=data[:-1])[1],
         Told(),
     ]
-    lies.append(honest(data, manifest=item_json(*described(b"x")[:2]))[1])
+    false_claims.append(honest(data, manifest=item_json(*described(b"x")[:2]))[1])
 
     async def run() -> None:
-        async with all_told(*lies, good) as urls:
+        async with all_told(*false_claims, good) as urls:
             with ContentStore.open(tmp_path / "store") as store:
                 async with (
                     ContentServer(store, upstream=urls[:-1]) as server,

@@ -25,8 +25,8 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Dialect, Page, Post
 from cablestore.chat.cabal import Cabal
+from cablestore.chat.changes import CabalChanges
 from cablestore.chat.keeper import OpenStore
-from cablestore.chat.news import CabalNews
 from cablestore.cli.remote import control
 from cablestore.errors import CableStoreError, OwnerGoneError, StorageError
 from cablestore.peers import Address
@@ -125,8 +125,8 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
             own.listening,
         )
         while remote.is_busy or own.is_busy:
-            remote.take_news()
-            own.take_news()
+            remote.take_changes()
+            own.take_changes()
             await asyncio.sleep(0.01)
 
     with scratch_folder() as folder, store() as first, store() as second, ExitStack() as stack:
@@ -160,11 +160,11 @@ def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, 
 # --- news -----------------------------------------------------------------------------------------
 
 
-def told(*cabals: Cabal) -> list[CabalNews]:
+def told(*cabals: Cabal) -> list[CabalChanges]:
     """Return what each tells, when it tells something."""
 
-    def take(cabal: Cabal) -> CabalNews | None:
-        found = cabal.take_news()
+    def take(cabal: Cabal) -> CabalChanges | None:
+        found = cabal.take_changes()
         return None if found.is_empty else found
 
     found = [wait_until(partial(take, cabal)) for cabal in cabals]
@@ -176,7 +176,7 @@ def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]
     """Yield clients of one store that have heard all that happened before."""
     with control(store, folder):
         found = [served_cabal(folder) for _ in range(number)]
-        assert all(news.is_all for news in told(*found)), "at the beginning, all texts were searched for mentions"
+        assert all(changes.is_all for changes in told(*found)), "at the beginning, all texts were searched for mentions"
         yield found
         for each in found:
             each.close()
@@ -186,11 +186,11 @@ def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]
 def test_several_clients_hear_of_each_other_and_of_peers(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, served(store, tmp_path, 3) as clients:
         asyncio.run(clients[0].text("garden", "hello"))
-        assert [list(news.channels) for news in told(*clients)] == [["garden"]] * 3
+        assert [list(changes.channels) for changes in told(*clients)] == [["garden"]] * 3
         store.ingest(raws(BOB.text("default", "from a peer")))
-        assert [list(news.channels) for news in told(*clients)] == [["default"]] * 3
+        assert [list(changes.channels) for changes in told(*clients)] == [["default"]] * 3
         store.ingest(raws(BOB.named("bob")))
-        assert all(news.is_all for news in told(*clients))
+        assert all(changes.is_all for changes in told(*clients))
 
 
 @pytest.mark.thorough
@@ -207,10 +207,10 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
         assert asyncio.run(client.draft("garden")) == "half a"
         assert client.unsent_drafts == {"garden": "half a"}
         assert store.local.draft("garden") == "half"
-        client.take_news()
+        client.take_changes()
         store.text("garden", "meanwhile")
         with control(store, tmp_path):
-            wait_until(lambda: client.take_news().is_all)
+            wait_until(lambda: client.take_changes().is_all)
             assert client.connection == "offline"
             wait_until(lambda: store.local.draft("garden") == "half a")
             wait_until(lambda: client.unsent_drafts == {})

@@ -20,7 +20,7 @@ from cablestore.index.reader import Reader
 from cablestore.peers import Address, Node
 from cablestore.peers.answering import items_of
 from cablestore.peers.coverage import Coverage
-from cablestore.peers.news import MAX_ENTRIES, hashes_since
+from cablestore.peers.live_changes import MAX_ENTRIES, hashes_since
 from cablestore.protocol.acts import Action
 from cablestore.protocol.body import PUBLIC, Moderation
 from cablestore.protocol.message import (
@@ -41,7 +41,7 @@ LIVE = TimeRangeRequest(b"", "default", 0, 0, 0)
 
 
 def answer(reader: Reader, request: Request) -> set[bytes]:
-    return set(items_of(reader, request, is_spared=False))
+    return set(items_of(reader, request, may_be_cable_js=False))
 
 
 @given(histories(), st.integers(0, 2**32).map(Random))

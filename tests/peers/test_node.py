@@ -291,7 +291,7 @@ def spoilt_posts() -> dict[bytes, bytes]:
     return {post_hash(bytes(raw)): bytes(raw) for raw in found}
 
 
-LIES: dict[str, str | None] = {
+FALSE_CLAIMS: dict[str, str | None] = {
     "garbage": None,
     "foreign posts": Fault.WRONG_TYPE.value,
     "wrong posts": Fault.UNASKED_POSTS.value,
@@ -303,7 +303,7 @@ LIES: dict[str, str | None] = {
 
 
 @pytest.mark.thorough("foreign posts", "wrong posts", "wrong type")
-@pytest.mark.parametrize("how", LIES)
+@pytest.mark.parametrize("how", FALSE_CLAIMS)
 @on_loop
 async def test_liar(how: str) -> None:
     """Among five honest nodes that get all from each other; it claims to each that it has what the others lack."""
@@ -315,7 +315,7 @@ async def test_liar(how: str) -> None:
         await net.ring()
         await net.are_alike()
         assert {post.hash for post in posts} <= {e.hash for e in net.nodes[0].store.subscribe(timeout_s=0)}
-        fault = LIES[how]
+        fault = FALSE_CLAIMS[how]
         if fault:
             await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))
             assert sum(fault in reason for reason in net.log.reasons()) == len(liars), net.log.reasons()

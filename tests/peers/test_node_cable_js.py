@@ -64,23 +64,23 @@ async def names_for(peer: Raw, offset: int = 0, limit: int = 0) -> list[str]:
     return [name for answer in peer.answers_to(asked) if isinstance(answer, ListResponse) for name in answer.channels]
 
 
-@pytest.mark.parametrize("is_spared", [True, False])
-def test_what_ends_cable_js_is_not_given(is_spared: bool) -> None:
+@pytest.mark.parametrize("may_be_cable_js", [True, False])
+def test_what_ends_cable_js_is_not_given(may_be_cable_js: bool) -> None:
     async def main() -> None:
         store = memory(posts=[*ALL, *MEMBERS, *NAMED])
-        settings = replace(ANSWERS_ONLY, spares_cable_js=is_spared)
+        settings = replace(ANSWERS_ONLY, spares_cable_js=may_be_cable_js)
         async with network(store, settings=settings) as net:
             peer = await raw_peer(net.addresses[net.nodes[0]])
             found = await hashes_for(peer, everything())
             bad = {*(post.hash for post in BAD), NAMED[1].hash}
             # Of what users say of themselves, the latest alone is part of a channel's state.
             hidden = {POSTS[case][1].hash for case in ("unknown key", "long name", "accept-role 2")}
-            assert found & bad == (set() if is_spared else bad - hidden)
+            assert found & bad == (set() if may_be_cable_js else bad - hidden)
             assert {post.hash for post in GOOD if post.type in {TEXT, *MODERATION_TYPES}} <= found
             assert NAMED[0].hash in found
             given = await posts_for(peer, [*ALL, *NAMED])
-            assert given == {post.hash for post in [*ALL, *NAMED]} - (bad if is_spared else set())
-            names = BORNE if is_spared else CHANNELS
+            assert given == {post.hash for post in [*ALL, *NAMED]} - (bad if may_be_cable_js else set())
+            names = BORNE if may_be_cable_js else CHANNELS
             assert await names_for(peer) == names
             for offset in range(len(names)):
                 assert await names_for(peer, offset, 2) == names[offset : offset + 2]

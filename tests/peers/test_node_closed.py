@@ -14,7 +14,7 @@ from people import ANN, BOB, raws
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError, StoreClosedError
 from cablestore.index.reader import Reader
-from cablestore.peers import Address, Node, news, peer_sync, threads
+from cablestore.peers import Address, Node, live_changes, peer_sync, threads
 from cablestore.peers.threads import FeedThread, ReadThread, WriteThread
 from cablestore.protocol.body import Block
 from cablestore.protocol.message import TimeRangeRequest
@@ -81,23 +81,23 @@ async def test_peers_of_a_closed_store_do_not_wait() -> None:
 
 
 @on_loop
-async def test_a_rebuild_ends_no_live_news(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rebuild_interrupts_no_live_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots of the database before it end: also one that news are read from just then."""
     rebuilt = 0
 
-    def news_of(*arguments: Any) -> Any:
+    def changes_of(*arguments: Any) -> Any:
         nonlocal rebuilt
         if not rebuilt:
             rebuilt += 1
             node.store.rebuild()
-        return news.news_of(*arguments)
+        return live_changes.changes_of(*arguments)
 
     async with network(memory("a"), settings=QUICK) as net:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
         asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
         await until(lambda: node.parts.serving.live.count)
-        monkeypatch.setattr(threads, "news_of", news_of)
+        monkeypatch.setattr(threads, "changes_of", changes_of)
         node.store.ingest(raws(*texts(1)))
         await until(lambda: rebuilt and peer.hashes(asked) == [texts(1)[0].hash])
         await peer.close()

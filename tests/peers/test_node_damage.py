@@ -16,7 +16,7 @@ from serving import fetch
 
 from cablestore import CableStore, Post
 from cablestore.errors import StorageError
-from cablestore.peers import Address, Node, news, threads
+from cablestore.peers import Address, Node, live_changes, threads
 from cablestore.peers import node as node_module
 from cablestore.peers.metrics_http import exporter
 from cablestore.protocol.body import Block
@@ -116,19 +116,19 @@ async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: py
 
 
 @on_loop
-async def test_news_that_could_not_be_read_for_a_while_are_told_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_that_could_not_be_read_for_a_while_are_announced_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_RETRY_S", 0.02)
     refusals = 3
 
-    def news_of(*arguments: Any) -> Any:
+    def changes_of(*arguments: Any) -> Any:
         nonlocal refusals
         if refusals:
             refusals -= 1
             raise StorageError("too many open files")
-        return news.news_of(*arguments)
+        return live_changes.changes_of(*arguments)
 
     async with followed(ANN.join(CHANNEL)) as (here, peer):
-        monkeypatch.setattr(threads, "news_of", news_of)
+        monkeypatch.setattr(threads, "changes_of", changes_of)
         text = ANN.text(CHANNEL, "told late")
         here.node.store.ingest(raws(text))
         await peer.hears(text)

@@ -171,7 +171,7 @@ def test_a_sync_tells_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("post", [STATE, TEXT], ids=["state", "history"])
 def test_a_live_sync_goes_on_when_the_store_can_be_read_again(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
     """Each round logs the error until then. Other channels are synced meanwhile, and what is new of them."""
-    news = ANN.text("other", "c")
+    changes = ANN.text("other", "c")
 
     @on_loop
     async def scenario() -> None:
@@ -184,8 +184,8 @@ def test_a_live_sync_goes_on_when_the_store_can_be_read_again(monkeypatch: pytes
                 await node.connect(address)
                 await until(lambda: len(log.errors()) > 2)
                 assert all("cannot sync" in error and "the database is damaged" in error for error in log.errors())
-                giving.store.ingest(raws(news))
-                await until(lambda: all(node.store.post(other.hash) for other in (OTHER, news)))
+                giving.store.ingest(raws(changes))
+                await until(lambda: all(node.store.post(other.hash) for other in (OTHER, changes)))
                 is_broken.clear()
                 await until(lambda: node.store.post(post.hash))
 

@@ -69,7 +69,7 @@ async def recorded(dialect: Dialect) -> list[bytes]:
         server = await asyncio.start_server(passed_on, HOST, 0)
         link = await net.nodes[1].connect(Address(*server.sockets[0].getsockname()[:2]))
         await heard_of(net, some_posts(dialect)[0])
-        await news(net, dialect)
+        await changes(net, dialect)
         link.close("recorded")
         server.close()
         await server.wait_closed()
@@ -77,7 +77,7 @@ async def recorded(dialect: Dialect) -> list[bytes]:
     return heard
 
 
-async def news(net: Network, dialect: Dialect) -> None:
+async def changes(net: Network, dialect: Dialect) -> None:
     """Store new posts on both, so that live requests get them."""
     cyd = Person("cyd", dialect)
     for number, node in enumerate(net.nodes):

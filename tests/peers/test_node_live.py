@@ -109,10 +109,10 @@ def test_limit_is_shared_by_history_and_news() -> None:
             assert not peer.is_concluded(asked)
             early = ANN.text(CHANNEL, "before the start", at=at(0) + 1)
             elsewhere = ANN.text("elsewhere", "x", at=at(5))
-            news = [BOB.text(CHANNEL, str(n), at=at(n)) for n in (6, 7, 8)]
-            store.ingest(raws(early, elsewhere, *news))
+            changes = [BOB.text(CHANNEL, str(n), at=at(n)) for n in (6, 7, 8)]
+            store.ingest(raws(early, elsewhere, *changes))
             await until(lambda: peer.is_concluded(asked))
-            assert peer.hashes(asked)[2:] == [post.hash for post in news[:2]]
+            assert peer.hashes(asked)[2:] == [post.hash for post in changes[:2]]
             assert not node.parts.serving.live.count
 
     run(main())

@@ -127,9 +127,9 @@ async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
     async with attacked() as (node, address, _):
         peer = await call(address)
         peer.say(hello())
-        lies = PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, b"\xaa" * 32)]), SPEC))
+        false_claims = PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, b"\xaa" * 32)]), SPEC))
         for _ in range(limits.MAX_RECONCILE_ROUNDS + 1):
-            peer.tell(lies)
+            peer.tell(false_claims)
             heard = await peer.hear()
             if heard is None:
                 break

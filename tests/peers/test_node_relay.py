@@ -195,14 +195,14 @@ def test_news_travel_once(layout: str) -> None:
             peer = await client(net, 0)
             asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
             await until(lambda: len(peer.hashes(asked)) == 5)
-            news = own(10)
+            changes = own(10)
             for node in net.nodes:
-                node.store.ingest(raws(news))
+                node.store.ingest(raws(changes))
             last = own(11)
             net.nodes[2].store.ingest(raws(last))
             await until(lambda: last.hash in peer.hashes(asked))
             await asyncio.sleep(0.1)
-            assert sorted(peer.hashes(asked)) == sorted(post.hash for post in (*posts, news, last))
+            assert sorted(peer.hashes(asked)) == sorted(post.hash for post in (*posts, changes, last))
             await peer.close()
 
     run(main())

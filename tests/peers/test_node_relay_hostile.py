@@ -124,9 +124,9 @@ def test_hashes_of_what_is_deleted_here_are_left_out() -> None:
             live = asker.ask(TimeRangeRequest(b"", "default", 0, 0, 0, 1))
             await until(lambda: len(asker.hashes(live)) == len(GOOD) + 1)
             (asked,) = [request for request in giver.asked(TimeRangeRequest) if request.is_live]
-            news = ANN.text("default", "news")
-            giver.say(HashResponse(asked.request_id, (DELETED.hash,)), HashResponse(asked.request_id, (news.hash,)))
-            await until(lambda: news.hash in asker.hashes(live))
+            changes = ANN.text("default", "news")
+            giver.say(HashResponse(asked.request_id, (DELETED.hash,)), HashResponse(asked.request_id, (changes.hash,)))
+            await until(lambda: changes.hash in asker.hashes(live))
             assert DELETED.hash not in asker.hashes(live)
 
     run(main())
@@ -134,9 +134,9 @@ def test_hashes_of_what_is_deleted_here_are_left_out() -> None:
 
 def test_one_who_goes_on_lying_is_disconnected() -> None:
     async def main() -> None:
-        lies = [tampered(ANN.text("default", str(number))) for number in range(limits.MAX_INVALID_POSTS)]
-        async with between(memory(), *lies) as (net, asker, giver):
-            assert await posts_asked_for(asker, hashes_of(lies)) == set()
+        false_claims = [tampered(ANN.text("default", str(number))) for number in range(limits.MAX_INVALID_POSTS)]
+        async with between(memory(), *false_claims) as (net, asker, giver):
+            assert await posts_asked_for(asker, hashes_of(false_claims)) == set()
             await until(lambda: giver.is_over)
             assert not asker.is_over
             await until(net.log.reasons)

@@ -14,8 +14,8 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore, limits
 from cablestore.peers import Node
+from cablestore.peers.announced import AnnouncedPosts
 from cablestore.peers.link import PeerLink
-from cablestore.peers.told import ToldPosts
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
 
 CHANNEL = "default"
@@ -63,7 +63,7 @@ def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
 
 
 def test_a_post_that_a_peer_got_before_it_was_told_of_it_is_not_waited_for() -> None:
-    told, link = ToldPosts(), cast("PeerLink", SimpleNamespace(remote_static=bytes(32)))
+    told, link = AnnouncedPosts(), cast("PeerLink", SimpleNamespace(remote_static=bytes(32)))
     told.gave(link, [b"early"])
     told.tell(link, [b"early"], 1.0)
     assert not told.is_recent(0.0)

@@ -21,10 +21,10 @@ from cablestore.protocol.message import (
 )
 
 MOST = {
-    "channel": (limits.MAX_CABLE_JS_CHANNEL_SIZE_BYTES, cable_js.bears_channel),
-    "topic": (limits.MAX_CABLE_JS_TOPIC_SIZE_BYTES, cable_js.bears_topic),
-    "name": (limits.MAX_CABLE_JS_NAME_SIZE_BYTES, lambda name: cable_js.bears_info(Info.of(name=name))),
-    "reason": (limits.MAX_CABLE_JS_REASON_SIZE_BYTES, cable_js._bears_reason),
+    "channel": (limits.MAX_CABLE_JS_CHANNEL_SIZE_BYTES, cable_js.handles_channel),
+    "topic": (limits.MAX_CABLE_JS_TOPIC_SIZE_BYTES, cable_js.handles_topic),
+    "name": (limits.MAX_CABLE_JS_NAME_SIZE_BYTES, lambda name: cable_js.handles_info(Info.of(name=name))),
+    "reason": (limits.MAX_CABLE_JS_REASON_SIZE_BYTES, cable_js._handles_reason),
 }
 
 
@@ -45,26 +45,26 @@ def test_bytes_are_counted_not_code_points(what: str, data: st.DataObject) -> No
 def test_posts(case: str) -> None:
     good, bad = POSTS[case]
     for post, is_borne in ((good, True), (bad, False)):
-        assert cable_js.bears_body(post.body) == is_borne
-        assert cable_js.bears_post(post.raw) == is_borne
+        assert cable_js.handles_body(post.body) == is_borne
+        assert cable_js.handles_post(post.raw) == is_borne
         linked = ANN.post(post.body, links=(bytes(32),) * 200)
-        assert cable_js.bears_post(linked.raw) == is_borne
-    assert cable_js.bears_post(ANN.delete(bad).raw)
+        assert cable_js.handles_post(linked.raw) == is_borne
+    assert cable_js.handles_post(ANN.delete(bad).raw)
 
 
 @given(st.sampled_from([post.raw for pair in POSTS.values() for post in pair]), st.data())
 def test_any_bytes_are_borne_or_not(raw: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(90, len(raw)))
     damaged = raw[:at] + data.draw(st.binary(max_size=3)) + raw[at + data.draw(st.integers(0, 3)) :]
-    assert cable_js.bears_post(damaged) in (True, False)
-    assert cable_js.bears_post(raw[:at]) in (True, False)
+    assert cable_js.handles_post(damaged) in (True, False)
+    assert cable_js.handles_post(raw[:at]) in (True, False)
 
 
 @given(st.text(max_size=64), st.text(max_size=512))
 def test_bytes_and_what_they_say_are_judged_alike(channel: str, topic: str) -> None:
     posts = [ANN.topic(channel, topic), ANN.text(channel, topic), ANN.join(channel)] if channel else []
     for post in posts:
-        assert cable_js.bears_post(post.raw) == cable_js.bears_body(decode_post(post.raw, LEGACY).body)
+        assert cable_js.handles_post(post.raw) == cable_js.handles_body(decode_post(post.raw, LEGACY).body)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_bytes_and_what_they_say_are_judged_alike(channel: str, topic: str) -> N
     ],
 )
 def test_requests(request_: Request, is_borne: bool) -> None:
-    assert cable_js.bearable(request_) == (request_ if is_borne else None)
+    assert cable_js.handled_request(request_) == (request_ if is_borne else None)
 
 
 def test_of_a_moderation_request_the_channels_that_are_borne_are_left() -> None:
     request = ModerationRequest(b"abcd", (FITS, LONG, "default", RESERVED, "\0"), 1, 5, 2)
-    assert cable_js.bearable(request) == request._replace(channels=(FITS, "default"))
+    assert cable_js.handled_request(request) == request._replace(channels=(FITS, "default"))

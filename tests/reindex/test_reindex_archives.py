@@ -277,14 +277,14 @@ def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) ->
     deletion = ANN.delete(target, others, at=FIRST_MS + 5)
     bones = Skeleton.of(target)
     told = Tombstone(target.hash, ANN.key, deletion.timestamp_ms, deletion.hash, bones)
-    lies = [
+    false_claims = [
         replace(told, author=BOB.key),
         replace(told, deleted_at_ms=1),
         replace(told, deleted_by=bytes(32)),
         replace(told, target=bytes(32)),
         replace(told, target=others.hash),  # it is Bob's, whose post is here
     ]
-    inputs = made_up(tmp_path / "archives", [deletion, others], [told, *lies])
+    inputs = made_up(tmp_path / "archives", [deletion, others], [told, *false_claims])
     assert problems_of(inputs, tmp_path / "work") == []
     with store_of(LEGACY, [target, deletion, others]) as store:
         assert in_dump(run_tasks(job_over(inputs, tmp_path / "job"), Random(1))[0]) == rows_of(store)

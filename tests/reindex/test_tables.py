@@ -109,10 +109,12 @@ def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random,
     manifests = [export(rng.sample(posts, 150), tmp_path / str(number), LEGACY) for number in range(2)]
     known = [stone for stone in stones_in(manifests[0]) if stone.skeleton is not None]
     assert known
-    lies = [replace(stone, skeleton=Skeleton(0, 7, channel, ())) for stone, channel in zip(known, "ab", strict=False)]
-    lies += [replace(known[-1], deleted_by=bytes(32))]  # whose post/delete nobody has
-    lies = list({(stone.target, stone.author): stone for stone in lies}.values())
-    exports = [manifest.folder for manifest in manifests] + [forge(tmp_path / "lies", [], lies)]
+    false_claims = [
+        replace(stone, skeleton=Skeleton(0, 7, channel, ())) for stone, channel in zip(known, "ab", strict=False)
+    ]
+    false_claims += [replace(known[-1], deleted_by=bytes(32))]  # whose post/delete nobody has
+    false_claims = list({(stone.target, stone.author): stone for stone in false_claims}.values())
+    exports = [manifest.folder for manifest in manifests] + [forge(tmp_path / "lies", [], false_claims)]
     with in_memory(LEGACY) as store:
         store.import_exports(exports)
         assert_says(spark, exports, store)

@@ -13,7 +13,7 @@ from people import ANN, BOB, START_MS, raws
 from cablestore import CableStore, Post, limits
 from cablestore.index.packing import pack
 from cablestore.index.tombstone import Skeleton, Tombstone
-from cablestore.peers.news import Subject, news_of
+from cablestore.peers.live_changes import Subject, changes_of
 from cablestore.protocol.body import TEXT
 from cablestore.store import answers
 
@@ -63,15 +63,15 @@ def test_a_later_deletion_is_told_live(tmp_path: Path) -> None:
             last = store.last_sequence
             store.ingest(raws(deletion))
             with store.snapshot() as state:
-                news, _ = news_of(state.reader, last, frozenset())
-            assert [item.hash for item in news if item.subject is Subject.CHAT] == [deletion.hash]
+                changes, _ = changes_of(state.reader, last, frozenset())
+            assert [item.hash for item in changes if item.subject is Subject.CHAT] == [deletion.hash]
     with CableStore.open(tmp_path / "target last") as store:
         store.ingest(raws(*deletions))
         last = store.last_sequence
         store.ingest(raws(text))
         with store.snapshot() as state:
-            news, _ = news_of(state.reader, last, frozenset())
-        assert {item.hash for item in news} == {deletion.hash for deletion in deletions}
+            changes, _ = changes_of(state.reader, last, frozenset())
+        assert {item.hash for item in changes} == {deletion.hash for deletion in deletions}
 
 
 moments = st.tuples(st.integers(0, 3), st.integers(0, 20).map(lambda number: bytes([number]) * 32))

@@ -14,7 +14,7 @@ from cablestore import CableStore, Identity, Post
 from cablestore.errors import InvalidPostError, ModerationError
 from cablestore.moderation import UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK, Block, Moderation, Role, Unblock
-from cablestore.protocol.cable_js import bears_post
+from cablestore.protocol.cable_js import handles_post
 from cablestore.protocol.crypto import is_signed
 from cablestore.store.moderator import Effect
 
@@ -121,7 +121,7 @@ def test_what_is_written_is_read_by_a_second_implementation(count: int, reason: 
         assert (found["block"]["drop"], found["block"]["notify"]) == (drop, notify)
         assert (found["unblock"]["recipients"], found["unblock"]["undrop"]) == (users, drop)
         is_borne = len(reason.encode()) <= 128
-        assert all(bears_post(effect.posts[0].raw) is is_borne for effect in acts.values())
+        assert all(handles_post(effect.posts[0].raw) is is_borne for effect in acts.values())
 
 
 def test_what_a_second_implementation_cannot_read_is_not_written() -> None:

@@ -26,7 +26,7 @@ from cablestore import (
 )
 from cablestore.cli import main as command_line
 from cablestore.errors import DecodeError
-from cablestore.protocol.cable_js import bears_post
+from cablestore.protocol.cable_js import handles_post
 from cablestore.reindex.columns import POSTS, SETTLED, batch_of
 
 ANN, BOB = Identity.derive("reactions", "ann"), Identity.derive("reactions", "bob")
@@ -90,7 +90,7 @@ def main(folder: Path) -> None:
     """Store the history, in one order as a store on the disk, and in the other in memory."""
     known, reactions = history()
     first, second, _ = reactions
-    found: dict[str, Any] = {"other dialect": why_not_in(LEGACY, first), "cable.js": bears_post(first.raw)}
+    found: dict[str, Any] = {"other dialect": why_not_in(LEGACY, first), "cable.js": handles_post(first.raw)}
     with CableStore.open(folder / "known", dialect=DRAFT8, identity=ANN) as store:
         store.ingest(post.raw for post in known)
         found["known"] = store.dump_digest()

@@ -33,7 +33,7 @@ MAX_ENTRIES: Final = 1_000
 
 
 class Subject(Enum):
-    """Kind of live request that a piece of news is for."""
+    """Kind of live request that a change is for."""
 
     CHAT = "chat"
     STATE = "state"
@@ -46,7 +46,7 @@ class Subject(Enum):
     """A local-only act of the store's user, for this node alone: no peer hears of it."""
 
 
-class News(NamedTuple):
+class LiveChange(NamedTuple):
     """A hash that is new to live requests. `post` is set if it is an act of moderation.
 
     `sequence` is the number of its log entry: a peer that got a later state has it already.
@@ -58,34 +58,34 @@ class News(NamedTuple):
     timestamp_ms: int
     post: Post | None = None
     sequence: int = 0
-    is_bearable: bool = True
-    """Whether cable.js bears the post."""
+    is_safe_for_cable_js: bool = True
+    """True if cable.js can handle the post."""
     is_new: bool = False
     """True for a post that was stored now. A post that counts again after a deletion is older."""
     is_own: bool = False
     """True for a new post of the store's user."""
 
 
-def news_of(
+def changes_of(
     reader: Reader,
     after: int,
     state_channels: frozenset[str],
     own_key: bytes | None = None,
     most: int = MAX_ENTRIES,
-) -> tuple[list[News], int]:
-    """Return the news after entry `after`, and the number of the last entry that was read.
+) -> tuple[list[LiveChange], int]:
+    """Return the changes after entry `after`, and the number of the last entry that was read.
 
-    `state_channels` are those with live state requests: a new name is news in each of them that its owner is in.
+    `state_channels` are those with live state requests: a new name is a change in each of them that its owner is in.
     `own_key` is the public key of the store's user. At `most` this many entries are read. Raises CorruptStoreError.
     """
-    found: dict[tuple[Subject, str, bytes], News] = {}
+    found: dict[tuple[Subject, str, bytes], LiveChange] = {}
     new: dict[bytes, bool] = {}
     for entry in islice(arrival_log.entries(reader, after), most):
         after = entry.sequence
         if entry.kind is EventKind.ACCEPTED:
             post = reader.post(entry.hash)
             if post is not None and post.is_local_only:
-                _note(found, entry.sequence, [News(Subject.PRIVATE, "", post.hash, post.timestamp_ms, post)])
+                _note(found, entry.sequence, [LiveChange(Subject.PRIVATE, "", post.hash, post.timestamp_ms, post)])
             elif post is not None:
                 new[post.hash] = post.author == own_key
                 _note(found, entry.sequence, _of_post(reader, post, state_channels))
@@ -97,11 +97,15 @@ def news_of(
             user = user_of_row(noted_key(reader, entry.hash) or b"")
             if user is not None:
                 _note(found, entry.sequence, _of_consent(reader, user))
-    news = [
-        item._replace(is_bearable=_is_bearable(reader, item), is_new=item.hash in new, is_own=new.get(item.hash, False))
+    changes = [
+        item._replace(
+            is_safe_for_cable_js=_is_safe_for_cable_js(reader, item),
+            is_new=item.hash in new,
+            is_own=new.get(item.hash, False),
+        )
         for item in found.values()
     ]
-    return news, after
+    return changes, after
 
 
 def hashes_since(reader: Reader, request: Request, place: LogPlace) -> list[bytes] | None:
@@ -117,15 +121,17 @@ def hashes_since(reader: Reader, request: Request, place: LogPlace) -> list[byte
         return []
     channel = request.channel if isinstance(request, TimeRangeRequest | StateRequest) else ""
     channel_id = reader.dialect.channel_id(channel)
-    news, _ = news_of(reader, place.sequence, frozenset([channel_id] if isinstance(request, StateRequest) else []))
+    changes, _ = changes_of(
+        reader, place.sequence, frozenset([channel_id] if isinstance(request, StateRequest) else [])
+    )
     if isinstance(request, ModerationRequest):
-        if any(item.subject is Subject.MODERATION_AGAIN for item in news):
+        if any(item.subject is Subject.MODERATION_AGAIN for item in changes):
             return None
-        return [item.hash for item in news if concerns(request, item, reader.dialect)]
-    return [item.hash for item in news if item.channel == channel_id and concerns(request, item, reader.dialect)]
+        return [item.hash for item in changes if concerns(request, item, reader.dialect)]
+    return [item.hash for item in changes if item.channel == channel_id and concerns(request, item, reader.dialect)]
 
 
-def concerns(request: Request, item: News, dialect: Dialect) -> bool:
+def concerns(request: Request, item: LiveChange, dialect: Dialect) -> bool:
     """True if a live request of the item's channel, or for moderation, gets this item."""
     match item.subject, request:
         case Subject.CHAT, TimeRangeRequest(_, _, start_ms):
@@ -137,29 +143,29 @@ def concerns(request: Request, item: News, dialect: Dialect) -> bool:
     return False
 
 
-def _is_bearable(reader: Reader, item: News) -> bool:
-    """Tell whether cable.js bears the post. In texts and deletions only the channel can end it."""
+def _is_safe_for_cable_js(reader: Reader, item: LiveChange) -> bool:
+    """Return True if cable.js can handle the post. In texts and deletions only the channel can crash it."""
     is_plain = item.subject is Subject.CHAT
-    return cable_js.bears_channel(item.channel) and (is_plain or answers.is_bearable(reader, item.hash))
+    return cable_js.handles_channel(item.channel) and (is_plain or answers.is_safe_for_cable_js(reader, item.hash))
 
 
-def _note(found: dict[tuple[Subject, str, bytes], News], sequence: int, news: Iterable[News]) -> None:
-    """Keep news, each only once: a deletion is news for each of its targets."""
-    for item in news:
+def _note(found: dict[tuple[Subject, str, bytes], LiveChange], sequence: int, changes: Iterable[LiveChange]) -> None:
+    """Keep changes, each only once: a deletion is a change for each of its targets."""
+    for item in changes:
         found[item.subject, item.channel, item.hash] = item._replace(sequence=sequence)
 
 
-def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iterator[News]:
+def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iterator[LiveChange]:
     channel = post.channel
     if post.type in MODERATION_TYPES and answers.is_relevant_moderation(reader, post):
-        yield News(Subject.MODERATION, channel or "", post.hash, post.timestamp_ms, post)
+        yield LiveChange(Subject.MODERATION, channel or "", post.hash, post.timestamp_ms, post)
     elif post.type == INFO:
         if acts.may_change_roles(reader, post):
             yield from _of_consent(reader, post.author)
         yield from _of_info(reader, post.author, post.hash, post.timestamp_ms, state_channels)
     elif channel is not None and post.type in MEMBERSHIP_TYPES:
         is_chat = post.type == TEXT
-        yield News(Subject.CHAT if is_chat else Subject.STATE, channel, post.hash, post.timestamp_ms)
+        yield LiveChange(Subject.CHAT if is_chat else Subject.STATE, channel, post.hash, post.timestamp_ms)
         if channel in state_channels and post.type != LEAVE:
             member = membership.of_user(reader, channel, post.author)
             if member is not None and (post.type == JOIN or not _has_joined(reader, member)):
@@ -168,24 +174,24 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
         yield from _of_targets(reader, post, post.body.hashes)
 
 
-def _of_consent(reader: Reader, user: bytes) -> Iterator[News]:
+def _of_consent(reader: Reader, user: bytes) -> Iterator[LiveChange]:
     """Yield the roles of a user that count if it accepts roles now (moderation.md 5.2.1.1)."""
     accepts = not acts.has_declined(reader, user)
     for act in acts.roles_for(reader, user):
-        yield News(Subject.CONSENT, "", user, 0)
+        yield LiveChange(Subject.CONSENT, "", user, 0)
         post = reader.post(act.hash) if accepts else None
         if post is not None and answers.is_relevant_moderation(reader, post):
-            yield News(Subject.MODERATION, post.channel or "", post.hash, post.timestamp_ms, post)
+            yield LiveChange(Subject.MODERATION, post.channel or "", post.hash, post.timestamp_ms, post)
 
 
-def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Iterator[News]:
+def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Iterator[LiveChange]:
     """Yield a deletion for each channel whose history lists it."""
     for target in targets:
         stone = reader.tombstone(target, deletion.author)
         is_listed = stone is not None and (deletion.timestamp_ms, deletion.hash) in stone.deletions
         dead = stone.skeleton if stone is not None and is_listed else None
         if dead is not None and dead.channel:
-            yield News(Subject.CHAT, dead.channel, deletion.hash, deletion.timestamp_ms)
+            yield LiveChange(Subject.CHAT, dead.channel, deletion.hash, deletion.timestamp_ms)
 
 
 def _has_joined(reader: Reader, member: Membership) -> bool:
@@ -194,30 +200,32 @@ def _has_joined(reader: Reader, member: Membership) -> bool:
     return announced is not None and announced.type == JOIN
 
 
-def _of_newcomer(reader: Reader, member: Membership, channel: str, timestamp_ms: int) -> Iterator[News]:
+def _of_newcomer(reader: Reader, member: Membership, channel: str, timestamp_ms: int) -> Iterator[LiveChange]:
     """Yield the post/info of a new member of a channel: it was not part of the channel's state before."""
     info = user_info.latest_hash(reader, member.author) if member.is_member else None
     if info is not None:
-        yield News(Subject.STATE, channel, info, timestamp_ms)
+        yield LiveChange(Subject.STATE, channel, info, timestamp_ms)
 
 
 def _of_info(
     reader: Reader, author: bytes, digest: bytes, timestamp_ms: int, channels: frozenset[str]
-) -> Iterator[News]:
+) -> Iterator[LiveChange]:
     for channel in channels:
         member = membership.of_user(reader, channel, author)
         if member is not None and member.is_member:
-            yield News(Subject.STATE, channel, digest, timestamp_ms)
+            yield LiveChange(Subject.STATE, channel, digest, timestamp_ms)
 
 
-def _of_deletion(reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]) -> Iterator[News]:
+def _of_deletion(
+    reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]
+) -> Iterator[LiveChange]:
     """Yield the deletion, and what counts now instead of the deleted post."""
     if dead.channel:  # as in a channel's history: of its roles and actions too
         for at_ms, digest in stone.deletions:
-            yield News(Subject.CHAT, dead.channel, digest, at_ms)
+            yield LiveChange(Subject.CHAT, dead.channel, digest, at_ms)
         yield from _of_what_counts_instead(reader, stone.author, dead, dead.channel, state_channels)
     if dead.type in MODERATION_TYPES:
-        yield News(Subject.MODERATION_AGAIN, "", stone.target, dead.timestamp_ms)
+        yield LiveChange(Subject.MODERATION_AGAIN, "", stone.target, dead.timestamp_ms)
     elif dead.type == INFO:
         yield from _of_consent(reader, stone.author)  # it may have been the one that declined
         instead = user_info.latest_hash(reader, stone.author)
@@ -227,7 +235,7 @@ def _of_deletion(reader: Reader, stone: Tombstone, dead: Skeleton, state_channel
 
 def _of_what_counts_instead(
     reader: Reader, author: bytes, dead: Skeleton, channel: str, state_channels: frozenset[str]
-) -> Iterator[News]:
+) -> Iterator[LiveChange]:
     instead: bytes | None = None
     if dead.type == TOPIC:
         latest = channel_topic.latest(reader, channel)
@@ -238,4 +246,4 @@ def _of_what_counts_instead(
         if member is not None and dead.type == LEAVE and channel in state_channels:
             yield from _of_newcomer(reader, member, channel, dead.timestamp_ms)
     if instead is not None:
-        yield News(Subject.STATE, channel, instead, dead.timestamp_ms)
+        yield LiveChange(Subject.STATE, channel, instead, dead.timestamp_ms)

@@ -19,7 +19,7 @@ from talking import hello
 
 from cablestore import limits
 from cablestore.peers import Address, Node
-from cablestore.peers.places import gives_way
+from cablestore.peers.slots import reconciliation_to_stop
 from cablestore.reconcile.messages import Ended, EndReason
 
 
@@ -49,7 +49,7 @@ class Places:
 
     def comes(self, host: str, bytes_per_s: float = 1e6) -> bool:
         if len(self.held) == limits.MAX_TALKS:
-            loser = gives_way(self.held, host, self.now_s[0])
+            loser = reconciliation_to_stop(self.held, host, self.now_s[0])
             if loser is None:
                 return False
             self.held.remove(loser)

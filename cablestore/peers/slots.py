@@ -27,7 +27,7 @@ class Holder(Protocol):
 H = TypeVar("H", bound=Holder)
 
 
-def gives_way(holders: Collection[H], host: str, now_s: float) -> H | None:
+def reconciliation_to_stop(holders: Collection[H], host: str, now_s: float) -> H | None:
     """Return which reconciliation gives way to one with `host`, None if all have more right to their place.
 
     An address with more places than the newcomer's address would have gives up its slowest. If the places are shared

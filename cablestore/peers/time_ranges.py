@@ -1,7 +1,7 @@
-"""Stretches: parts of a reconciliation of all posts, newest first, resumed where a link broke. Pure but for its mark.
+"""Time ranges: parts of a reconciliation of all posts, newest first, resumed where a link broke. Pure but for its mark.
 
 The first conversation is about all times. If the link breaks before any post moved, the next one is about a fourth of
-them, and so on, until one comes to its end; then stretches grow again. How far a reconciliation got is a mark of the peer
+them, and so on, until one comes to its end; then time ranges grow again. How far a reconciliation got is a mark of the peer
 (`SyncState`), so that neither a new connection nor a new process starts from the beginning.
 """
 
@@ -20,7 +20,7 @@ _PREFIX: Final = "unfinished:"
 """Together with 64 digits it is longer than any channel's name."""
 
 
-class Stretches:
+class TimeRanges:
     """The rest of a reconciliation with a peer on some terms. Once begun, it can go on for `keep_ms`."""
 
     def __init__(self, marks: SyncState, peer: str, terms: Terms, *, now_ms: int, keep_ms: float) -> None:
@@ -33,12 +33,12 @@ class Stretches:
         self._reached_ms: int | None = None
         """All from here on is done; None if nothing is."""
         self._length_ms = 0
-        """Length of a stretch, 0 for all that is left."""
+        """Length of a time range, 0 for all that is left."""
         self._has_done_one = False
         mark = marks.get(peer, self._name)
         self._began_ms = now_ms
         if mark is not None and 0 <= now_ms - mark.full_at_ms < keep_ms:
-            self._began_ms, self._length_ms = mark.full_at_ms, max(0, mark.stretch_ms)
+            self._began_ms, self._length_ms = mark.full_at_ms, max(0, mark.range_ms)
             # One that reached further back than these terms says nothing about what is new since.
             self._reached_ms = mark.from_ms if terms.from_ms < mark.from_ms < mark.until_ms else None
         self.was_begun = self._reached_ms is not None
@@ -55,9 +55,9 @@ class Stretches:
 
     def done(self) -> None:
         """Note that the conversation about `next` came to its end."""
-        stretch = self.next
+        time_range = self.next
         self._has_done_one = True
-        self._reached_ms = self._terms.from_ms if stretch is None else stretch.from_ms
+        self._reached_ms = self._terms.from_ms if time_range is None else time_range.from_ms
         self._length_ms *= _GROW
         if self._reached_ms > self._terms.from_ms:
             self._note()
@@ -74,9 +74,9 @@ class Stretches:
 
         If it moved no posts although it had the whole time of the link, the next one is about less.
         """
-        stretch = self.next
-        if stretch is not None and not has_moved and not self._has_done_one:
-            self._length_ms = max(_SHORTEST_MS, (self._top_ms - stretch.from_ms) // _SHRINK)
+        time_range = self.next
+        if time_range is not None and not has_moved and not self._has_done_one:
+            self._length_ms = max(_SHORTEST_MS, (self._top_ms - time_range.from_ms) // _SHRINK)
             self._note()
 
     @property

@@ -1,4 +1,4 @@
-"""What changes in an open store, as news for the screens. A flood of changes takes little room: it is "everything"."""
+"""What changes in an open store, for the screens. A flood of changes takes little room: it is "everything"."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cablestore.store.changes import (
 )
 from cablestore.store.store import CableStore
 
-NEWS_WINDOW_S: Final = 0.02
+CHANGES_WINDOW_S: Final = 0.02
 """What happens within this time is read and drawn together. The first of it does not wait."""
 FLOOD_WINDOW_S: Final = 0.08
 """How much longer the next read and the next drawing wait if more happened within that time."""
@@ -37,7 +37,7 @@ _EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
 
 
 @dataclass
-class CabalNews:
+class CabalChanges:
     """Parts of a cabal that may have changed. With `is_all` it is everything."""
 
     channels: dict[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class CabalNews:
         elif isinstance(change, (*_EVERYTHING, MessageDeleted)):
             self.is_all = True
 
-    def join(self, later: CabalNews) -> None:
+    def join(self, later: CabalChanges) -> None:
         """Note what happened later."""
         for channel, since in later.channels.items():
             self.channels[channel] = min(since, self.channels.get(channel, since))
@@ -69,58 +69,58 @@ class CabalNews:
         return not (self.has_lists or self.is_all)
 
 
-class PendingNews:
-    """The news that nobody took yet. Threads may add and take at the same time."""
+class PendingChanges:
+    """The changes that nobody took yet. Threads may add and take at the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._news = CabalNews()
-        self._on_news: Callable[[], None] | None = None
+        self._changes = CabalChanges()
+        self._on_changes: Callable[[], None] | None = None
         self._on_state: Callable[[], None] | None = None
 
-    def notify(self, on_news: Callable[[], None], on_state: Callable[[], None]) -> None:
+    def notify(self, on_changes: Callable[[], None], on_state: Callable[[], None]) -> None:
         """Call functions after `add` and after `note_state`, in the threads that call these."""
-        self._on_news, self._on_state = on_news, on_state
+        self._on_changes, self._on_state = on_changes, on_state
 
-    def add(self, news: CabalNews) -> None:
+    def add(self, changes: CabalChanges) -> None:
         """Note what happened."""
         with self._lock:
-            self._news.join(news)
-        if self._on_news is not None:
-            self._on_news()
+            self._changes.join(changes)
+        if self._on_changes is not None:
+            self._on_changes()
 
     def note_state(self) -> None:
         """Note that the state of the connection changed. No message waits for that to be drawn."""
         if self._on_state is not None:
             self._on_state()
 
-    def take(self) -> CabalNews:
+    def take(self) -> CabalChanges:
         """Return what happened since the last call. Never waits."""
         with self._lock:
-            found, self._news = self._news, CabalNews()
+            found, self._changes = self._changes, CabalChanges()
         return found
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing happened since the last `take`."""
-        return self._news.is_empty
+        return self._changes.is_empty
 
 
 class StoreFollower:
     """Threads that gather what changes in one store. They end by `stop`, or when the store is closed or does not answer."""
 
-    def __init__(self, store: CableStore, news: PendingNews) -> None:
+    def __init__(self, store: CableStore, changes: PendingChanges) -> None:
         """Begin. Raises OwnerGoneError if the store does not answer."""
         self._store = store
-        self._news = news
+        self._changes = changes
         self._seen = store.last_sequence
-        """The number of the last event that is in the news."""
+        """The number of the last event that is in the changes."""
         self._cursor = store.cursor  # after `_seen` is read, so that nothing in between is missed
         self._closing = threading.Event()
         self._woken = threading.Event()
         """Set when something was written, and when the threads have to end."""
         self._unwatch = store.watch(self._woken.set)
-        self._names = NameWatch(store, lambda: news.add(CabalNews(is_all=True)))
+        self._names = NameWatch(store, lambda: changes.add(CabalChanges(is_all=True)))
         self._gathering = threading.Thread(target=self._gather_all, name="chat-follow", daemon=True)
         self._searching = threading.Thread(target=self._find_mentions, name="chat-mentions", daemon=True)
         for thread in (self._gathering, self._searching):
@@ -137,7 +137,7 @@ class StoreFollower:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something happened that is not in the news yet, as far as is known here."""
+        """Whether something happened that is not in the changes yet, as far as is known here."""
         return self._searching.is_alive() or self._names.is_busy or self._seen != self._store.last_sequence
 
     @property
@@ -151,35 +151,35 @@ class StoreFollower:
                 if self._store.last_sequence != self._seen:
                     began_s = time.monotonic()
                     self._gather(self._store.last_sequence)
-                    self._closing.wait(max(NEWS_WINDOW_S, time.monotonic() - began_s))
+                    self._closing.wait(max(CHANGES_WINDOW_S, time.monotonic() - began_s))
                     if self._woken.is_set():
                         self._closing.wait(FLOOD_WINDOW_S)
                 self._woken.wait()
                 self._woken.clear()  # what wakes is looked for after this
 
     def _gather(self, upto: int) -> None:
-        """Put what changed into the news, at least up to an event."""
-        changes: list[Change] = []
-        news = CabalNews(is_all=upto - self._seen > MAX_EVENTS)
-        if not news.is_all:
+        """Put what changed into the changes, at least up to an event."""
+        found: list[Change] = []
+        changes = CabalChanges(is_all=upto - self._seen > MAX_EVENTS)
+        if not changes.is_all:
             try:
-                changes, self._cursor = self._store.next_changes(self._cursor, timeout_s=0)
+                found, self._cursor = self._store.next_changes(self._cursor, timeout_s=0)
             except ChangesCursorError:  # the store was rebuilt
-                news.is_all = True
-        if news.is_all:
+                changes.is_all = True
+        if changes.is_all:
             self._cursor = self._store.cursor
-        for change in changes:
-            news.add(change)
-        if news.is_all:
+        for change in found:
+            changes.add(change)
+        if changes.is_all:
             self._names.renew()
-        self._seen = upto  # before those who wait for the news are woken
-        self._news.add(news)
+        self._seen = upto  # before those who wait for the changes are woken
+        self._changes.add(changes)
 
     def _find_mentions(self) -> None:
         """Search the texts that were stored before the store recorded mentions. The next start resumes an interrupted search."""
         with suppress(StoreClosedError, OwnerGoneError):
             self._store.find_mentions(self.pause)
-            self._news.add(CabalNews(is_all=True))
+            self._changes.add(CabalChanges(is_all=True))
 
     def pause(self, _: int) -> None:
         """Let others use the store after a part of long work. Raises StoreClosedError after `stop`."""

@@ -1,4 +1,4 @@
-"""A link that breaks again and again before all is compared: stretches of time, newest first; what is done stays done."""
+"""A link that breaks again and again before all is compared: time ranges of time, newest first; what is done stays done."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 
 from cablestore import CableStore, Post
 from cablestore.peers import Address, Node
-from cablestore.peers.stretches import Stretches
 from cablestore.peers.sync_state import SyncMark, SyncState
+from cablestore.peers.time_ranges import TimeRanges
 from cablestore.reconcile.messages import Terms
 from cablestore.store.store import system_clock_ms
 
@@ -28,31 +28,31 @@ DAY_MS = 86_400_000
 ALL = Terms()
 
 
-def stretches(marks: SyncState, terms: Terms = ALL, now_ms: int = NOW_MS, peer: str = "peer") -> Stretches:
-    return Stretches(marks, peer, terms, now_ms=now_ms, keep_ms=DAY_MS)
+def time_ranges(marks: SyncState, terms: Terms = ALL, now_ms: int = NOW_MS, peer: str = "peer") -> TimeRanges:
+    return TimeRanges(marks, peer, terms, now_ms=now_ms, keep_ms=DAY_MS)
 
 
 def talked(
     marks: SyncState, rng: random.Random, terms: Terms, times: list[tuple[int, int | None]], bears_ms: int
 ) -> bool:
     """Play one connection, on which conversations up to a length end; the first longer one breaks it."""
-    left = stretches(marks, terms)
-    while (stretch := left.next) is not None:
+    left = time_ranges(marks, terms)
+    while (time_range := left.next) is not None:
         if (
-            NOW_MS if stretch.until_ms is None else stretch.until_ms
-        ) - stretch.from_ms > bears_ms or rng.random() < 0.1:
+            NOW_MS if time_range.until_ms is None else time_range.until_ms
+        ) - time_range.from_ms > bears_ms or rng.random() < 0.1:
             left.broke(has_moved=False)
             return False
-        times.append((stretch.from_ms, stretch.until_ms))
+        times.append((time_range.from_ms, time_range.until_ms))
         left.done()
     return True
 
 
 @pytest.mark.parametrize("bears_ms", [DAY_MS, 30 * DAY_MS, 3_650 * DAY_MS])
 @pytest.mark.parametrize("from_ms", [0, NOW_MS - 100 * DAY_MS])
-def test_stretches_cover_all_times_once_newest_first(bears_ms: int, from_ms: int) -> None:
+def test_time_ranges_cover_all_times_once_newest_first(bears_ms: int, from_ms: int) -> None:
     """Over connections that break, and processes: each begins where the one before ended."""
-    rng = random.Random(f"stretches {bears_ms} {from_ms}")
+    rng = random.Random(f"time ranges {bears_ms} {from_ms}")
     terms = Terms(from_ms=from_ms)
     marks, times = SyncState(None), list[tuple[int, int | None]]()
     connections = 1
@@ -62,7 +62,7 @@ def test_stretches_cover_all_times_once_newest_first(bears_ms: int, from_ms: int
     assert times[0][1] is None
     assert times[-1][0] == from_ms
     assert all(one[0] == other[1] for one, other in pairwise(times))
-    assert stretches(marks, terms).next == terms  # the next one is about all again
+    assert time_ranges(marks, terms).next == terms  # the next one is about all again
 
 
 @pytest.mark.parametrize("shrunk", [0, 5, 30])
@@ -70,9 +70,9 @@ def test_links_that_bear_one_conversation_each_come_to_the_end(shrunk: int) -> N
     """The next conversation begins when the link is about to break. That says nothing about its length."""
     marks, connections = SyncState(None), 0
     for _ in range(shrunk):
-        stretches(marks).broke(has_moved=False)
+        time_ranges(marks).broke(has_moved=False)
     while connections < 100:
-        left = stretches(marks)
+        left = time_ranges(marks)
         left.done()
         if left.next is None:
             break
@@ -81,8 +81,8 @@ def test_links_that_bear_one_conversation_each_come_to_the_end(shrunk: int) -> N
     assert connections <= 64
 
 
-def test_a_stretch_is_kept_while_posts_move() -> None:
-    left = stretches(SyncState(None))
+def test_a_time_range_is_kept_while_posts_move() -> None:
+    left = time_ranges(SyncState(None))
     left.broke(has_moved=True)
     assert left.next == ALL
     left.broke(has_moved=False)
@@ -93,7 +93,7 @@ def test_a_stretch_is_kept_while_posts_move() -> None:
 
 
 def test_one_talk_where_nothing_breaks() -> None:
-    left = stretches(SyncState(None))
+    left = time_ranges(SyncState(None))
     assert left.next == ALL
     left.done()
     assert left.next is None
@@ -105,7 +105,7 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     A file from before marks can be read.
     """
     marks = SyncState(tmp_path)
-    left = stretches(marks)
+    left = time_ranges(marks)
     for _ in range(8):
         left.broke(has_moved=False)
     left.done()
@@ -114,38 +114,38 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     assert reached.until_ms is not None
     marks.save()
     again = SyncState(tmp_path)
-    assert stretches(again, now_ms=NOW_MS + DAY_MS - 1).next == reached
-    assert stretches(again, now_ms=NOW_MS + DAY_MS).next == ALL
-    assert stretches(again, peer="another").next == ALL
+    assert time_ranges(again, now_ms=NOW_MS + DAY_MS - 1).next == reached
+    assert time_ranges(again, now_ms=NOW_MS + DAY_MS).next == ALL
+    assert time_ranges(again, peer="another").next == ALL
     some = Terms(channels=frozenset({"a"}))
-    assert stretches(again, some).next == some
+    assert time_ranges(again, some).next == some
     path = tmp_path / "peers.json"
     kept = json.loads(path.read_text())
     [mark] = kept["peers"]["peer"].values()
-    assert mark.pop("stretch_ms") > 0
+    assert mark.pop("range_ms") > 0
     path.write_text(json.dumps(kept))
-    assert stretches(SyncState(tmp_path)).next == Terms(until_ms=reached.until_ms)
+    assert time_ranges(SyncState(tmp_path)).next == Terms(until_ms=reached.until_ms)
 
 
 @given(
     st.builds(SyncMark, *[st.integers(-DAY_MS, 2 * NOW_MS) | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS)] * 4),
     st.integers(0, 2 * NOW_MS) | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
 )
-def test_a_mark_of_any_kind_leaves_stretches_that_come_to_the_end(mark: SyncMark, from_ms: int) -> None:
+def test_a_mark_of_any_kind_leaves_time_ranges_that_come_to_the_end(mark: SyncMark, from_ms: int) -> None:
     """Also one of terms that reached further back, and one of a damaged file."""
     terms, marks = Terms(from_ms=from_ms), SyncState(None)
-    marks.put("peer", stretches(marks, terms)._name, mark)
-    left = stretches(marks, terms)
+    marks.put("peer", time_ranges(marks, terms)._name, mark)
+    left = time_ranges(marks, terms)
     was_begun, times = left.was_begun, list[Terms]()
-    while (stretch := left.next) is not None:
-        assert stretch.until_ms is None or stretch.from_ms < stretch.until_ms
-        times.append(stretch)
+    while (time_range := left.next) is not None:
+        assert time_range.until_ms is None or time_range.from_ms < time_range.until_ms
+        times.append(time_range)
         left.done()
         assert len(times) < 1_000
     assert times
     assert times[-1].from_ms == from_ms
     assert was_begun == (times[0].until_ms is not None)
-    assert stretches(marks, terms).next == terms
+    assert time_ranges(marks, terms).next == terms
 
 
 # --- over links that break ----------------------------------------------------------------------------
@@ -236,7 +236,7 @@ async def test_a_later_beginning_than_an_unfinished_one_reached_is_reconciled(tm
     recent, old = (ANN.text("default", text, at=now_ms - ago) for text, ago in (("recent", 1), ("old", 20 * DAY_MS)))
     stores[0].ingest(raws(recent, old))
     async with two_nodes(*stores) as (_, other, address):
-        left = Stretches(other.parts.context.marks, str(address), ALL, now_ms=now_ms, keep_ms=DAY_MS)
+        left = TimeRanges(other.parts.context.marks, str(address), ALL, now_ms=now_ms, keep_ms=DAY_MS)
         for _ in range(8):
             left.broke(has_moved=False)
         left.done()
