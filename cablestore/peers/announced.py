@@ -1,4 +1,4 @@
-"""Told: own posts that peers were told of and have not asked for. A node that stops lets them ask for the latest ones."""
+"""Own posts that were announced to peers and not requested yet. A node that stops waits for requests for the latest ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cablestore.peers.link import PeerLink
 
 
 class AnnouncedPosts:
-    """Hashes by peer, with the time when the peer was told. A peer with two connections asks on one of them."""
+    """Hashes by peer, with the time of the announcement. A peer with two connections requests on one of them."""
 
     def __init__(self) -> None:
         self._announced: Final[dict[Hashable, dict[bytes, float]]] = {}
         self._given: Final[dict[Hashable, dict[bytes, None]]] = {}
         """Posts that a peer got last. It may get a post in an answer before the post is announced to it."""
 
-    def tell(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
-        """Note that a peer was told of own posts."""
+    def note_announced(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
+        """Record that own posts were announced to a peer."""
         announced, given = self._announced.setdefault(_peer(link), {}), self._given.get(_peer(link), {})
         for digest in hashes:
             if digest in given:
@@ -29,8 +29,8 @@ class AnnouncedPosts:
         for digest in list(islice(announced, max(len(announced) - limits.MAX_TOLD_REMEMBERED, 0))):
             del announced[digest]
 
-    def gave(self, link: PeerLink, hashes: Collection[bytes]) -> None:
-        """Note that a peer asked for posts and got those that are here."""
+    def note_sent(self, link: PeerLink, hashes: Collection[bytes]) -> None:
+        """Record that a peer requested posts and was sent those that are stored."""
         announced, given = self._announced.get(_peer(link), {}), self._given.setdefault(_peer(link), {})
         for digest in hashes:
             announced.pop(digest, None)
@@ -38,14 +38,16 @@ class AnnouncedPosts:
         for digest in list(islice(given, max(len(given) - limits.MAX_TOLD_REMEMBERED, 0))):
             del given[digest]
 
-    def lost(self, link: PeerLink) -> None:
+    def forget(self, link: PeerLink) -> None:
         """Forget a connection that is over."""
         self._announced.pop(_peer(link), None)
         self._given.pop(_peer(link), None)
 
     def is_recent(self, since_s: float) -> bool:
-        """Tell whether a peer was told of something since then and has not asked for it."""
-        return any(told_s > since_s for announced in self._announced.values() for told_s in announced.values())
+        """Return True if a post was announced since then and not requested."""
+        return any(
+            announced_s > since_s for announced in self._announced.values() for announced_s in announced.values()
+        )
 
 
 def _peer(link: PeerLink) -> Hashable:

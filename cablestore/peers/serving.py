@@ -74,7 +74,7 @@ class Serving:
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that is over."""
-        self._announced.lost(connection)
+        self._announced.forget(connection)
         self.by_session.pop(connection.session, None)
 
     async def let_peers_ask(self) -> None:
@@ -174,7 +174,7 @@ class Serving:
         """Conclude a request for which the store has no more, unless others or the future may have."""
         exchange = answer.exchange
         if isinstance(exchange.request, PostRequest):
-            self._announced.gave(connection, exchange.request.hashes)
+            self._announced.note_sent(connection, exchange.request.hashes)
         waited_s = self._context.loop.time() - answer.began_s
         self._context.metrics.answer_seconds[type(exchange.request)].observe(waited_s)
         if exchange.is_over:
@@ -198,7 +198,7 @@ class Serving:
         for live, items in self.live.deliver(changes).items():
             if has_own:
                 own = [item.hash for item in items if item.is_own]
-                self._announced.tell(live.connection, own, self._context.loop.time())
+                self._announced.note_announced(live.connection, own, self._context.loop.time())
             live.connection.flush()
             if live.exchange.is_over:
                 self.dropped(live.exchange)

@@ -116,7 +116,9 @@ async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: py
 
 
 @on_loop
-async def test_changes_that_could_not_be_read_for_a_while_are_announced_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_that_could_not_be_read_for_a_while_are_announced_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(threads, "_RETRY_S", 0.02)
     refusals = 3
 

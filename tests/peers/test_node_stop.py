@@ -64,12 +64,12 @@ def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
 
 def test_a_post_that_a_peer_got_before_it_was_told_of_it_is_not_waited_for() -> None:
     told, link = AnnouncedPosts(), cast("PeerLink", SimpleNamespace(remote_static=bytes(32)))
-    told.gave(link, [b"early"])
-    told.tell(link, [b"early"], 1.0)
+    told.note_sent(link, [b"early"])
+    told.note_announced(link, [b"early"], 1.0)
     assert not told.is_recent(0.0)
-    told.tell(link, [b"late"], 1.0)
+    told.note_announced(link, [b"late"], 1.0)
     assert told.is_recent(0.0)
-    told.gave(link, [b"late"])
+    told.note_sent(link, [b"late"])
     assert not told.is_recent(0.0)
 
 
