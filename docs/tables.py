@@ -108,9 +108,9 @@ def moderation_table() -> str:
 
 
 THREADS = {
-    "reader": "reads that are over soon, 2 at a time: one that waits for the disk does not hold up the other",
-    "writer": "writes, in the order in which they are awaited: a store takes one at a time",
-    "worker": "long work, one after the other: it keeps no other call waiting",
+    "reader": "short reads, 2 at a time: one that waits for the disk does not block the other",
+    "writer": "writes, one at a time, in the order of the calls",
+    "worker": "long work, one call at a time, beside reads and writes",
 }
 
 
