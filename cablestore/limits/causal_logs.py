@@ -52,14 +52,14 @@ MAX_SDS_UNMET: Final = 256
 1/64 of MAX_SDS_MISSING."""
 
 MAX_SDS_SHARES: Final = 128
-"""Senders of one channel with a quota of their own. All other senders share one quota, because a sender can invent
-names for free."""
+"""Senders of one channel with a share of their own of the limits above. All other senders have one common share, because
+names cost nothing."""
 
 MAX_SDS_CAUSES: Final = 16
 """Senders that share the cost of one missing message: those that are served first. One honest sender is enough."""
 
 MAX_SDS_SYNC_IDS: Final = 64
-"""Ids of sync messages remembered for each quota: the newest of at least half an hour."""
+"""Ids of sync messages remembered for each share: the newest of at least half an hour."""
 
 MAX_SDS_ANSWERS: Final = 1_024
 """Scheduled repair answers of one channel. A member whose request is dropped sends it again."""
