@@ -60,7 +60,7 @@ _SECTIONS: Final = {
         "prune": ("maintain", "Discard posts from this store only, to save space."),
         "compact": ("maintain", "Rewrite the database to use the least space."),
         "dump": ("maintain", "Print every row, to compare stores."),
-        "share": ("share", "Allow the group of a store, export, backup or archive to read it."),
+        "share": ("share", "Allow group access to a store, export, backup or archive."),
     },
     "Move": {
         "export": ("export", "Export the posts to a new folder, for other stores."),

@@ -1,4 +1,4 @@
-"""The command `share`: allow the group of a folder to read it."""
+"""The command `share`: read access for the group of a folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _is_own(name: str) -> bool:
 @click.option("--private", "is_private", is_flag=True, help="Allow only yourself to read it again.")
 @json_option
 def share(folder: Path, as_json: bool, is_private: bool) -> None:
-    """Allow the group of a store, export, backup or archive to read it.
+    """Allow group access to a store, export, backup or archive.
 
     The folder receives mode 0750 and files mode 0640, including files that are written later. Keys and the control
     socket stay private. Use `chgrp -R GROUP DIR` to set the group.
