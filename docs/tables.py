@@ -1,4 +1,4 @@
-"""Writes the generated tables of the documentation: `make docs`. A test holds the documents against what this would write."""
+"""Writes the generated tables of the documentation: `make docs`. A test compares the documents with its output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def types_of(view: View) -> str:
 
 
 def views_table() -> str:
-    """One row a key: view and version, key, value, types, kind, and what it answers."""
+    """One row per key: view and version, key, value, types, kind, and the requests that it answers."""
     lines = ["| view | key -> value | from | written for | answers |", "|---|---|---|---|---|"]
     for view in CATALOG.views:
         kinds = [(fold.prefix, "fold") for fold in view.folds] + [(tally.prefix, "tally") for tally in view.tallies]
@@ -58,8 +58,8 @@ def views_table() -> str:
 
 
 def limits_table() -> str:
-    """One row a limit: name, value, reason."""
-    lines = ["| limit | value | why |", "|---|---|---|"]
+    """One row per limit: name, value, docstring."""
+    lines = ["| limit | value | meaning |", "|---|---|---|"]
     subjects = (protocol, store, remote, peers, archives, reconciliation, causal_logs)
     body = [statement for subject in subjects for statement in ast.parse(inspect.getsource(subject)).body]
     for statement, after in pairwise(body):
@@ -97,14 +97,14 @@ def columns_table(tables: Mapping[str, Mapping[str, Column]]) -> str:
 
 
 def moderation_table() -> str:
-    """One row a test that is named after a rule of moderation.md: the rule, the sentence, the file."""
+    """One row per test that is named after a rule of moderation.md: the rule, the sentence, the file."""
     rules = []
     for path in sorted((DOCS.parent / "tests").rglob("test_*.py")):
         for number, last, sentence in RULE.findall(path.read_text()):
             rule = number.strip("_").replace("_", ".") + (f" to {last}" if last else "")
             parts = tuple(map(int, number.strip("_").split("_")))
             rules.append((parts, f"| {rule} | {sentence.replace('_', ' ')} | `{path.stem}` |"))
-    return "\n".join(["| rule | what holds | in |", "|---|---|---|", *(row for _, row in sorted(rules))])
+    return "\n".join(["| rule | verified behaviour | test file |", "|---|---|---|", *(row for _, row in sorted(rules))])
 
 
 THREADS = {
@@ -115,7 +115,7 @@ THREADS = {
 
 
 def threads_table() -> str:
-    """One row a thread of the store for asyncio: the methods that run there, and why."""
+    """One row per thread of the store for asyncio: the methods that run there, and why."""
     found: dict[str, set[str]] = {thread: set() for thread in THREADS}
     for path in sorted((DOCS.parent / "cablestore" / "aio").glob("*.py")):
         for kind in (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)):

@@ -40,7 +40,7 @@ class Deletion(NamedTuple):
 
     @classmethod
     def signed(cls, post: Post) -> list[Deletion]:
-        """Return the deletions that a post/delete says."""
+        """Return the deletions in a post/delete."""
         return [cls(stone.target, stone.author, post.hash, post.timestamp_ms) for stone in tombstones(post)]
 
     @classmethod
@@ -148,7 +148,7 @@ POSTS: Final[Mapping[str, Column]] = {
     ),
     "name": Column(
         *_TEXT,
-        "name that a post/info gives its author; null if it gives none",
+        "name that a post/info sets; null if it sets none",
         lambda posts: _texts([post.body.name if isinstance(post.body, Info) else None for post in posts]),
     ),
     "links": Column(
@@ -163,7 +163,7 @@ POSTS: Final[Mapping[str, Column]] = {
     "raw": Column(
         "BINARY NOT NULL",
         pa.binary(),
-        "the whole post, as it was signed",
+        "the signed post",
         lambda posts: pa.array([post.raw for post in posts], pa.binary()),
     ),
 }
@@ -184,7 +184,7 @@ DELETIONS: Final[Mapping[str, Column]] = {
     "is_signed": Column(
         "BOOLEAN NOT NULL",
         pa.bool_(),
-        "whether a post/delete says it; otherwise a tombstone tells it, which nobody signed",
+        "true if a signed post/delete is the source, false for an unsigned tombstone",
         lambda rows: pa.array([row.skeleton is None for row in rows], pa.bool_()),
     ),
     "type": Column(
@@ -208,7 +208,7 @@ DELETIONS: Final[Mapping[str, Column]] = {
     "skeleton": Column(
         "BINARY",
         pa.binary(),
-        "all that the tombstone tells: msgpack [type, timestamp, channel, links]",
+        "content of the tombstone: msgpack [type, timestamp, channel, links]",
         lambda rows: pa.array(
             [None if bones is None else pack(bones.fields()) for bones in _skeletons(rows)], pa.binary()
         ),
@@ -219,7 +219,7 @@ DELETIONS: Final[Mapping[str, Column]] = {
 
 # --- settled tables, which Spark computes ----------------------------------------------------------
 
-_NAME: Final = Column("STRING", pa.string(), "present name of the author; its public key if it chose none")
+_NAME: Final = Column("STRING", pa.string(), "current name of the author; the public key if there is none")
 _CHANNEL: Final = Column("STRING", pa.string(), "name of the channel")
 _COUNT: Final = ("BIGINT", pa.int64())
 
@@ -243,7 +243,7 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         **_of_posts("author"),
         "name": _NAME,
         **_of_posts("timestamp", "time", "topic"),
-        "is_current": Column("BOOLEAN", pa.bool_(), "whether it is the channel's topic now"),
+        "is_current": Column("BOOLEAN", pa.bool_(), "true if it is the channel's current topic"),
     },
     "members": {
         "channel": _CHANNEL,
@@ -257,14 +257,14 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
     "users": {
         "author": Column("STRING", pa.string(), "public key of the user"),
         "name": _NAME,
-        "posts": Column(*_COUNT, "number of its posts of all types"),
+        "posts": Column(*_COUNT, "number of posts of all types"),
         "first_post": Column(*_TIME, "time of the first of them, in UTC"),
         "last_post": Column(*_TIME, "time of the last of them, in UTC"),
     },
     "channels": {
         "channel": _CHANNEL,
-        "topic": Column("STRING", pa.string(), "its topic now; empty if it has none"),
-        "members": Column(*_COUNT, "number of its members"),
+        "topic": Column("STRING", pa.string(), "current topic; empty if there is none"),
+        "members": Column(*_COUNT, "number of members"),
         **{f"{kind}s": Column(*_COUNT, f"number of post/{kind} in it") for kind in IN_CHANNELS},
         "first_post": Column(*_TIME, "time of the first of these posts, in UTC"),
         "last_post": Column(*_TIME, "time of the last of them, in UTC"),
@@ -273,7 +273,7 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "target": Column("STRING", pa.string(), "hash of the deleted post"),
         "author": Column("STRING", pa.string(), "public key of its author, who deleted it"),
         "name": _NAME,
-        "hash": Column("STRING", pa.string(), "hash of the post/delete, the first one by (timestamp, hash)"),
+        "hash": Column("STRING", pa.string(), "hash of the earliest post/delete by (timestamp, hash)"),
         "timestamp": Column(*_COUNT, "time of that post/delete, milliseconds since 1970"),
         "time": Column(*_TIME, "the same in UTC; null after the year 9999"),
         "type": Column("STRING", pa.string(), "type of the deleted post"),

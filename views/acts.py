@@ -2,8 +2,8 @@
 
     !acts!role!<pubkey>!<mono-ts>            -> record of a post/role of this author
     !acts!action!<pubkey>!<mono-ts>          -> record of a post/moderation, post/block or post/unblock of this author
-    !acts!block!<target>!<mono-ts>!<pubkey>  -> record of a post/block or post/unblock on this user, a row a target
-    !acts!consent!<pubkey>!<mono-ts>         -> msgpack [hash, whether its author takes roles], for each post/info
+    !acts!block!<target>!<mono-ts>!<pubkey>  -> record of a post/block or post/unblock on this user, one row per target
+    !acts!consent!<pubkey>!<mono-ts>         -> msgpack [hash, true if its author accepts roles], for each post/info
 
 The rows of the view `moderation` are in the order in which peers ask. These are by author, because only acts of those
 who may have authority count: nobody else's are read when a store is opened. A record has all that a decision needs, so
@@ -183,7 +183,7 @@ VIEW: Final = View(
     name="acts",
     version=1,
     prefixes=(ROLE_PREFIX, ACTION_PREFIX, BLOCK_PREFIX, CONSENT_PREFIX),
-    answers="what is hidden, dropped and blocked here, and who has which role",
+    answers="roles, and what is hidden, dropped and blocked",
     types=MODERATION_TYPES | {INFO},
     rows=rows,
 )

@@ -77,7 +77,7 @@ VIEW: Final = View(
     name="channel_state",
     version=1,
     prefixes=(MEMBER_PREFIX, TOPIC_PREFIX),
-    answers="what membership and topic fall back to; posts of an author in a channel",
+    answers="earlier membership and topic after a deletion; posts of an author in a channel",
     types=LINKABLE_TYPES,
     rows=rows,
 )

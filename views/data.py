@@ -1,6 +1,6 @@
 """The data store: the bytes of every post, by hash.
 
-    !data!<hash>    -> the post, as it was signed
+    !data!<hash>    -> the signed post
     !private!<hash> -> a local-only post of the store's own user, sealed (moderation.md 4.5.2)
 
 All other rows can be rebuilt from these two and from the tombstones. Local-only posts have a prefix of their own.

@@ -2,7 +2,7 @@
 
     !chat!deleted!<target hash>!<author> -> msgpack [time, hash of the post/delete, nil or [type, time, channel, links]]
                                              and, where there are more deletions, a list of their [time, hash]
-    !chat!target!<target hash>           -> empty (fold): there are tombstones of it
+    !chat!target!<target hash>           -> empty (fold), if the target has tombstones
 
 cable-core has `!chat!deleted!<hash> -> 1`. That row has two faults. A deletion that arrives before its target would let
 anyone delete what others will write. And the row does not tell how the histories of other posts run through the deleted
@@ -49,7 +49,7 @@ VIEW: Final = View(
     name="deleted",
     version=2,
     prefixes=(TOMBSTONE_PREFIX, TARGET_PREFIX),
-    answers="which posts are dead on arrival; what deleted a post",
+    answers="whether an arriving post is deleted; the deletion of a post",
     types=frozenset({DELETE}),
     folds=(Fold(prefix=TARGET_PREFIX, types=frozenset(), parts=no_parts, refold=refold, dead_parts=dead_parts),),
 )

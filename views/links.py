@@ -2,7 +2,7 @@
 
     !link!<linked hash>!<channel>!<linking hash>          -> empty, for post/text, post/topic, post/join and post/leave
     !link!<linked hash>!<channel>!<linking hash>!<author> -> empty, for those of them that their author deleted
-    !head!<channel>!<hash>                                -> one byte: 1 here, 2 linked to, 4 dead, added up (fold)
+    !head!<channel>!<hash>                                -> one byte: 1 stored, 2 linked to, 4 deleted, added up (fold)
 
 A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not
 count. Otherwise anyone could take a channel's heads away from outside it.
@@ -211,7 +211,7 @@ VIEW: Final = View(
     name="links",
     version=2,
     prefixes=(LINK_PREFIX, HEAD_PREFIX),
-    answers="links of new posts; causal order; what history lacks",
+    answers="links of new posts; causal order; missing posts",
     types=LINKABLE_TYPES,
     rows=rows,
     dead_rows=dead_rows,

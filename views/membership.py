@@ -1,7 +1,7 @@
 """Channel membership: the members of a channel now (fold over channel state).
 
     !channel!member!<channel>!<pubkey> -> moment, type byte | moment, type byte
-    !channel!members!<channel>         -> u64, how many are in the channel (census)
+    !channel!members!<channel>         -> u64, number of members (census)
 
 A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater bytes are the later post. The first
 pair is the latest of the user's joins, leaves, texts and topics in the channel. Only a leave ends membership. The
@@ -115,7 +115,7 @@ VIEW: Final = View(
     name="membership",
     version=2,
     prefixes=(PREFIX, COUNT_PREFIX),
-    answers="Channel State Request (joins and leaves); members, and how many; joined channels",
+    answers="Channel State Request (joins and leaves); members and their number; joined channels",
     folds=(
         Fold(
             prefix=PREFIX,

@@ -2,7 +2,7 @@
 
     !moderation!block!<mono-ts>                                   -> hash of the post/block or post/unblock
     !moderation!state!<channel>!<mono-ts>!<pubkey>!<act>          -> hash of the post/role or post/moderation, then its targets
-    !moderation!about!<channel>!<pubkey>!<act>!<target>!<mono-ts> -> empty, for the same posts, a row a target
+    !moderation!about!<channel>!<pubkey>!<act>!<target>!<mono-ts> -> empty, for the same posts, one row per target
 
 An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of the action, or `r` for a role. A target
 is the 32-byte key of a user or the hash of a post. It is empty if the act is on the channel itself.

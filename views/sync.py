@@ -1,7 +1,7 @@
 """Sync: all posts that may be sent to peers, in the order that all peers share, with sums over ranges (a tree).
 
     !sync!id!!<mono-ts>          -> hash of the post, for all posts
-    !sync!id!<channel>!<mono-ts> -> the same, for the posts of a channel but its post/text
+    !sync!id!<channel>!<mono-ts> -> the same, for the posts of a channel except post/text
     !sync!id!"!<mono-ts>         -> the same, for posts that belong to no channel: post/info, post/delete, moderation
     !sync!sum!<set>!<node>~      -> of each part of a node: label, count u64, XOR u8[32], sum modulo 2^256 u8[32]
     !sync!sum!<set>!~            -> the same of a set's parts; before them, of its newest leaf: size of the name u8, name, the same numbers

@@ -36,7 +36,7 @@ _SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
 def _opening(
     function: Callable[P, CableStore], run: Callable[..., CableStore] | None = None
 ) -> Callable[P, Opening[AsyncCableStore]]:
-    """Make the mirror of a function that opens a store. `run` is what runs, by default the function."""
+    """Return the async version of a function that opens a store. It calls `run`, by default the function."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Opening[AsyncCableStore]:
@@ -62,7 +62,7 @@ def _open_or_connect(path: Path | str, **options: Any) -> CableStore:
 
 
 async def _open(function: Callable[[], CableStore]) -> AsyncCableStore:
-    """Open a store in a thread. If the caller is cancelled, what was opened is closed."""
+    """Open a store in a thread. If the caller is cancelled, the store is closed."""
     threads = Threads()
     work = threads.begin(function)
     try:
@@ -81,36 +81,36 @@ def _close_unused(opened: Future[CableStore]) -> None:
 
 
 class AsyncCableStore(AsyncQueries, ProcessBound):
-    """Open store for programs of asyncio: the methods of `CableStore`, awaitable, with the same parameters and results.
+    """Open store for asyncio programs: the methods of `CableStore`, awaitable, with the same parameters and results.
 
-    What a method of `CableStore` yields is an async iterator here. Properties are the same, but `identity`,
-    `known_identity` and `cursor` are awaited. The calls run in threads, which `cablestore.aio.threads` describes. Several tasks, and several event
-    loops, may use a store.
+    Methods that yield return an async iterator. Properties are the same, except that `identity`, `known_identity`,
+    `public_key` and `cursor` are awaited. Calls run in threads, which `cablestore.aio.threads` describes. Several tasks
+    and several event loops may use one store.
 
-    If a call is cancelled, the store is as if it had been made, or as if not: a write that has begun ends, one that
-    has not is dropped. Tasks that wait take no thread.
+    A cancelled call takes effect completely or not at all: a write that has begun completes, another one is dropped.
+    Waiting tasks do not occupy a thread.
     """
 
     _blocking: CableStore
 
     def __init__(self, store: CableStore, *, read_threads: int = limits.READ_THREADS) -> None:
-        """Use an open store, or one that `cablestore.connect` returned. `close` closes it. `open` opens one."""
+        """Wrap an open store, or one that `cablestore.connect` returned. `close` closes it too."""
         expected = "an open CableStore. AsyncCableStore.open(path) opens one"
         check_instance("store", store, (CableStore, RemoteStore), expected)
         check(read_threads=read_threads)
         super().__init__(store, Threads(read_threads))
         self._arrivals = Arrivals(store)
         self.moderation: Final = AsyncModerator(store.moderation, self._threads, self._arrivals)
-        """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
+        """Roles, hidden, dropped and blocked users, posts and channels, and the moderation actions of the user."""
         self.local: Final = AsyncLocalValues(store.local, self._threads)
-        """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
+        """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         bind(self)
 
     open = staticmethod(_opening(CableStore.open, _open_or_connect))
-    """Open the store in a folder, or connect to the process that has it open, if that one serves it.
+    """Open the store in a folder, or connect to the process that has it open and serves it.
 
-    The parameters are those of `CableStore.open`. A call with other options than `create`, `dialect`, `upgrade` and
-    `progress` does not connect: the process that has the store open chose them.
+    The parameters are those of `CableStore.open`. A call with options other than `create`, `dialect`, `upgrade` and
+    `progress` does not connect, because the process that has the store open chose them; it raises StoreLockedError.
     """
 
     in_memory = staticmethod(_opening(CableStore.in_memory))
@@ -119,11 +119,11 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Close the store. CancelledError is raised after that, so the folder is free then."""
+        """Close the store. A cancellation is raised after that, when the folder is free."""
         await to_the_end(self.close())
 
     async def close(self) -> None:
-        """Finish the writes that wait, and close the store. Iterators and snapshots that are still open end."""
+        """Complete pending writes and close the store. Open iterators and snapshots end."""
         await self._threads.close(self._close)
 
     def _close(self) -> None:
@@ -131,7 +131,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         self._arrivals.end()
 
     def detach(self) -> None:
-        """End the threads, and leave the store open. Calls that have begun end."""
+        """End the threads and leave the store open. Calls that have begun complete."""
         self._arrivals.end()
         self._threads.leave()
 
@@ -139,17 +139,17 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def blocking(self) -> CableStore:
-        """The store whose calls block, for what takes one, such as a `Node`."""
+        """Underlying store with blocking calls, for code that needs one, such as a `Node`."""
         return self._blocking
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect that the store was made for."""
+        """Dialect with which the store was created."""
         return self._blocking.dialect
 
     @property
     def path(self) -> Path | None:
-        """The store's folder, None for a store in memory."""
+        """Folder of the store, None for a store in memory."""
         return self._blocking.path
 
     @property
@@ -159,27 +159,27 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the store is closed."""
+        """True if the store is closed."""
         return self._blocking.is_closed
 
     @property
     def write_failure(self) -> str:
-        """Why the store accepts no writes, "" if all is well: see `CableStore.write_failure`."""
+        """Reason why the last write failed, or "": see `CableStore.write_failure`."""
         return self._blocking.write_failure
 
     @property
     def failed_writes(self) -> int:
-        """Times that the disk refused a write since the store was opened."""
+        """Number of writes that the disk refused since the store was opened."""
         return self._blocking.failed_writes
 
     @property
     def last_sequence(self) -> int:
-        """The number of the latest event of the arrival log, 0 before the first."""
+        """Number of the latest event of the arrival log, 0 before the first one."""
         return self._blocking.last_sequence
 
     @property
     def place(self) -> LogPlace:
-        """The place of the present state in the history of this database: see `CableStore.place`."""
+        """Position of the current state in the history of this database: see `CableStore.place`."""
         return self._blocking.place
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
@@ -190,17 +190,17 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def identity(self) -> Coroutine[Any, Any, Identity]:
-        """The identity that signs own posts, to be awaited: its key file may have to be read or made."""
+        """Awaitable identity that signs own posts: see `CableStore.identity`."""
         return self._threads.write(lambda: self._blocking.identity)
 
     @property
     def known_identity(self) -> Coroutine[Any, Any, Identity | None]:
-        """The identity, None if the store has none yet, to be awaited: its key file may have to be read."""
+        """Awaitable identity, None if the store has none yet: see `CableStore.known_identity`."""
         return self._threads.read(lambda: self._blocking.known_identity)
 
     @property
     def public_key(self) -> Coroutine[Any, Any, bytes | None]:
-        """The public key of the identity, None if there is none yet, to be awaited: see `CableStore.public_key`."""
+        """Awaitable public key of the identity, None if the store has none yet: see `CableStore.public_key`."""
         return self._threads.read(lambda: self._blocking.public_key)
 
     import_identity = on_writer(CableStore.import_identity)
@@ -208,7 +208,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     # --- following -----------------------------------------------------------------------------
 
     async def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
-        """Wait for events after number `after`. Returns False when time is up, or when the store is closed.
+        """Wait for events after number `after`. Returns False after `timeout_s`, or when the store is closed.
 
         See `CableStore.wait`.
         """
@@ -223,7 +223,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
             return False
 
     async def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
-        """Return the events after number `after`. If there is none, wait for the first: see `CableStore.next_events`."""
+        """Return the events after number `after`, or wait for the first one: see `CableStore.next_events`."""
         check_given(timeout_s=timeout_s)
         read = partial(self._threads.read, partial(self._blocking.next_events, after, 0))
         try:
@@ -232,7 +232,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
             return []
 
     def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Feed[Event, int]:
-        """Yield every event after number `after`: stored ones first, then new ones. See `CableStore.subscribe`."""
+        """Yield every event after number `after`: first stored, then new ones. See `CableStore.subscribe`."""
         check(after=after)
         check_given(timeout_s=timeout_s)
 
@@ -245,7 +245,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     async def next_changes(
         self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
     ) -> Changes:
-        """Return what changed after a cursor, and the cursor that follows. If nothing did, wait for the first change.
+        """Return the changes after a cursor and the next cursor, or wait for the first change.
 
         See `CableStore.next_changes`.
         """
@@ -268,7 +268,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         timeout_s: float | None = None,
         local: bool = False,
     ) -> Feed[Change, str | None]:
-        """Yield what a client draws again: what changed after a cursor, and then what changes.
+        """Yield the changes that a client must redraw: first those after a cursor, then new ones as they happen.
 
         See `CableStore.changes`.
         """
@@ -289,7 +289,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return Feed(after, later)
 
     async def _first(self, read: Callable[[], Awaitable[T]], count: Callable[[T], int], timeout_s: float | None) -> T:
-        """Return what is read as soon as it has something, or what there is when time is up or the store is closed."""
+        """Return the first result with items, or an empty one after `timeout_s` or when the store is closed."""
         loop = asyncio.get_running_loop()
         end = None if timeout_s is None else loop.time() + timeout_s
         while True:
@@ -318,7 +318,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     async def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
-        """Store posts that came from peers: see `CableStore.ingest`. Other writes may come between its batches."""
+        """Store encoded posts from peers: see `CableStore.ingest`. Other writes may run between its batches."""
         batches = self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)
         return [outcome async for outcomes in batches for outcome in outcomes]
 
@@ -346,9 +346,9 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     compact = on_worker(CableStore.compact)
 
     async def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function that works long on the blocking store, such as `cablestore.backup.backup`, in a thread.
+        """Run a long function on the blocking store, such as `cablestore.backup.backup`, in the worker thread.
 
-        If the caller is cancelled, it ends where it next reports its `progress`.
+        If the caller is cancelled, the function ends at its next `progress` report.
         """
         return await self._threads.work(function, self._blocking, *args, **kwargs)
 
@@ -358,7 +358,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     stats = on_reader(CableStore.stats)
 
     def snapshot(self) -> Opening[AsyncSnapshot]:
-        """Return a snapshot of the present state, for reads that belong together: `async with store.snapshot() as s`."""
+        """Return a snapshot of the current state for consistent reads: `async with store.snapshot() as s`."""
 
         async def begin() -> AsyncSnapshot:
             return await self._threads.read(lambda: AsyncSnapshot(self._blocking.snapshot(), self._threads))

@@ -1,8 +1,13 @@
 """The command line: `cablestore COMMAND`.
 
-Exit status: 0 on success; 1 if a check of a store, an export, an archive or a backup, or `reconcile --audit`, finds
-problems, if `rebuild` lost posts, if an import of archives or chat logs leaves some out, or if Spark fails; 2 for bad input and for stores that cannot be opened; 3 if the disk fails or is
-damaged; 130 after Ctrl-C.
+Exit status:
+
+* 0: success.
+* 1: a check of a store, export, archive or backup, or `reconcile --audit`, found problems; `rebuild` lost posts; an
+  import of archives or chat logs left some out; or Spark failed.
+* 2: bad input, or a store that cannot be opened.
+* 3: the disk failed or is damaged.
+* 130: Ctrl-C.
 """
 
 from __future__ import annotations

@@ -25,22 +25,23 @@ _JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "s
 @on_mount("folder")
 @click.command("backup")
 @click.argument("folder", metavar="DIR", type=FolderValue())
-@click.option("--with-key", is_flag=True, help="Put the secret key of the store into the backup too, with mode 0600.")
-@click.option("--full", is_flag=True, help="Write every file again, also those that are in DIR already.")
+@click.option("--with-key", is_flag=True, help="Also back up the secret key of the store, with mode 0600.")
+@click.option("--full", is_flag=True, help="Write every file again, including those that DIR already has.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Back up nothing; compare every file in DIR with its checksum, and verify every post, 20,000 a second and core.",
+    help="Back up nothing; verify the checksum of every file in DIR and every post, 20,000 per second and core.",
 )
 @reading_options
 def backup_command(
     path: Path, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool, read_only: bool
 ) -> int:
-    """Back up into a folder what is new since the last time.
+    """Back up the store to a folder, incrementally.
 
-    DIR is a path, or a URI such as s3://BUCKET/FOLDER; credentials are in the environment. The backup holds posts,
-    deletions, local-only posts (sealed), causal logs, and what only this store knows. It becomes this state of the
-    store; until that is complete, the last one stays. With --check, exit status 1 if something is wrong.
+    DIR is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. The backup contains posts,
+    deletions, local-only posts (sealed), causal logs and local data of this store. Only data that changed since the
+    last backup is written. The last backup stays valid until the new one is complete. With --check, exit status 1 if
+    something is wrong.
     """
     if check:
         if with_key or full:
@@ -76,7 +77,7 @@ def _tell(report: BackupReport, out: Output) -> None:
 
 
 def _fields(report: BackupReport | RestoreReport) -> dict[str, Any]:
-    """Return a report as JSON has it."""
+    """Return the fields of a report under their JSON names."""
     return {_JSON_NAMES.get(name, name): value for name, value in asdict(report).items()}
 
 
@@ -107,13 +108,15 @@ def _tell_problems(problems: Iterable[BackupProblem], out: Output) -> None:
 @on_mount("path")
 @click.command("restore")
 @click.argument("folder", metavar="DIR", type=FolderValue())
-@click.option("--key", "key_file", type=PathValue(), metavar="FILE", help="The store's key file, if DIR lacks it.")
+@click.option(
+    "--key", "key_file", type=PathValue(), metavar="FILE", help="Key file of the store, if DIR does not contain it."
+)
 @click.option("--without-local-only", is_flag=True, help="Leave out local-only posts, whose key is lost.")
-@click.option("--salvage", is_flag=True, help="Restore what is intact of a damaged backup, and list the rest.")
+@click.option("--salvage", is_flag=True, help="Restore the intact part of a damaged backup, and list the rest.")
 @click.option(
     "--unverified",
     is_flag=True,
-    help="Restore local rows, causal logs and deletions too that the store's key did not sign.",
+    help="Also restore local rows, causal logs and deletions without a signature of the store's key.",
 )
 @common_options
 def restore_command(
@@ -125,11 +128,10 @@ def restore_command(
     salvage: bool,
     unverified: bool,
 ) -> int:
-    """Make a new store from a backup.
+    """Create a store from a backup.
 
-    DIR is a path or a URI. The store is made where --store says; that folder must be missing or empty. Every post is
-    verified, and every view is built again. Exit status 1 if posts are rejected or files are damaged: the rest is
-    restored.
+    DIR is a path or a URI. --store names the new store; the folder must be missing or empty. Every post is verified,
+    and every view is rebuilt. Exit status 1 if posts are rejected or files are damaged; the rest is restored.
     """
     with out.progress("restoring", None) as progress:
         report = restore(

@@ -1,4 +1,4 @@
-"""The command `chat`: opens stores, or reaches those that `serve` has open, and shows them on the terminal."""
+"""The command `chat`: opens stores, or connects to the processes that have them open, and shows them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OF_A_NODE: Final = (
     "prologue",
     "separate_static_key",
 )
-"""Options that say how a node is run."""
+"""Options of the client's node."""
 
 
 class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
@@ -58,7 +58,7 @@ class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
 
 
 def _own_file() -> Path | None:
-    """Return the user's file with the settings of the client, None if there is none."""
+    """Return the user's settings file of the client, or None."""
     try:
         path = user_config_path("cablestore", appauthor=False) / "chat.toml"
     except RuntimeError:  # a user without a name, and no HOME
@@ -78,9 +78,13 @@ def _read_settings(_: click.Context, __: click.Parameter, path: Path | None) -> 
 
 
 _options: Final[Callable[[Any], Any]] = all_of(
-    store_option("Folder of the store, made if it is missing"),
+    store_option("Folder of the store, created if it does not exist"),
     click.option(
-        "--listen", type=AddressType(), multiple=True, metavar="HOST:PORT", help="Accept peers here; repeatable."
+        "--listen",
+        type=AddressType(),
+        multiple=True,
+        metavar="HOST:PORT",
+        help="Accept connections of peers on this address; repeatable.",
     ),
     click.option(
         "--connect",
@@ -95,12 +99,11 @@ _options: Final[Callable[[Any], Any]] = all_of(
         type=FurtherCabal(),
         multiple=True,
         metavar="STORE[=FILE]",
-        help="Show a further cabal beside this one: the folder of its store, and a file with the invitation to it; "
-        "repeatable.",
+        help="Also show this cabal: the folder of its store, and a file with the invitation to it; repeatable.",
     ),
     click.option("--channel", type=channel_name, help="Channel to show first [default: default]."),
     click.option(
-        "--light/--dark", default=None, help="Theme to begin with, in place of that of the settings; a key changes it."
+        "--light/--dark", default=None, help="Initial theme, instead of that in the settings; a key changes it."
     ),
     click.option(
         "--config",
@@ -109,7 +112,7 @@ _options: Final[Callable[[Any], Any]] = all_of(
         is_eager=True,
         callback=_read_settings,
         help="TOML file with the theme, the bell, notifications and keys "
-        "[default: cablestore/chat.toml in the folder of your settings].",
+        "[default: cablestore/chat.toml in your settings folder].",
     ),
 )
 
@@ -129,9 +132,9 @@ def chat(
 ) -> int:
     """Chat on this terminal. /help shows the keys.
 
-    On a store that a running `serve` has open, the client works through it and uses its connections; several clients
-    can do so at once. Otherwise the first client opens the store and is a peer itself: other commands and further
-    clients work through it. Without addresses and invitations it is offline then, and shows what is in the store.
+    If a running `serve` has the store open, the client works through it and uses its connections; several clients can
+    do so at once. Otherwise the first client opens the store and acts as a peer; other commands and further clients
+    work through it. Without addresses and invitations it is offline and shows the stored messages.
 
     Options can also be set in the environment, as CABLESTORE_CHAT_CABAL_KEY and so on.
     """
@@ -157,7 +160,7 @@ def chat(
 
 
 async def _run(app: ChatApp) -> int:
-    """Run the client to its end. A signal ends it as Ctrl+Q does: drafts are written, the terminal is restored."""
+    """Run the client until it quits. A signal ends it like Ctrl+Q: drafts are saved and the terminal is restored."""
     stop = StopSignal()
     running = asyncio.create_task(app.run_async())
     stopping = asyncio.create_task(stop.wait())

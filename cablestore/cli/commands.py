@@ -27,21 +27,21 @@ _SECTIONS: Final = {
     "Read": {
         "log": ("read", "Show the messages of CHANNEL, the newest last."),
         "channels": ("read", "List the channels."),
-        "users": ("read", "List all users who wrote, or the members of a channel."),
+        "users": ("read", "List all authors, or the members of a channel."),
         "search": ("search", "Search the messages for WORDS."),
         "show": ("read", "Show a post, or who deleted or dropped it."),
-        "stats": ("read", "Show counts, sizes of views, and posts of each period."),
+        "stats": ("read", "Show numbers of posts, sizes of views, and posts per period."),
     },
     "Chat": {
         "chat": ("chat", "Chat on this terminal."),
     },
     "Moderate": {
         "moderation": ("moderate", "Show who moderates, and what is hidden, dropped or blocked."),
-        "role": ("moderate", "Give USER a role."),
+        "role": ("moderate", "Assign a role to USER."),
         "hide": ("moderate", "Hide messages: all of a user, or single ones."),
-        "unhide": ("moderate", "Show again what was hidden."),
+        "unhide": ("moderate", "Show hidden messages again."),
         "drop": ("moderate", "Remove posts from this store, and reject them from now on."),
-        "undrop": ("moderate", "Let in again what was dropped."),
+        "undrop": ("moderate", "Accept dropped posts again."),
         "block": ("moderate", "Reject posts of USERS, and exchange nothing with them."),
         "unblock": ("moderate", "Accept posts of USERS again."),
     },
@@ -50,7 +50,7 @@ _SECTIONS: Final = {
         "serve": ("serve", "Run a peer until SIGTERM or Ctrl-C."),
         "connect": ("connect", "Show the peers that `serve` stays connected to."),
         "sync": ("serve", "Fetch once what a peer has and this store lacks."),
-        "reconcile": ("reconcile", "Exchange once with a store what either lacks."),
+        "reconcile": ("reconcile", "Reconcile once with another store."),
     },
     "Maintain": {
         "check": ("maintain", "Compare every row with the posts that it comes from."),
@@ -60,14 +60,14 @@ _SECTIONS: Final = {
         "prune": ("maintain", "Discard posts from this store only, to save space."),
         "compact": ("maintain", "Rewrite the database to use the least space."),
         "dump": ("maintain", "Print every row, to compare stores."),
-        "share": ("share", "Let the group of a store, export, backup or archive read it."),
+        "share": ("share", "Allow group access to a store, export, backup or archive."),
     },
     "Move": {
         "export": ("export", "Export the posts to a new folder, for other stores."),
         "import": ("export", "Import exports into the store."),
         "verify-export": ("export", "Verify every byte of an export."),
-        "backup": ("backup", "Back up into a folder what is new since the last time."),
-        "restore": ("backup", "Make a new store from a backup."),
+        "backup": ("backup", "Back up the store to a folder, incrementally."),
+        "restore": ("backup", "Create a store from a backup."),
         "tables": ("tables", "Write tables of exports and archives as Parquet, on Spark."),
         "import-irc": ("import_irc", "Import IRC logs: files, folders, tar and zip archives."),
     },
@@ -77,11 +77,10 @@ _SECTIONS: Final = {
     },
     "Learn": {
         "demo": ("demo", "Demonstrate every main feature on a conversation."),
-        "completion": ("completion", "Print a shell's script that completes commands."),
+        "completion": ("completion", "Print a shell completion script."),
     },
 }
-"""Commands by what they are for: the module of each and the first sentence of its help. `cablestore --help` lists
-them."""
+"""Commands by section: the module of each and the first sentence of its help, as `cablestore --help` lists them."""
 _MODULE_OF: Final = {name: module for commands in _SECTIONS.values() for name, (module, _) in commands.items()}
 
 
@@ -97,7 +96,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name, loaded."""
+        """Return the loaded command that the arguments name."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load_command(name), rest
 

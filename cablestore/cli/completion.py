@@ -12,11 +12,11 @@ from cablestore.cli.output import Output
 
 _PROGRAM: Final = "cablestore"
 _VARIABLE: Final = f"_{_PROGRAM.upper()}_COMPLETE"
-"""Environment variable by which a shell asks for completions."""
+"""Environment variable with which a shell requests completions."""
 
 
 _LINES: Final = """\b
-Put one of these lines into the shell's configuration:
+Add one of these lines to the shell configuration:
   bash: eval "$(cablestore completion bash)"    in ~/.bashrc
   zsh:  eval "$(cablestore completion zsh)"     in ~/.zshrc
   fish: cablestore completion fish | source     in ~/.config/fish/config.fish
@@ -28,9 +28,9 @@ Put one of these lines into the shell's configuration:
 @json_option
 @click.pass_context
 def completion(ctx: click.Context, shell: str, as_json: bool) -> None:
-    """Print a shell's script that completes commands.
+    """Print a shell completion script.
 
-    It completes options and names of channels too.
+    It completes commands, options and names of channels.
     """
     kind = get_completion_class(shell)
     if kind is None:

@@ -1,4 +1,4 @@
-"""The command `demo`: the main job from end to end, on real input."""
+"""The command `demo`: the main features on real input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DELETIONS: Final = 5
 
 
 class _Demo:
-    """Stages on an open store, in order. Each prints what it does and returns its result in a few words."""
+    """Stages on an open store, in order. Each prints its work and returns a short result."""
 
     def __init__(self, store: CableStore, out: Output, logs: Path) -> None:
         self.store = store
@@ -48,7 +48,7 @@ class _Demo:
         self._deleted: list[Message] = []
 
     def run(self) -> None:
-        """Run all stages. Raises CableStoreError if one finds that the store is not what it should be."""
+        """Run all stages. Raises CableStoreError if one finds an unexpected state of the store."""
         self.stage(f"import {self._logs.name}", self._import)
         self._channel = busiest_channel(self.store)
         self.stage("channels and people", self._people)
@@ -136,7 +136,7 @@ class _Demo:
 
 
 class _Reindexing:
-    """Stages after the store was closed: two exports, one of them with deletions, become its next database."""
+    """Stages after the store is closed: two exports, one of them with deletions, become its next database."""
 
     def __init__(self, folder: Path, stages: _Demo, scratch: Path) -> None:
         self._folder = folder
@@ -146,7 +146,7 @@ class _Reindexing:
         self._deletions: list[Post] = []
 
     def run(self) -> None:
-        """Run all stages. Raises CableStoreError if one finds that the new database is not what it should be."""
+        """Run all stages. Raises CableStoreError if one finds an unexpected state of the new database."""
         stage = self._stages.stage
         stage("export the store", self._export)
         stage("elsewhere, authors delete more: another export", self._export_elsewhere)
@@ -204,7 +204,7 @@ def sample() -> Path:
 def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[Message, Post]]:
     """Sign deletions of some of these messages as their authors. Returns each message with its post/delete.
 
-    Only of authors who never changed their nick: the keys of others are derived from a nick that messages do not show.
+    Authors who changed their nick are left out: their keys are derived from a nick that messages do not show.
     """
     found: list[tuple[Message, Post]] = []
     for message in messages:
@@ -252,8 +252,9 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """Demonstrate every main feature on a conversation.
 
-    Imports and reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares. Then exports
-    it, and Spark builds its next database from that export and another one with deletions.
+    The demo imports and reads the conversation, deletes messages, answers the requests of a peer, checks, rebuilds and
+    compares. It then exports the store, and Spark builds the next database from this export and another one with
+    deletions.
     """
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"

@@ -35,7 +35,7 @@ from cablestore.views.installed import installed_catalog
 @click.option("--after", "start_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")
 @click.option("--before", "end_ms", type=Moment(), help="Only posts dated before this time.")
 @click.option(
-    "--leave-out-hidden", is_flag=True, help="Leave out messages that you and those who moderate for you hid in public."
+    "--leave-out-hidden", is_flag=True, help="Leave out messages that you, or those who moderate for you, hid publicly."
 )
 @reading_options
 def export(
@@ -51,9 +51,9 @@ def export(
 ) -> None:
     """Export the posts to a new folder, for other stores.
 
-    OUT is a path, or a URI such as s3://BUCKET/FOLDER; credentials are in the environment. Deletions are exported too.
-    Local-only posts are not exported. Views may be outdated, unless an option chooses posts. After an interruption the
-    same command continues where it ended; with a duration like 90d it starts from scratch.
+    OUT is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. Deletions are exported too,
+    local-only posts are not. Views may be outdated, unless an option selects posts. After an interruption the same
+    command resumes; with a duration like 90d it starts again.
     """
     if channels:
         with open_or_connect(path, read_only=read_only) as store:
@@ -83,8 +83,8 @@ def export(
 def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
     """Import exports into the store. Every post is verified.
 
-    An EXPORT is a path or a URI. The store is created if it does not exist. Exports merge in any order; posts that are
-    already here are skipped.
+    An EXPORT is a path or a URI. The store is created if it does not exist. Exports merge in any order; stored posts
+    are skipped.
     """
     manifests = manifests_of(exports, None)
     total = sum(sum(manifest.posts.values()) for manifest in manifests)
@@ -121,7 +121,7 @@ def _tell_import(summary: ImportSummary, out: Output) -> None:
 @ending_on_sigterm()
 @click.argument("folder", metavar="EXPORT", type=FolderValue())
 @click.option(
-    "--signatures", is_flag=True, help="Verify the signature of every post too, about 20,000 per second and core."
+    "--signatures", is_flag=True, help="Also verify the signature of every post, about 20,000 per second and core."
 )
 @json_option
 def verify(folder: ObjectFolder, signatures: bool, as_json: bool) -> int:

@@ -22,7 +22,7 @@ _SHOWN_FILES: Final = 3
 
 
 class _Encoding(click.ParamType[str]):
-    """Name of an encoding of text that Python knows."""
+    """Name of a text encoding that Python supports."""
 
     name = "NAME"
 
@@ -44,7 +44,7 @@ class _Encoding(click.ParamType[str]):
     show_default=True,
     help="Phrase from which the keys of all nicks are derived.",
 )
-@click.option("--channel", help="Name of the channel, if neither lines nor paths name it, or to override it.")
+@click.option("--channel", help="Name of the channel. Overrides the name in lines and paths.")
 @click.option(
     "--date",
     "day",
@@ -59,15 +59,15 @@ class _Encoding(click.ParamType[str]):
     default="UTC",
     show_default=True,
     metavar="NAME",
-    help="Time zone of times that name none.",
+    help="Time zone of times without a zone.",
 )
 @click.option(
     "--encoding",
     type=_Encoding(),
     help="Encoding of lines that are not UTF-8. By default it is detected for each file.",
 )
-@click.option("--queries", is_flag=True, help="Import private conversations too: all members can read them.")
-@click.option("--lenient", is_flag=True, help="Import logs of which more than 5% of the lines are not understood.")
+@click.option("--queries", is_flag=True, help="Also import private conversations: all members can then read them.")
+@click.option("--lenient", is_flag=True, help="Import logs even if more than 5% of the lines cannot be parsed.")
 @common_options
 def import_irc(
     path: Path,
@@ -83,9 +83,9 @@ def import_irc(
 ) -> int:
     """Import IRC logs: files, folders, tar and zip archives.
 
-    Files may be compressed. Logs of any client that docs/how-to/import-logs.md names are understood. Lines that were
-    imported before, from this or another log, add nothing. Private conversations are left out. Exit status 1 if a file
-    is not a log, ends early, or has too many lines that are not understood.
+    Files may be compressed. docs/how-to/import-logs.md lists the supported clients. Lines that were imported before,
+    from this or another log, are skipped. Private conversations are left out. Exit status 1 if a file is not a log,
+    ends early, or has too many lines that cannot be parsed.
     """
     with open_store(path) as store:
         channel = None if channel is None else stored_channel(store, channel)
@@ -108,7 +108,7 @@ def run_import(store: CableStore, out: Output, logs: list[LogFile], seed_phrase:
 
 
 def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
-    """Print what was read, what it became, and what was left out."""
+    """Print the numbers of lines, posts and verdicts, and what was left out."""
     if out.as_json:
         out.say(
             "",

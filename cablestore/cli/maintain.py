@@ -18,7 +18,7 @@ from cablestore.views.installed import installed_catalog
 
 @click.command()
 @click.option(
-    "--signatures", is_flag=True, help="Verify the signature of every post too, about 20,000 per second and core."
+    "--signatures", is_flag=True, help="Also verify the signature of every post, about 20,000 per second and core."
 )
 @reading_options
 def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
@@ -60,8 +60,8 @@ def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
 def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
     """Rebuild every view from the posts. Exit status 1 if posts or deletions are lost, or may be.
 
-    It also works on stores that cannot be opened because views are outdated or files are damaged. It refuses a store
-    that has views whose package is not installed, unless --drop-view names them.
+    It also works on stores that cannot be opened because views are outdated or files are damaged. It rejects a store
+    with views whose package is not installed, unless --drop-view names them.
     """
     with out.progress("rebuilding", None) as progress:
         closed = ClosedStore(path, catalog=installed_catalog())
@@ -101,7 +101,7 @@ def unknown_loss(at_least: int) -> str:
 
 
 @click.command()
-@click.option("--digest", is_flag=True, help="Print only a checksum of all rows, which is equal for equal stores.")
+@click.option("--digest", is_flag=True, help="Print only a checksum of all rows. Equal stores have equal checksums.")
 @with_store_to_read
 def dump(store: CableStore, out: Output, digest: bool) -> None:
     """Print every row, to compare stores.

@@ -27,7 +27,7 @@ class MessagePrinter:
         self._names: Mapping[bytes, str] = {}
 
     def show(self, messages: Sequence[Message], names: Mapping[bytes, str] | None = None) -> None:
-        """Print messages after those of earlier calls. `names` are of those who hid some of them."""
+        """Print messages after those of earlier calls. `names` has the names of users who hid messages."""
         self._names = names or {}
         if self.out.as_json or not self.out.console.is_terminal:
             for message in messages:
@@ -69,7 +69,7 @@ class MessagePrinter:
         return row
 
     def _text(self, message: Message) -> str:
-        """Return the text, or who hid it and why if it is not to be displayed (moderation.md 4.3)."""
+        """Return the text, or who hid it and why (moderation.md 4.3)."""
         by = message.hidden_by
         if message.emote is not None:
             return f"{_name(message)} {message.emote}"

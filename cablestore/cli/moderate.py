@@ -33,14 +33,14 @@ _UNDONE: Final[dict[str, tuple[Literal["hide", "block"], str]]] = {
     "unhide": ("hide", "hidden"),
     "unblock": ("block", "blocked"),
 }
-"""What commands undo, and the state that they end."""
+"""Commands that undo: the kind of action and the state that they end."""
 _act_options: Final = all_of(
-    click.option("--reason", default="", help="Why, for all who see the act: up to 128 characters."),
-    click.option("--private", is_flag=True, help="Act for yourself alone: the act never leaves this store."),
-    click.option("--dry-run", is_flag=True, help="Write nothing; show what would change for you."),
+    click.option("--reason", default="", help="Reason, visible to everyone who sees the action: up to 128 characters."),
+    click.option("--private", is_flag=True, help="Apply the action only for yourself: it never leaves this store."),
+    click.option("--dry-run", is_flag=True, help="Write nothing; print what would change for you."),
     with_store,
 )
-"""Options of every act."""
+"""Options of every action."""
 
 
 def _context_option(meaning: str) -> Callable[[Any], Any]:
@@ -54,7 +54,7 @@ _may_be_targets: Final = click.argument("targets", nargs=-1, metavar="[TARGET...
 
 
 def _act(function: Callable[..., Effect]) -> Callable[..., None]:
-    """Run a function that acts, remove what is dropped from then on, and print what changed."""
+    """Run a function that moderates, remove the posts that it drops, and print the changes."""
 
     def command(store: CableStore, out: Output, *, dry_run: bool, **params: Any) -> None:
         if params.get("channel") is not None:
@@ -99,7 +99,7 @@ def _tell(store: CableStore, out: Output, effect: Effect, act: str, *, dry_run: 
 
 
 def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterable[bytes]) -> None:
-    """Print which posts stay dropped that are not written yet, because the unblock is dated ahead."""
+    """Print which future posts stay dropped until the date of an unblock that is dated ahead."""
     for user in users:
         drop = store.moderation.user_drop(user)
         if drop is not None and drop.until_ms is not None and drop.until_ms > store.now_ms():
@@ -108,7 +108,7 @@ def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterabl
 
 
 def _note_public(store: CableStore, out: Output, names: UserNames, act: str, targets: Iterable[bytes]) -> None:
-    """Print which own public acts stay in force after a private one that undoes them for the user alone."""
+    """Print which own public actions stay in force after a private one undid them only for the user."""
     if act not in _UNDONE:
         return
     kind, state = _UNDONE[act]
@@ -130,10 +130,10 @@ _on_targets: Final = all_of(_targets, _in_channel, _act_options, _act)
 @_act_options
 @_act
 def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
-    """Give USER a role.
+    """Assign a role to USER.
 
-    Admins and mods moderate for you, and admins give roles to others. The role user takes a role away, also one that an
-    admin gave. USER is a name, or the first digits of a public key.
+    Admins and mods moderate for you, and admins assign roles to others. The role user removes a role, including one
+    that an admin assigned. USER is a name, or the first digits of a public key.
     """
     [key] = full_users(store, [user])
     return store.moderation.set_role(key, _ROLES[role], **how)
@@ -142,7 +142,7 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
 @click.command()
 @_on_targets
 def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
-    """Hide messages: all of a user, or single ones. They stay stored.
+    """Hide messages: all of a user, or single ones. They remain in the store.
 
     A TARGET is a user (a name, or the first digits of a public key) or a message (the first digits of its hash).
     """
@@ -153,9 +153,9 @@ def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 @click.command()
 @_on_targets
 def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
-    """Show again what was hidden.
+    """Show hidden messages again.
 
-    What was hidden with --private is unhidden with --private. TARGETS are those of `hide`.
+    Use --private to undo a `hide --private`. TARGETS are those of `hide`.
     """
     users, posts = full_targets(store, targets)
     return store.moderation.unhide(users=users, posts=posts, **how)
@@ -169,9 +169,9 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
     """Remove posts from this store, and reject them from now on.
 
-    These are single ones, all of a user, or a channel. Unlike a deletion it concerns you and those for whom you
-    moderate, and it can be undone. A user is dropped for yourself alone, as with `block --drop --private`. TARGETS are
-    those of `hide`.
+    Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies to you and to those for whom
+    you moderate, and it can be undone. A user is dropped only for yourself, as with `block --drop --private`. TARGETS
+    are those of `hide`.
     """
     _require_one(targets, channel)
     users, posts = full_targets(store, targets)
@@ -184,9 +184,9 @@ def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how
 @_act_options
 @_act
 def undrop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how: Any) -> Effect:
-    """Let in again what was dropped. Peers are asked for it.
+    """Accept dropped posts again. They are requested from peers.
 
-    `cablestore moderation` lists what is dropped, with whole hashes and public keys. TARGETS are those of `hide`.
+    `cablestore moderation` lists dropped targets with complete hashes and public keys. TARGETS are those of `hide`.
     """
     _require_one(targets, channel)
     users, posts = full_targets(store, targets)
@@ -200,14 +200,14 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
 
 @click.command()
 @_users
-@click.option("--drop", is_flag=True, help="Remove the posts of the users that are here.")
-@click.option("--notify", is_flag=True, help="Let the users know.")
+@click.option("--drop", is_flag=True, help="Also remove the stored posts of the users.")
+@click.option("--notify", is_flag=True, help="Notify the users.")
 @_act_options
 @_act
 def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
     """Reject posts of USERS, and exchange nothing with them.
 
-    Peers that get the block keep your posts from them, and theirs from you. With --private none of this happens except
+    Peers that receive the block do not pass your posts to them, nor theirs to you. With --private, the only effect is
     that their posts are not stored here. USERS are names, or first digits of public keys.
     """
     return store.moderation.block(full_users(store, users), **how)
@@ -215,11 +215,11 @@ def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 
 @click.command()
 @_users
-@click.option("--undrop", is_flag=True, help="Let in again what --drop removed.")
+@click.option("--undrop", is_flag=True, help="Also accept the posts again that --drop removed.")
 @_act_options
 @_act
 def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Accept posts of USERS again. A block with --private is undone with --private."""
+    """Accept posts of USERS again. Use --private to undo a `block --private`."""
     return store.moderation.unblock(full_users(store, users), **how)
 
 
@@ -227,16 +227,18 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 
 
 @click.command()
-@_context_option("Only what applies in this channel.")
+@_context_option("Only actions that apply in this channel.")
 @click.option("--history", is_flag=True, help="List all actions of those who moderate for you, and the result of each.")
 @click.option(
     "--seed",
     type=moderation_seed,
     metavar="@FILE|HEX",
-    help="Regard the users of this moderation seed as admins or mods, as it says.",
+    help="Join with this moderation seed: its users become admins or mods.",
 )
-@click.option("--revoke-seed", is_flag=True, help="Revoke the moderation seed. What its users did until now stays.")
-@click.option("--dry-run", is_flag=True, help="With --seed or --revoke-seed: show what would change.")
+@click.option(
+    "--revoke-seed", is_flag=True, help="Revoke the moderation seed. Earlier actions of its users stay applied."
+)
+@click.option("--dry-run", is_flag=True, help="With --seed or --revoke-seed: print what would change.")
 @with_store_to_read
 def moderation(
     store: CableStore,
@@ -249,7 +251,7 @@ def moderation(
 ) -> None:
     """Show who moderates, and what is hidden, dropped or blocked.
 
-    It is what counts for you. The list says by whom, when and why.
+    The list contains the actions that apply for you, with author, time and reason.
     """
     if seed is not None or revoke_seed:
         if seed is not None and revoke_seed:
@@ -272,7 +274,7 @@ def moderation(
 
 
 def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[JudgedAct]:
-    """Yield the acts to list: those of one context, or each in its own."""
+    """Yield the actions to list: those of one context, or of all contexts."""
     read: Callable[[str | None], Iterable[JudgedAct]] = (
         store.moderation.history if history else store.moderation.in_force
     )

@@ -1,4 +1,4 @@
-"""Texts on moderation: what acts say, and what changes, for people and as JSON."""
+"""Output of moderation commands: actions and changes, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class UserNames:
         self._own_key: Final = store.public_key
 
     def of(self, user: bytes) -> str:
-        """Return the name of a user, "you" for the own one. Names can be forged: digits of the key go with them."""
+        """Return the name of a user, "you" for the own one. Names can be forged, so digits of the key follow."""
         if user == self._own_key:
             return "you"
         if user not in self._names:
@@ -55,12 +55,12 @@ class UserNames:
 
 
 def is_on_posts(act: ModerationAct) -> bool:
-    """Tell whether the targets of an act are posts."""
+    """Return True if the targets of an action are posts."""
     return act.type == MODERATION and Action.HIDE_POST <= act.what < Action.DROP_CHANNEL
 
 
 def what(act: ModerationAct) -> str:
-    """Return what an act says of its target, in a word or two."""
+    """Return the effect of an action on its target in a word or two."""
     match act.type:
         case kind if kind == ROLE:
             said = act.role.name.lower()
@@ -74,7 +74,7 @@ def what(act: ModerationAct) -> str:
 
 
 def what_applies(with_undone: bool) -> Callable[[JudgedAct], bool]:
-    """Return a filter of acts to list: all, or those that do something and do not undo it."""
+    """Return a filter of actions to list: all, or those that do not undo another one."""
 
     def is_doing(judged: JudgedAct) -> bool:
         act = judged.act

@@ -1,4 +1,4 @@
-"""Options that commands share, and the store that they open."""
+"""Common options of commands, and opening the store that they name."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def on_mount(target: str) -> Callable[[click.Command], click.Command]:
             click.Option(
                 ["--require-mount"],
                 is_flag=True,
-                help="Refuse a folder that is on no disk mounted below /, such as a removable or network disk.",
+                help="Reject a folder that is not on a disk mounted below /, such as a removable or network disk.",
             )
         )
         return command
@@ -115,7 +115,7 @@ def _with_store(function: Callable[..., Any], open_store: Callable[[Path], Cable
 _read_only_option = click.option(
     "--read-only",
     is_flag=True,
-    help="Write nothing into the store's folder, as for a store on a read-only or full disk.",
+    help="Write nothing into the store's folder, for example on a read-only or full disk.",
 )
 
 
@@ -137,7 +137,7 @@ def with_store_to_read(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def strict(command: click.Command) -> click.Command:
-    """Make a command refuse text that is not UTF-8, and numbers larger than the machine's integers."""
+    """Make a command reject text that is not UTF-8, and numbers larger than the machine's integers."""
     if type(command) is click.Group:  # other groups load their commands later
         for each in command.commands.values():
             strict(each)
@@ -150,7 +150,7 @@ def strict(command: click.Command) -> click.Command:
 
 
 def full_users(store: CableStore, texts: Iterable[str]) -> list[bytes]:
-    """Return the public keys of users, given by names, 64 hex digits, or the first few (at least 4) of a known user."""
+    """Return the public keys of users, from names, 64 hex digits, or at least the first 4 digits of a known user."""
     return [
         _one(text, _users_of(store, text), "user here has this name, or a public key that starts so") for text in texts
     ]
@@ -168,7 +168,7 @@ def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], 
 
 
 def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
-    """Return the only key or hash that a text may mean. `found` has what each is."""
+    """Return the only key or hash in `found`, which describes each. Raises UsageError for none or several."""
     if not found:
         raise click.UsageError(f"{text!r}: no {missing}. Write all 64 hex digits of others")
     if len(found) > 1:
@@ -177,12 +177,12 @@ def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
 
 
 def _users_of(store: CableStore, text: str) -> dict[bytes, str]:
-    """Return the users that a text may mean, by public key."""
+    """Return a description of each user that a text may mean, by public key."""
     return {user.public_key: described(user) for user in store.users_named(text)}
 
 
 def stored_channel(store: CableStore, text: str) -> str:
-    """Return the name of a channel as it is stored: of one that is here or was dropped, or of a new one.
+    """Return the name of a channel as it is stored: of a stored or dropped channel, or of a new one.
 
     See `CableStore.find_channel`.
     """
@@ -199,7 +199,7 @@ def stored_channels(store: CableStore, texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _posts_of(store: CableStore, text: str) -> Iterator[bytes]:
-    """Yield the posts that a text may mean: stored ones, and with all digits also one that was dropped."""
+    """Yield the posts that a text may mean: stored ones, and with all digits also a dropped one."""
     prefix = text.lower()
     if not _is_prefix(prefix):
         return
@@ -214,9 +214,9 @@ def _is_prefix(text: str) -> bool:
 
 
 def full_hash(store: CableStore, text: str, *, with_deleted: bool = False) -> bytes:
-    """Return the hash that `text` names: all 64 hex digits, or the first few (at least 4) of a post in the store.
+    """Return the hash that `text` names: all 64 hex digits, or at least the first 4 of a stored post.
 
-    With `with_deleted`, a post that was deleted counts too.
+    With `with_deleted`, deleted posts count too.
     """
     if len(text) == 64:
         return parse_hex(text, "a hash")

@@ -65,7 +65,7 @@ class Output:
         file.flush()
 
     def is_wanted(self) -> bool:
-        """Return False if nobody reads the output any more: a long listing can stop."""
+        """Return False if the output is not read any more, so that a long listing can stop."""
         return is_read(self.console.file)
 
     def note(self, text: str) -> None:
@@ -133,7 +133,7 @@ def _cell(value: Any) -> Text:
 
 
 def safe(text: str) -> str:
-    """Return text from outside in a form that is safe to print.
+    """Return untrusted text in a form that is safe to print.
 
     Characters that move the cursor, end a line or turn its direction are replaced by their numbers. All others stay:
     words of many languages have invisible ones.
@@ -175,5 +175,5 @@ def size(size_bytes: float) -> str:
 
 
 def all_is_well(*, signatures: bool) -> str:
-    """Return the verdict of a check that found no problem. It claims no more than what was verified."""
+    """Return the verdict of a check that found no problem. It mentions signatures that were not verified."""
     return "all is well" if signatures else "all is well; signatures were not verified, --signatures does that"

@@ -32,7 +32,7 @@ from cablestore.store.store import CableStore
 
 _POLL_S: Final = 1.0
 _LOOK_S: Final = 0.5
-"""How often `log --follow` beside the process that has the store open checks whether its output is still read."""
+"""How often `log --follow` on a store of another process checks if its output is still read."""
 _LOOK_ANYWAY_POLLS: Final = 15
 """Polls after which the store is opened anyway: a write between our close and our look at its files would be missed."""
 _BARS: Final = 24
@@ -45,14 +45,16 @@ _BAR_WIDTH: Final = 50
 @click.option("--since", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
 @click.option("--until", type=Moment(), help="Only messages before this time.")
 @click.option("--oldest", is_flag=True, help="Show the oldest messages instead of the newest.")
-@click.option("--causal", is_flag=True, help="Order a whole window by links, also through posts of other channels.")
+@click.option(
+    "--causal", is_flag=True, help="Order the whole time window by links, including links through other channels."
+)
 @click.option("-f", "--follow", is_flag=True, help="Wait for new messages and show them.")
 @click.option(
     "--hidden",
     type=click.Choice(get_args(Hidden)),
     default="mark",
     show_default=True,
-    help="What becomes of messages that moderation hides: leave them out, say who hid them and why, or show them.",
+    help="Hidden messages: leave them out, print who hid them and why, or show them.",
 )
 @reading_options
 def log(
@@ -96,7 +98,7 @@ def log(
 
 
 def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **chosen: Any) -> list[Message]:
-    """Return messages, oldest first. Pages have fewer than asked for where much is hidden."""
+    """Return messages, oldest first. A page has fewer than requested if many are hidden."""
     found, cursor = list[Message](), None
     while len(found) < number:
         page = state.messages(channel, number - len(found), newest_first=not oldest, cursor=cursor, **chosen)
@@ -181,7 +183,7 @@ def channels(store: CableStore, out: Output) -> None:
 @click.option("--channel", shell_complete=complete_channel, help="Only members of this channel.")
 @with_store_to_read
 def users(store: CableStore, out: Output, channel: str | None) -> None:
-    """List all users who wrote, or the members of a channel."""
+    """List all authors, or the members of a channel."""
     channel = None if channel is None else stored_channel(store, channel)
     found = list(store.users() if channel is None else store.members(channel))
     rows = [_user_fields(user) for user in found]
@@ -208,9 +210,9 @@ def _user_fields(user: User) -> dict[str, Any]:
 @click.argument("digest", metavar="HASH")
 @with_store_to_read
 def show(store: CableStore, out: Output, digest: str) -> None:
-    """Show a post, or who deleted or dropped it. HASH is its 64 hex digits or the first few of them.
+    """Show a post, or who deleted or dropped it. HASH is its 64 hex digits, or at least the first 4.
 
-    Of a message that moderation hides, `log --hidden show` tells the text.
+    For a hidden message, use `log --hidden show` to print the text.
     """
     found = full_hash(store, digest, with_deleted=True)
     fields: dict[str, Any] = {"hash": found.hex()}
@@ -279,7 +281,7 @@ def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, 
 @click.command()
 @with_store_to_read
 def stats(store: CableStore, out: Output) -> None:
-    """Show counts, sizes of views, and posts of each period."""
+    """Show numbers of posts, sizes of views, and posts per period."""
     found = store.stats()
     disk = found.disk_size_bytes
     if out.as_json:

@@ -19,7 +19,7 @@ from cablestore.cli.values import Moment
 from cablestore.peers import Address, Node, ReconcileReport
 
 _NOT_TOLD: Final = ("talks", "unstored", "differing_ms", "is_by_design")
-"""Fields of a report that JSON does not have."""
+"""Fields of a report that the JSON output leaves out."""
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_RECONCILE"})
@@ -29,7 +29,10 @@ _NOT_TOLD: Final = ("talks", "unstored", "differing_ms", "is_by_design")
 )
 @click.option("--cable", "over_cable", is_flag=True, help="HOST:PORT is a Cable port, not a reconciliation port.")
 @click.option(
-    "--audit", "is_audit", is_flag=True, help="Transfer no posts: look for differences that no reconciliation can find."
+    "--audit",
+    "is_audit",
+    is_flag=True,
+    help="Transfer no posts: search for differences that reconciliation cannot find.",
 )
 @peer_options
 @common_options
@@ -43,11 +46,11 @@ def reconcile(
     create: bool,
     **chosen: Any,
 ) -> int:
-    """Exchange once with a store what either lacks.
+    """Reconcile once with another store.
 
-    The other store is a peer's. The cost depends on the difference of the stores, not on their sizes. Exit status 1 if
-    an audit finds a difference. Of an invitation, the peers are not used: HOST:PORT says which store to reconcile with.
-    Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
+    The stores of this node and of the peer at HOST:PORT exchange the posts that the other one lacks. The cost depends
+    on the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference. The peers in an
+    invitation are ignored. Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
     """
     invitation = invited(chosen)
     settings = settings_of(chosen)
@@ -101,7 +104,7 @@ def _tell_audit(out: Output, report: ReconcileReport) -> int:
 
 
 def _fields(report: ReconcileReport) -> dict[str, Any]:
-    """Return the counts as JSON has them."""
+    """Return the counts for JSON."""
     fields = asdict(report) | {"seconds": round(report.seconds, 3)}
     return {name: value for name, value in fields.items() if name not in _NOT_TOLD}
 

@@ -48,7 +48,7 @@ source_options = all_of(
         multiple=True,
         type=(FolderValue(), public_key),
         metavar="FOLDER CONTROL-KEY",
-        help="Read also the archives below FOLDER that this control node signed; repeatable.",
+        help="Also read the archives below FOLDER that this control node signed; repeatable.",
     ),
     cabal_key_option,
     click.option(
@@ -67,10 +67,10 @@ source_options = all_of(
         help="Leave out posts dated before this time: 2024-01-31, or 5y.",
     ),
 )
-"""Options that say what else is read, and what is left out."""
+"""Options for further inputs and for posts to leave out."""
 
 spark_options = all_of(
-    click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; repeatable."),
+    click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable."),
     click.option(
         "--driver-memory", type=java_memory, default="1g", show_default=True, help="Java memory of the driver."
     ),
@@ -97,17 +97,17 @@ spark_options = all_of(
     "--verify",
     "verified",
     type=PathValue(),
-    help="Compare this store with a rebuilt one. Changes nothing.",
+    help="Compare this store with a rebuilt one, without changes.",
 )
 @click.option("--views", help="Rebuild only these views: messages,author.")
 @click.option(
-    "--skip-corrupt", is_flag=True, help="Leave out damaged segments and archives and list them, instead of stopping."
+    "--skip-corrupt", is_flag=True, help="Leave out and list damaged segments and archives instead of stopping."
 )
 @click.option("--keep-work", is_flag=True, help="Keep the work folder with the rows of every view.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Derive all rows of the new database a second time too, and compare. Without it they are read back.",
+    help="Derive all rows of the new database a second time and compare, instead of only reading them back.",
 )
 @source_options
 @json_option
@@ -115,9 +115,10 @@ spark_options = all_of(
 def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> int:
     """Rebuild all views on Spark from exports and archives.
 
-    The store gets the union of all posts in them that nobody deleted: archives add posts and remove none. Duplicates,
-    deletions across exports and posts to leave out are resolved. The new database is read back and then replaces the
-    old one in one step; `cablestore generations` goes back. After an interruption the same command continues.
+    The store receives the union of all posts in them that are not deleted: archives add posts and remove none.
+    Duplicates, deletions across exports and posts to leave out are resolved. The new database is read back and then
+    replaces the old one atomically; `cablestore generations` reverts that. After an interruption the same command
+    resumes.
     """
     out = Output(as_json=as_json)
     if (chosen["store"] is None) == (chosen["verified"] is None):
@@ -201,7 +202,7 @@ def drops_of(exports: tuple[ObjectFolder, ...], archives: list[ArchiveSource], c
 
 
 def _stored(path: Path | None, names: Sequence[str]) -> Sequence[str]:
-    """Return names of channels as the store has them. Of a store that cannot be read yet, the typed names count."""
+    """Return the names of channels as the store has them, or as typed if the store cannot be read yet."""
     if not names or path is None:
         return list(map(typed_channel, names))
     try:
@@ -213,7 +214,7 @@ def _stored(path: Path | None, names: Sequence[str]) -> Sequence[str]:
 
 
 def spark_of(chosen: dict[str, Any]) -> SparkOptions:
-    """Return what `spark_options` say."""
+    """Return the values of `spark_options`."""
     from cablestore.reindex.stages import SparkOptions  # noqa: PLC0415 - as above
 
     pairs = [setting.partition("=") for setting in chosen["settings"]]
@@ -234,7 +235,7 @@ def _size_of(name: str, value: str) -> None:
 
 
 def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
-    """Print what was read, what was left out and why, the size of every view, and the time of each stage."""
+    """Print the inputs, what was left out and why, the size of every view, and the time of each stage."""
     derived = report.derived
     sizes = derived.sizes
     if out.as_json:
@@ -264,7 +265,7 @@ def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
 
 
 def tell_counts(out: Output, derived: DerivedRows) -> None:
-    """Print what was read and what it became."""
+    """Print the inputs that were left out, and the numbers of posts and rows."""
     for path, problem in derived.left_out.items():
         out.say(f"✗ left out {safe(path)}: {safe(problem)}")
     rows = [{"what": f"live post/{kind}", "number": number} for kind, number in derived.posts.most_common()]
@@ -299,7 +300,8 @@ def generations(
 ) -> int:
     """List the databases of the store, or go back to one.
 
-    They are the live one, those that reindexing kept, and those that the file STORE does not name, or names in vain.
+    The list contains the live database, those that reindexing kept, and those that the file STORE does not name. It
+    also contains missing ones that STORE names.
 
     If the file STORE is lost, damaged, or names a missing database, --recover makes any of the databases live.
     """
@@ -364,7 +366,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
 @click.option(
     "--leave-out-hidden",
     is_flag=True,
-    help="Take only exports that `cablestore export --leave-out-hidden` made: they lack what their owners hid in public.",
+    help="Accept only exports of `cablestore export --leave-out-hidden`, without messages that their owners hid publicly.",
 )
 @click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
@@ -383,8 +385,8 @@ def make(
 ) -> None:
     """Create archives of all past weeks below FOLDER, from exports, on Spark.
 
-    They equal byte for byte those that `archive create` makes of a store with the same posts, and either command can
-    continue the work of the other. Exports are trusted: run `cablestore verify-export --signatures` first on those of
+    They equal byte for byte those that `archive create` makes from a store with the same posts, and either command can
+    resume the work of the other. Exports are trusted: run `cablestore verify-export --signatures` first on exports of
     others.
     """
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - needs the extra cablestore[archive]
@@ -412,7 +414,7 @@ def make(
 
 
 def _require_without_hidden(exports: tuple[ObjectFolder, ...]) -> None:
-    """Refuse exports that may hold messages that their owners hid. What is hidden is known to a store, not to its posts."""
+    """Reject exports that may contain hidden messages. Only a store knows what is hidden; its posts do not."""
     for manifest in manifests_of(exports, None):
         if manifest.filters is None or not manifest.filters.without_hidden:
             raise ExportError(

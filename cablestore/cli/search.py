@@ -31,15 +31,15 @@ _NAME_CHARACTERS: Final = 20
 @click.option(
     "--order", type=click.Choice(get_args(Order)), default="newest", show_default=True, help="The newest or best first."
 )
-@click.option("--cursor", metavar="CURSOR", help="Continue after an earlier search, which printed this.")
-@click.option("--index", "only_index", is_flag=True, help="Only bring the index up to date.")
+@click.option("--cursor", metavar="CURSOR", help="Continue after an earlier search, which printed this cursor.")
+@click.option("--index", "only_index", is_flag=True, help="Only update the index.")
 @reading_options
 def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen: Any) -> None:
     """Search the messages for WORDS.
 
-    A message must have all of them. "two words" in quotes must follow each other, and rust* is the beginning of a word.
-    Case and accents do not matter. In Korean and in scripts without spaces, such as Chinese and Thai, each letter is a
-    word. So is each emoji.
+    A message must contain all of them. "Two words" in quotes must be adjacent, and rust* matches the beginning of a
+    word. Case and accents do not matter. In Korean and in scripts without spaces, such as Chinese and Thai, each letter
+    is a word. So is each emoji.
     """
     if bool(chosen["words"]) == only_index:
         raise click.UsageError("say what to search for, or --index and no words")

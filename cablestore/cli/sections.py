@@ -1,4 +1,4 @@
-"""Sections of help texts: commands and options listed by what they are for."""
+"""Sections of help texts: commands and options listed by purpose."""
 
 from __future__ import annotations
 
@@ -49,4 +49,4 @@ def write_sections(formatter: click.HelpFormatter, records: Mapping[str, list[tu
 
 
 _WIDEST_TERM: Final = 30
-"""Longer terms have a line for themselves, as click writes them."""
+"""Longer terms have a line of their own, as in click."""

@@ -1,4 +1,4 @@
-"""The command that lets the group of a folder read it."""
+"""The command `share`: read access for the group of a folder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _is_own(name: str) -> bool:
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=PathValue())
-@click.option("--private", "is_private", is_flag=True, help="Let nobody but you read it again.")
+@click.option("--private", "is_private", is_flag=True, help="Allow only yourself to read it again.")
 @json_option
 def share(folder: Path, as_json: bool, is_private: bool) -> None:
-    """Let the group of a store, export, backup or archive read it.
+    """Allow group access to a store, export, backup or archive.
 
-    The mode of the folder becomes 0750, and that of files 0640, also of files that are written later. Keys and the
-    control socket stay private. `chgrp -R GROUP DIR` chooses the group.
+    The folder receives mode 0750 and files mode 0640, including files that are written later. Keys and the control
+    socket stay private. Use `chgrp -R GROUP DIR` to set the group.
     """
     with storage_errors(folder):
         if not folder.is_dir() or not any(_is_own(entry.name) for entry in folder.iterdir()):

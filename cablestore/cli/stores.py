@@ -19,12 +19,12 @@ from cablestore.views.installed import installed_catalog
 
 
 def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = None) -> CableStore:
-    """Open a store to write to it. Raises MissingViewError if it has views that are not installed."""
+    """Open a store for writing. Raises MissingViewError if it has views that are not installed."""
     return CableStore.open(path, create=create, dialect=dialect, catalog=installed_catalog())
 
 
 def open_upgraded(path: Path) -> CableStore:
-    """Open a store to write to it, made if it is missing.
+    """Open a store for writing, and create it if it is missing.
 
     Views that another version built are rebuilt first, with a progress bar.
     """
@@ -41,9 +41,9 @@ def open_upgraded(path: Path) -> CableStore:
 
 
 def open_to_read(path: Path, *, read_only: bool = False) -> CableStore:
-    """Open a store to read it, even if it has views that are not installed.
+    """Open a store for reading, even if it has views that are not installed.
 
-    What would write then raises MissingViewError. With `read_only` nothing is written into its folder.
+    Writes then raise MissingViewError. With `read_only`, nothing is written into its folder.
     """
     return CableStore.open(
         path, create=False, catalog=installed_catalog(), allow_missing_views=True, read_only=read_only
@@ -51,12 +51,12 @@ def open_to_read(path: Path, *, read_only: bool = False) -> CableStore:
 
 
 def open_or_connect(path: Path, *, read_only: bool = False) -> CableStore:
-    """Open a store as `open_to_read` does, or connect to the process that has it open, if that process serves it."""
+    """Open a store like `open_to_read`, or connect to the process that has it open and serves it."""
     return or_connect(lambda: open_to_read(path, read_only=read_only), path)
 
 
 def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
-    """Return the store that a function opens. If another process has it open and serves it, connect to that process."""
+    """Call a function that opens a store. If another process has it open and serves it, connect to that process."""
     try:
         return open_here()
     except StoreLockedError:
@@ -70,7 +70,7 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
 
 
 def identity_of(store: CableStore) -> Identity:
-    """Return the identity of a store's user. That of another process's store is read from its key file."""
+    """Return the identity of a store's user. For a store of another process, it is read from the key file."""
     if type(store) is CableStore:  # for type checkers a RemoteStore is one too
         return store.identity
     found = None if store.path is None else load_identity(store.path / IDENTITY_FILE)
@@ -81,7 +81,7 @@ def identity_of(store: CableStore) -> Identity:
 
 @cache
 def _print_waits() -> None:
-    """Print from now on that a process with an open store does not answer."""
+    """From now on, print a line when the process that has the store open does not answer."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("cablestore: %(message)s"))
     log = logging.getLogger("cablestore.remote")

@@ -1,4 +1,4 @@
-"""Command for other tools: tables, which writes Parquet."""
+"""The command `tables`, which writes Parquet for other tools."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, **chosen: Any) -> None:
     """Write tables of exports and archives as Parquet, on Spark.
 
-    DuckDB, pandas, Polars and others read them: posts, messages, topics, members, users, channels and deletions, as a
-    store of all posts would answer. Posts that their authors deleted and posts to leave out are in none of them. After
-    an interruption the same command continues with the table at which it stopped.
+    DuckDB, pandas, Polars and others can read them: posts, messages, topics, members, users, channels and deletions, as
+    in a store with all posts. Deleted posts and posts to leave out are not included. After an interruption the same
+    command resumes with the unfinished table.
     """
     from cablestore.reindex.job import temporary_work  # noqa: PLC0415 - as below
     from cablestore.reindex.table_files import write_tables  # noqa: PLC0415 - needs the extra cablestore[reindex]

@@ -1,4 +1,4 @@
-"""Types of values that the command line takes: paths, times, keys, names."""
+"""Value types of the command line: paths, times, keys, names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class TextValue(click.ParamType[T]):
-    """Type of a value of class `made`, which `parse` makes of text. `parse` raises ValueError with what is wrong."""
+    """Type of a value of class `made`, which `parse` makes of text. `parse` raises ValueError with the reason."""
 
     def __init__(self, name: str, made: type, parse: Callable[[str], T]) -> None:
         self.name = name
@@ -95,7 +95,7 @@ class FolderValue(click.ParamType[ObjectFolder]):
         return value if isinstance(value, ObjectFolder) else folder_of(os.fsdecode(value))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Have the shell complete paths."""
+        """Return path completions."""
         return PathValue().shell_complete(ctx, param, incomplete)
 
 
@@ -155,7 +155,7 @@ class Moment(click.ParamType[int]):
 
 @text_value("duration", int)
 def duration(text: str) -> int:
-    """Return a length of time like 90s, 12h or 20w in milliseconds, at least a thousand."""
+    """Return a duration like 90s, 12h or 20w in milliseconds, at least 1,000."""
     match = _DURATION.fullmatch(text.strip())
     try:
         found = timedelta() if match is None else int(match[1]) * _UNITS[match[2]]
@@ -167,7 +167,7 @@ def duration(text: str) -> int:
 
 
 def duration_text(length_ms: float) -> str:
-    """Return a length of time in the longest unit that expresses it: 10m."""
+    """Return a duration in the longest unit that divides it: 10m."""
     length = timedelta(milliseconds=length_ms)
     unit = max((unit for unit in _UNITS if not length % _UNITS[unit]), key=lambda unit: _UNITS[unit])
     return f"{length // _UNITS[unit]}{unit}"
@@ -175,7 +175,7 @@ def duration_text(length_ms: float) -> str:
 
 @text_value("zone", tzinfo)
 def time_zone(text: str) -> tzinfo:
-    """Return the time zone of a name. UTC works on machines without a time zone database too."""
+    """Return the time zone with this name. UTC also works on machines without a time zone database."""
     if text == "UTC":
         return UTC
     try:

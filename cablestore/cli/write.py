@@ -76,7 +76,7 @@ def _is_member(store: CableStore, channel: str) -> bool:
 
 
 def _own_info(store: CableStore) -> Post:
-    """Return the post that tells the own user's name."""
+    """Return the post/info that sets the user's name."""
     found = store.posts_by(own_key(store), post_type=INFO)
     post = max(found, key=lambda each: (each.timestamp_ms, each.hash), default=None)
     if post is None:
@@ -127,8 +127,8 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
 def keygen(target: Path, as_json: bool) -> None:
     """Write a new secret key to a file.
 
-    FILE is new and gets mode 0600; - prints the key. `cablestore init --import-key FILE` makes a store that writes with
-    it.
+    FILE must be new and is created with mode 0600; - prints the key. `cablestore init --import-key FILE` creates a
+    store that uses it.
     """
     out, made = Output(as_json=as_json), Identity.generate()
     public_key = made.public_key.hex()
@@ -205,12 +205,14 @@ def name(store: CableStore, out: Output, name: str) -> None:
 
 @click.command()
 @click.argument("hashes", nargs=-1, required=True)
-@click.option("--force", is_flag=True, help="Delete posts that are not here too, such as those of another device.")
+@click.option(
+    "--force", is_flag=True, help="Accept hashes of posts that are not stored, such as posts of another device."
+)
 @with_store
 def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool) -> None:
-    """Delete posts of your own. HASHES are their 64 hex digits or the first few of them.
+    """Delete posts of your own. HASHES are their 64 hex digits, or at least the first 4.
 
-    Unknown hashes are rejected, and then nothing is deleted.
+    An unknown hash is an error; then nothing is deleted.
     """
     targets = [full_hash(store, text) for text in hashes]
     deleted = [target for target in targets if _is_deleted(store, target)]

@@ -5,47 +5,48 @@ from __future__ import annotations
 from typing import Final
 
 MAX_RECONCILE_FRAME_SIZE_BYTES: Final = 16_777_216
-"""One payload, four times the size of ours. Deployed nodes have no limit, and write 1 MB if they have 25,000 posts an
-hour."""
+"""One payload: four times the largest that this node writes. Deployed nodes have no limit and write 1 MB for 25,000
+posts an hour."""
 
 MAX_RECONCILE_RANGES: Final = 262_144
-"""Ranges in one payload: a range takes two bytes on the wire and 300 in memory. Ours have half as many."""
+"""Ranges in one payload. A range occupies two bytes on the wire and 300 in memory. This node writes half as many."""
 
 MAX_RECONCILE_ITEMS: Final = 350_000
-"""Ids in one payload, written or read; each takes 250 bytes in memory. Nwaku's dialects send all ids of one timestamp
+"""Ids in one payload, written or read, at 250 bytes of memory each. The dialects of nwaku send all ids of one timestamp
 at once."""
 
 MAX_RECONCILE_SHARDS: Final = 1_024
-"""Shards that a payload names: as many as a cluster of Waku has."""
+"""Shards in one payload: the number of shards of a Waku cluster."""
 
 MAX_RECONCILE_TOPICS: Final = 4_096
-"""Pubsub topics, and content topics, that a payload names: a channel each."""
+"""Pubsub topics, and content topics, in one payload. Each content topic is a channel."""
 
 MAX_RECONCILE_TOPIC_SIZE_BYTES: Final = 1_024
-"""One topic: the longest name of a channel comes to 790 bytes when it is percent-encoded."""
+"""One topic. The longest channel name occupies 790 bytes when it is percent-encoded."""
 
 MAX_RECONCILE_ROUNDS: Final = 1_000
-"""Payloads that a session reads. Ten find the differences of a million posts; more are needed if differences fill many
-frames."""
+"""Payloads that one session reads. Ten find the differences of a million posts; differences that fill many frames need
+more."""
 
 MAX_RECONCILE_SESSION_SIZE_BYTES: Final = 268_435_456
-"""Bytes that a session reads and writes: the ids of 3.5 million posts that only one side has."""
+"""Bytes that one session reads and writes: the ids of 3.5 million posts that only one side has."""
 
 MAX_RECONCILE_DIFFERENCES: Final = 1_000_000
-"""Differences that a session finds, in memory, 250 bytes each. They are transferred before the next session begins."""
+"""Differences that one session finds and holds in memory, 250 bytes each. Their posts are transferred before the next
+session begins."""
 
 COMPARISON_WAIT_S: Final = 15.0
-"""Seconds that a node waits for a comparison with a store that reconciles before it requests all posts over Cable. One
-that was busy begins within ten."""
+"""Time that a node waits for a comparison with a reconciling store before it requests all posts over Cable. A busy
+store begins within ten seconds."""
 
 RECONCILE_TIMEOUT_S: Final = 600.0
-"""Seconds from a session's first payload to its last. Its snapshot keeps old files of the database on the disk."""
+"""Time from a session's first payload to its last. The session's snapshot keeps old database files on disk."""
 
 MAX_AUDIT_CUTS: Final = 1_024
-"""Cuts in one request of an audit: each costs the peer one fingerprint."""
+"""Cuts in one audit request. Each costs the peer one fingerprint."""
 
 MAX_TRANSFER_FRAME_SIZE_BYTES: Final = 266_240
-"""One post in transfer, with its topics: the largest post, and 4 kB."""
+"""One post in transfer, with its topics: the largest post and 4 kB."""
 
 MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES: Final = 153_600
 """The same for deployed Waku nodes, which read at most 150 KiB and a few bytes."""
@@ -54,70 +55,69 @@ MAX_TALK_FRAME_SIZE_BYTES: Final = 1_048_576
 """One frame of a conversation. The largest is a batch of posts that ends with the largest post."""
 
 TALK_PAYLOAD_SIZE_BYTES: Final = 65_536
-"""About the size of a payload, at most. Answers of Cable on the same connection would wait for longer ones."""
+"""Approximate maximum size of one payload. Longer payloads would delay Cable answers on the same connection."""
 
 TALK_FIRST_PAYLOAD_SIZE_BYTES: Final = 2_048
-"""About the size of the first payloads of a conversation. Those that the peer answers in time make the next ones longer."""
+"""Approximate size of the first payloads of a conversation. Each one that the peer answers in time makes the next ones
+longer."""
 
 TALK_BATCH_SIZE_BYTES: Final = 65_536
-"""Posts that are sent and stored together, at most: some 200. A frame ends with the post that reaches this size. A slow
-link gets smaller ones."""
+"""Posts sent and stored together, some 200: a frame ends with the post that reaches this size. A slow link uses smaller
+batches."""
 
 TALK_LEAST_BATCH_SIZE_BYTES: Final = 1_024
-"""The smallest batch of posts where more are to be sent: its confirmation takes some 20 bytes."""
+"""Smallest batch while more posts wait to be sent. The confirmation of a batch takes some 20 bytes."""
 
 MAX_TALK_BATCHES: Final = 4
-"""Batches of posts in transfer that the receiver has not stored yet. An honest peer does not send more."""
+"""Batches in transfer that the receiver has not stored yet. An honest peer does not send more."""
 
 MAX_TALK_DIFFERENCES: Final = 250_000
-"""Differences that one conversation finds, 60 MB in memory on each side. Another conversation finds the rest."""
+"""Differences that one conversation finds, 60 MB of memory on each side. The next conversation finds the rest."""
 
 MAX_TALK_UNSENT: Final = 10_000
-"""Posts that wait to be sent. A side with this many stops comparing, on a slow link with fewer: posts do not wait until
-all is compared."""
+"""Posts that wait to be sent. A side with more of them stops comparing (earlier on a slow link), so that posts do not
+wait for the whole comparison."""
 
 MAX_TALK_UNASKED: Final = 100
 """Unexpected posts after which a side ends the conversation. Honest peers send none."""
 
 MAX_TALK_REPEATED: Final = 32
-"""Posts in a row that another peer has given since the comparison began. Then it ends, and waits for that peer: else
-each of two peers with the same posts would give all of them. Fewer may come twice by chance."""
+"""Consecutive received posts that are already stored because another peer sent them meanwhile. The comparison then ends
+and waits for that peer, so that two peers do not send the same posts twice. A few duplicates may be chance."""
 
 TALK_REPEATED_WAIT_S: Final = 20.0
-"""Seconds that such a comparison waits for the end of that of the other peer, which may be the slower one. The peer
-that waits for an answer counts this node as lost after 60."""
+"""Time that such a comparison waits for the other peer's comparison, which may be the slower one. It is less than
+TALK_SILENCE_S, after which the waiting peer counts this node as lost."""
 
 MAX_TALK_REASON_CODEPOINTS: Final = 500
-"""The reason that a peer gives for ending a conversation. It is written to logs and terminals."""
+"""A peer's reason for ending a conversation. It is written to logs and terminals."""
 
 MAX_TALK_QUEUE_FRAMES: Final = 64
-"""Frames of a peer that wait to be handled. Honest peers send a payload, four batches and their acknowledgements
+"""Received frames that wait to be handled. Honest peers send a payload, four batches and their acknowledgements
 ahead."""
 
 MAX_TALK_HELD_FRAMES: Final = 16
-"""Frames of a peer that a side holds while it has too many posts to send. Honest peers send at most six then: a
-payload, four batches, and the end."""
+"""Received frames that a side holds back while it has too many posts to send. Honest peers send at most six in that
+time: a payload, four batches and the end."""
 
 MAX_TALK_QUESTIONS: Final = 8
-"""Audits that a peer may request in one conversation: each costs a thousand fingerprints."""
+"""Audits that a peer may request in one conversation. Each costs a thousand fingerprints."""
 
 TALK_SILENCE_S: Final = 60.0
-"""Seconds without a frame after which a peer whose turn it is counts as lost."""
+"""Time without a frame after which a peer whose turn it is counts as lost."""
 
 MAX_TALK_S: Final = 3_600.0
-"""Seconds from a conversation's first frame to its last: 250,000 posts over 1 Mbit/s take half of that."""
+"""Time from a conversation's first frame to its last. Sending 250,000 posts over 1 Mbit/s needs half of it."""
 
 MAX_TALKS: Final = 8
-"""Conversations of one node at a time, begun by either side: each has a snapshot and up to 60 MB. If all addresses have
-their share and no conversation is slow, further peers are told to try later."""
+"""Concurrent conversations of one node, whichever side began them. Each holds a snapshot and up to 60 MB. If every
+address has its share and no conversation is slow, further peers are told to retry later."""
 
 TALK_SLOW_AFTER_S: Final = 20.0
-"""Seconds of waiting for a peer after which a slow conversation gives way to another one."""
+"""Time spent waiting for a peer after which a slow conversation may be stopped in favour of another one."""
 
 TALK_SLOW_BYTES_PER_S: Final = 500
-"""Bytes that a conversation transfers for each second of waiting for the peer. One that transfers less is slow. 2G is
-faster."""
+"""Transfer rate, while waiting for the peer, below which a conversation counts as slow. A 2G link is faster."""
 
 GREETING_TIMEOUT_S: Final = 5.0
-"""Seconds within which a peer must be recognised as a store that reconciles, if the connection is for reconciling
-alone."""
+"""Time within which a reconciliation-only connection must recognise the peer as a reconciling store."""

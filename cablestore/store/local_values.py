@@ -1,7 +1,7 @@
-"""Values of the store's user that never leave the machine: drafts, muted channels, anything under a name.
+"""Local values of the store's user, which never leave the machine: drafts, muted channels, values of clients.
 
-They are local rows (`cablestore.index.local`): a rebuild, a reindexing and `generations --back-to` carry them, exports
-and peers never get them. Each change has an entry in the arrival log, so `CableStore.changes` tells it.
+They are local rows (`cablestore.index.local`): a rebuild, a reindexing and `generations --back-to` preserve them;
+exports and peers never receive them. Each change has an entry in the arrival log, so `CableStore.changes` reports it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from cablestore.protocol.keys import escape, unescape
 
 
 class LocalValues:
-    """Values of the store's user. Use `CableStore.local`.
+    """Local values of the store's user. Use `CableStore.local`.
 
-    A name is what a client calls one kind of value; under it each value has a key. Both are texts of at most
-    `limits.MAX_LOCAL_NAME_SIZE_BYTES`, values bytes of at most `limits.MAX_LOCAL_VALUE_SIZE_BYTES`. What writes is one
-    atomic write, and with `sync` it is on the disk on return. It raises LocalValueError for what is too large.
+    A value has a name, which a client chooses for one kind of value, and a key under this name. Both are strings of at
+    most `limits.MAX_LOCAL_NAME_SIZE_BYTES` in UTF-8. Values are bytes of at most `limits.MAX_LOCAL_VALUE_SIZE_BYTES`.
+    Each method that writes is one atomic write; with `sync` it is on disk when the call returns. Larger names and
+    values raise LocalValueError.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -34,20 +35,20 @@ class LocalValues:
     # --- anything under a name -----------------------------------------------------------------
 
     def get(self, name: str, key: str = "") -> bytes | None:
-        """Return a value, None if there is none."""
+        """Return a value, or None."""
         return self._get(VALUE, _value_key(name, key))
 
     def put(self, name: str, key: str, value: bytes, *, sync: bool = False) -> None:
-        """Put a value in place of the one that is there."""
+        """Store a value, replacing an earlier one."""
         check(value=value)
         self._set(VALUE, _value_key(name, key), value, sync=sync)
 
     def delete(self, name: str, key: str = "", *, sync: bool = False) -> None:
-        """Delete a value, if it is there."""
+        """Delete a value if it exists."""
         self._set(VALUE, _value_key(name, key), None, sync=sync)
 
     def items(self, name: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the keys and values under a name, in order of the bytes of the keys."""
+        """Yield (key, value) under a name, in order of the bytes of the keys."""
         return self._items(_value_key(name, ""))
 
     def _items(self, prefix: bytes) -> Iterator[tuple[str, bytes]]:
@@ -55,9 +56,9 @@ class LocalValues:
             yield unescape(key[len(prefix) :]), value
 
     def get_json(self, name: str, key: str = "") -> Any:
-        """Return a value that `put_json` put, None if there is none.
+        """Return a value that `put_json` stored, or None.
 
-        Raises LocalValueError if it is not JSON, or nested deeper than Python reads.
+        Raises LocalValueError if the value is not JSON, or nested deeper than Python can read.
         """
         value = self.get(name, key)
         try:
@@ -68,7 +69,7 @@ class LocalValues:
             ) from None
 
     def put_json(self, name: str, key: str, value: Any, *, sync: bool = False) -> None:
-        """Put a value that JSON can say. Raises LocalValueError for others."""
+        """Store a value as JSON. Raises LocalValueError if JSON cannot represent it."""
         check(name=name, key=key, sync=sync)
         try:
             encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
@@ -79,25 +80,25 @@ class LocalValues:
     # --- what clients have in common -----------------------------------------------------------
 
     def draft(self, channel: str) -> str:
-        """Return the text that the user began to write in a channel, "" if there is none."""
+        """Return the draft of a message to a channel, or ""."""
         return (self._get(DRAFT, self._channel_key(channel)) or b"").decode(errors="replace")
 
     def set_draft(self, channel: str, text: str, *, sync: bool = False) -> None:
-        """Keep the text that the user began to write in a channel; "" removes it."""
+        """Store the draft of a message to a channel; "" removes it."""
         check(text=text)
         self._set(DRAFT, self._channel_key(channel), _utf8(text, "draft") or None, sync=sync)
 
     def drafts(self) -> Iterator[tuple[str, str]]:
-        """Yield the channels with drafts and the drafts."""
+        """Yield (channel, draft) for every draft."""
         for key, value in self._rows(DRAFT):
             yield unescape(key), value.decode(errors="replace")
 
     def is_muted(self, channel: str) -> bool:
-        """Tell whether the user muted a channel."""
+        """Return True if the user muted a channel."""
         return self._get(MUTED, self._channel_key(channel)) is not None
 
     def mute(self, channel: str, *, sync: bool = False) -> None:
-        """Remember that the user does not want to hear of a channel."""
+        """Save that the user muted a channel."""
         self._set(MUTED, self._channel_key(channel), b"", sync=sync)
 
     def unmute(self, channel: str, *, sync: bool = False) -> None:
@@ -105,7 +106,7 @@ class LocalValues:
         self._set(MUTED, self._channel_key(channel), None, sync=sync)
 
     def muted(self) -> Iterator[str]:
-        """Yield the muted channels."""
+        """Yield the names of the muted channels."""
         for key, _ in self._rows(MUTED):
             yield unescape(key)
 
@@ -147,7 +148,7 @@ def _value_key(name: str, key: str) -> bytes:
 
 
 def _part(text: str, what: str) -> bytes:
-    """Return a text as a part of a key. Raises LocalValueError."""
+    """Return a string escaped as a part of a key. Raises LocalValueError."""
     size_bytes = len(_utf8(text, what))
     if size_bytes > limits.MAX_LOCAL_NAME_SIZE_BYTES:
         raise LocalValueError(f"the {what} has {size_bytes} bytes, at most {limits.MAX_LOCAL_NAME_SIZE_BYTES} are kept")

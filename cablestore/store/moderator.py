@@ -1,4 +1,4 @@
-"""Moderator: the acts of moderation of a store's own user, and what applies (moderation.md 4, 5.1)."""
+"""Moderator: the moderation actions of the store's user, and the decisions that apply (moderation.md 4, 5.1)."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from cablestore.store.repeated import without_repeated
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Effect of an act: the posts that were written, none in a dry run, and what changes for the store's user.
+    """Effect of a moderation action: the written posts (none in a dry run), and the changes for the store's user.
 
-    A dry run tells all changes, also those that follow from what a user did who gets a role. An act that is written
-    tells those of its own targets.
+    A dry run reports all changes, including those from earlier actions of a user who receives a role. Otherwise the
+    changes are those of the action's own targets.
 
-    `dropped_posts` is the number of stored posts that are dropped from then on, and removed. `unchanged` are the users
-    and posts that the act leaves out because it changes nothing for them (`skip_repeated`), b"" for a channel.
+    `dropped_posts` is the number of stored posts that are dropped and removed. `unchanged` has the users and posts that
+    `skip_repeated` left out, b"" for a channel.
     """
 
     posts: tuple[Post, ...]
@@ -73,23 +73,23 @@ class Effect:
 
 
 class ActOptions(TypedDict, total=False):
-    """Options of every act."""
+    """Options of every moderation action."""
 
     reason: str
-    """Why, for all who see the act: up to 128 code points."""
+    """Reason, visible to everyone who sees the action: up to 128 code points."""
     private: bool
-    """Whether the act never leaves this store."""
+    """True if the action never leaves this store. Default: False."""
     dry_run: bool
-    """Whether nothing is written, and the effect is returned alone."""
+    """True to return the effect and write nothing. Default: False."""
     sync: bool
-    """Whether the act is on the disk when the call returns, as it is by default."""
+    """True if the action is on disk when the call returns. Default: True."""
     skip_repeated: bool
-    """True to leave out users and posts for which an earlier own act says the same already, or nothing is undone."""
+    """True to leave out users and posts for which the action changes nothing. Default: False."""
 
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """Values of the options."""
+    """Checked values of `ActOptions`."""
 
     reason: str = ""
     private: bool = False
@@ -107,7 +107,7 @@ class _How:
 
 
 class _Acts(NamedTuple):
-    """Acts of a post/moderation: on users or on a channel, and on posts of some types."""
+    """Actions of a post/moderation: on users or on a channel, and on posts of some types."""
 
     first: Action
     on_posts: Action
@@ -123,14 +123,14 @@ _UNDROP: Final = _Acts(Action.UNDROP_CHANNEL, Action.UNDROP_POST, (TEXT, TOPIC))
 
 
 class Moderator:
-    """Acts of moderation of the store's user, and what applies for it. Use `CableStore.moderation`.
+    """Moderation actions of the store's user, and the decisions that apply for the user. Use `CableStore.moderation`.
 
-    Users are 32-byte public keys, posts 32-byte hashes. `channel` is the context of an act; None is the whole cabal.
-    Every act takes the options of `ActOptions`. All methods that write raise ModerationError for what moderation.md
+    Users are 32-byte public keys, posts 32-byte hashes. `channel` is the context of an action; None is the whole cabal.
+    Every action accepts `ActOptions`. All methods that write raise ModerationError for actions that moderation.md
     forbids.
 
-    An act takes effect in reads at once. Posts that it drops are removed in batches: a first one with the act, further
-    ones with other writes and by `sweep`.
+    Reads reflect an action at once. Dropped posts are removed in batches: the first with the action, further ones with
+    later writes and by `sweep`.
     """
 
     def __init__(self, engine: Engine, present: Present, composer: Composer, clock: Callable[[], int]) -> None:
@@ -150,9 +150,9 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Give a user a role. USER takes a role away, also one that others gave (4.2, 5.1.2).
+        """Assign a role to a user. `UserRole.USER` removes a role, including one that others assigned (4.2, 5.1.2).
 
-        Raises ModerationError for the own user (4.4.3) and for one that declines roles (4.2.4).
+        Raises ModerationError for the own user (4.4.3) and for a user who declines roles (4.2.4).
         """
         how = _How(**options)
         check(user=user)
@@ -169,9 +169,9 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Hide the messages of users, in a channel or the whole cabal, or single post/text (5.1.3.4, 5.1.3.5).
+        """Hide all messages of users, in a channel or the whole cabal, or single post/text (5.1.3.4, 5.1.3.5).
 
-        Posts must be stored; acts on them name their channels.
+        Posts must be stored: the action names their channels.
         """
         return self._moderate(_HIDE, users, posts, channel, _How(**options))
 
@@ -183,7 +183,7 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Undo `hide`. What was hidden privately is unhidden privately only (4.5.1)."""
+        """Undo `hide`. Only a private action undoes a private one (4.5.1)."""
         return self._moderate(_UNHIDE, users, posts, channel, _How(**options))
 
     def drop(
@@ -194,10 +194,10 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Remove posts from this store, and store and request them no more: one of users, posts or a channel (4.4.6).
+        """Remove posts from this store, and reject them from now on. Name either users, posts or a channel (4.4.6).
 
-        Posts must be a post/text or post/topic that is stored. Users are dropped by a post/block with `drop=1`, which
-        must be `private` (5.1.4.1): use `block` to block them publicly.
+        Posts must be stored, of type post/text or post/topic. Users are dropped by a `private` post/block with `drop=1`
+        (5.1.4.1): use `block` to block them publicly.
         """
         people = checked_each("users", users, check_bytes)
         if people:
@@ -213,7 +213,7 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Undo `drop`: the posts may be requested and stored again. Users are undropped by a post/unblock (5.1.5)."""
+        """Undo `drop`: the posts can be requested and stored again. A post/unblock undrops users (5.1.5)."""
         people = checked_each("users", users, check_bytes)
         if people:
             _require_alone(posts, channel)
@@ -231,9 +231,9 @@ class Moderator:
         notify: bool = False,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Store no posts of users from now on; with `drop`, remove those that are stored too (4.6, 5.1.4).
+        """Reject posts of users from now on. With `drop`, also remove their stored posts (4.6, 5.1.4).
 
-        With `notify` the users are told.
+        With `notify`, the users receive the post/block.
         """
         check(drop=drop, notify=notify)
         how, people = _How(**options), self._users(users)
@@ -248,7 +248,7 @@ class Moderator:
         undrop: bool = False,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Undo `block`. With `undrop`, the posts that it dropped may come back (5.1.5)."""
+        """Undo `block`. With `undrop`, the posts that it dropped can be stored again (5.1.5)."""
         check(undrop=undrop)
         how, people = _How(**options), self._users(users)
         with self._engine.transaction() as transaction:
@@ -256,10 +256,10 @@ class Moderator:
             return self._act(transaction, [body], how)
 
     def join_with_seed(self, seed: bytes | str, *, dry_run: bool = False) -> Effect:
-        """Regard the users of a moderation seed as it says, until each gets a role or the seed is revoked (4.7).
+        """Apply the roles of a moderation seed, until each user receives another role or the seed is revoked (4.7).
 
-        `seed` is its bytes, or these in hex digits. Raises ModerationError if it is malformed, or if another is in
-        force: revoke that one first.
+        `seed` is bytes or a hex string. Raises ModerationError if it is malformed, or if another seed is in force:
+        revoke that one first.
         """
         check(dry_run=dry_run)
         check_instance("seed", seed, (bytes, str))
@@ -271,7 +271,10 @@ class Moderator:
         return self._with_seed(given, dry_run=dry_run)
 
     def revoke_seed(self, *, dry_run: bool = False) -> Effect:
-        """Revoke the moderation seed. What its users did until now stays applied (4.7.2)."""
+        """Revoke the moderation seed. Earlier actions of its users stay applied (4.7.2).
+
+        Raises ModerationError if no seed is in force.
+        """
         check(dry_run=dry_run)
         known = self.seed
         if known is None or known.revoked_at_ms is not None:
@@ -279,9 +282,9 @@ class Moderator:
         return self._with_seed(known.revoked(self._clock()), dry_run=dry_run)
 
     def sweep(self, progress: Progress = no_progress) -> int:
-        """Remove all posts that are dropped and not removed yet, in batches. Returns how many posts were read.
+        """Remove all dropped posts that are still stored, in batches. Returns the number of posts that were read.
 
-        It can be interrupted at any instant, and goes on where it was: when it is called again, or with other writes.
+        After an interruption, the next call or later writes resume it. `progress` counts posts.
         """
         check(progress=progress)
         total = 0
@@ -295,7 +298,7 @@ class Moderator:
 
     @property
     def is_sweeping(self) -> bool:
-        """Whether posts that are dropped must still be removed."""
+        """True if dropped posts still have to be removed."""
         moderation = self._present.state.moderation
         return moderation is not None and moderation.is_sweeping
 
@@ -303,25 +306,25 @@ class Moderator:
 
     @property
     def decisions(self) -> Decisions | None:
-        """What applies now, with all its questions; it does not change. None if the store is not moderated."""
+        """Decisions that apply now, as an immutable object. None if the store is not moderated."""
         moderation = self._present.state.moderation
         return None if moderation is None else moderation.decisions
 
     @property
     def seed(self) -> Seed | None:
-        """The moderation seed that the store joined with, revoked or not; None if it joined without one."""
+        """Moderation seed with which the store joined, revoked or not, or None."""
         moderation = self._present.state.moderation
         return None if moderation is None else moderation.seed
 
     def in_force(self, channel: str | None = None) -> list[JudgedAct]:
-        """Return what takes effect in a context, oldest first: who has a role, who or what is hidden, dropped, blocked.
+        """Return the actions in force in a context, oldest first: roles, and what is hidden, dropped or blocked.
 
-        Each has the act with its author, time and reason.
+        Each has the action with its author, time and reason.
         """
         return [judged for judged in self.history(channel) if judged.outcome is ActOutcome.APPLIES]
 
     def history(self, channel: str | None = None) -> list[JudgedAct]:
-        """Return each act in a context of those who may ever have had authority, oldest first, and its outcome."""
+        """Return all actions in a context with their outcomes, oldest first, of users who may have had authority."""
         check_given(channel=channel)
         with self._engine.reading() as reader:
             moderation = self._present.state.moderation
@@ -331,9 +334,9 @@ class Moderator:
             return list(moderation.decisions.history(context, partial(_author_of, reader)))
 
     def own_acts(self, kind: Literal["hide", "block"], target: bytes) -> list[ModerationAct]:
-        """Return the own acts that hide or block a user, or hide a post, and are in force: private ones first.
+        """Return the own actions in force that hide or block a user, or hide a post, private ones first.
 
-        Each is undone by an act of the same privacy in the same channel.
+        An action of the same privacy in the same channel undoes each.
         """
         check_choice("kind", kind, _ON_USERS)
         check(target=target)
@@ -342,20 +345,20 @@ class Moderator:
             return own_acts_in_force(reader, self._composer.own_key, types, target)
 
     def user_drop(self, user: bytes) -> UserDrop | None:
-        """Return the drop of a user's posts: the post/block, and until when posts are dropped. None if there is none."""
+        """Return the drop of a user's posts, or None: the post/block, and the time until which posts are dropped."""
         check_id("user", user)
         decisions = self.decisions
         return None if decisions is None else decisions.user_dropped(user)
 
     def contexts(self) -> list[str]:
-        """Return the channels that acts name as their context, sorted."""
+        """Return the channels that are the context of an action, sorted."""
         decisions = self.decisions
         return [] if decisions is None else decisions.contexts()
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Difference]:
-        """Yield each change of a role or of what is hidden, dropped or blocked, from now on.
+        """Yield each change, from now on, of a role or of a hidden, dropped or blocked user, post or channel.
 
-        Ends when nothing happens for `timeout_s`, or when the store is closed.
+        Ends after `timeout_s` without an event, or when the store is closed.
         """
         check_given(timeout_s=timeout_s)
         return self._follow(timeout_s)
@@ -371,11 +374,11 @@ class Moderator:
 
     @property
     def place(self) -> Place:
-        """The present place: `since` tells what changes after it."""
+        """Current position. `since` returns the changes after it."""
         return Place(self._present.state.moderation, self._engine.next_sequence - 1)
 
     def since(self, place: Place) -> tuple[list[Difference], Place]:
-        """Return what `follow` yields for the writes since an earlier place, and the present one."""
+        """Return the changes since an earlier position, as `follow` yields them, and the current position."""
         check_instance("place", place, Place)
         return read_again(self._engine, partial(self._since, place))
 
@@ -403,7 +406,7 @@ class Moderator:
     def _moderate(
         self, acts: _Acts, users: Iterable[bytes], posts: Iterable[bytes], channel: str | None, how: _How
     ) -> Effect:
-        """Write a post/moderation on users or on a channel, or one on the posts of each channel."""
+        """Write one post/moderation on users or on a channel, or one for the posts of each channel."""
         check_given(channel=channel)
         people = tuple(dict.fromkeys(checked_each("users", users, check_bytes)))
         hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_bytes)))
@@ -427,7 +430,7 @@ class Moderator:
     def _by_channel(
         self, reader: Reader, acts: _Acts, hashes: tuple[bytes, ...], channel: str | None
     ) -> dict[str, tuple[bytes, ...]]:
-        """Return the posts by the names of their channels, which acts on them repeat (5.1.3.2)."""
+        """Return the posts by the names of their channels, which actions on posts contain (5.1.3.2)."""
         found: dict[str, list[bytes]] = {}
         for digest in hashes:
             post = reader.post(digest)
@@ -447,7 +450,7 @@ class Moderator:
         return {name: tuple(targets) for name, targets in found.items()}
 
     def _act(self, transaction: Transaction, bodies: list[Body], how: _How) -> Effect:
-        """Sign and store acts, in one write. In a dry run only tell the effect."""
+        """Sign and store actions in one write. A dry run only returns the effect."""
         composer = self._composer.for_trial() if how.dry_run else self._composer
         for body in bodies:
             require_allowed(transaction.reader, body, self._composer.own_key)

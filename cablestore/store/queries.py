@@ -1,4 +1,4 @@
-"""Queries of chat clients, in their terms. `Snapshot` reads one state, `CableStore` the present one."""
+"""Read methods for chat clients. `Snapshot` reads one fixed state, `CableStore` the current one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from cablestore.views import author as author_view
 
 
 class Queries(ABC):
-    """Read methods of a store. All times are milliseconds since 1970, all hashes and keys are raw 32 bytes."""
+    """Read methods of a store. Times are milliseconds since 1970; hashes and public keys are 32 raw bytes."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Reader]:
@@ -54,14 +54,14 @@ class Queries(ABC):
 
     @abstractmethod
     def _own_key(self) -> bytes | None:
-        """Return the public key of the store's user, None if it has none."""
+        """Return the public key of the store's user, None if the store has no key."""
 
     @abstractmethod
     def _known_places(self, reader: Reader) -> KnownPlaces:
-        """Return what is known about the order of messages in the state that is read."""
+        """Return the cached message order of the state that is read."""
 
     def post(self, digest: bytes) -> Post | None:
-        """Return the post with this hash, or None. The store's own local-only posts are found too."""
+        """Return the stored post with this hash, including own local-only posts, or None."""
         check_id("digest", digest)
         with self._reading() as reader:
             post = reader.post(digest)
@@ -70,7 +70,7 @@ class Queries(ABC):
     def hashes_starting(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
         """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input.
 
-        The store's own local-only posts are found too. `with_deleted` adds those of posts that were deleted.
+        The result includes own local-only posts. `with_deleted` adds deleted posts.
         """
         check(hex_digits=hex_digits, limit=limit, with_deleted=with_deleted)
         digits = hex_digits.encode("ascii", "replace")
@@ -83,19 +83,19 @@ class Queries(ABC):
         return found[:limit]
 
     def deletion(self, digest: bytes) -> Tombstone | None:
-        """Return the tombstone of a deleted post, None if there is none. Another store may be its only source."""
+        """Return the tombstone of a deleted post, or None. It may be an unsigned claim of another store."""
         check_id("digest", digest)
         with self._reading() as reader:
             return reader.burial(digest)
 
     def dropped(self, digest: bytes) -> DroppedPost | None:
-        """Return what is remembered of a post that moderation dropped, None if nothing is."""
+        """Return the stored data on a post that moderation dropped, or None."""
         check_id("digest", digest)
         with self._reading() as reader:
             return dropped_post(reader, digest)
 
     def resolve(self, post: Post) -> Message:
-        """Return a post/text as a message, with its author's present name."""
+        """Return a post/text as a message with the current name of its author. Raises ArgumentError for other types."""
         check_instance("post", post, Post)
         check_instance("post", post.body, Text, f"a post/text, not a post/{TYPE_NAMES[post.type]}")
         with self._reading() as reader:
@@ -114,15 +114,16 @@ class Queries(ABC):
     ) -> Page:
         """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel by time, start <= time < end.
 
-        No message comes before one that it links to (`store.message_order`): one that is dated too early follows what
-        it answers, and has the time of that here.
+        No message precedes one that it links to (`store.message_order`). A message that is dated too early follows the
+        one that it answers, and its time counts as that of the answered message.
 
-        `cursor` continues after a message: towards older ones with `newest_first`, towards newer ones without.
-        It is that of a page or of a message. Raises CursorError for any other text.
+        `cursor` is that of a page or of a message. The page continues after it: towards older messages with
+        `newest_first`, otherwise towards newer ones. Raises CursorError for an invalid cursor.
 
-        Messages that moderation hides are left out. With `hidden="mark"` they are there without their text, with "show"
-        they have it; `Message.hidden_by` says who hid them and why. A page reads at most `limits.MAX_PAGE_ROWS_READ`
-        messages, or `limit` if that is more.
+        Hidden messages are left out. With `hidden="mark"` they are returned without their text, with "show" they
+        include it; `Message.hidden_by` has the author and reason of the hiding. A page reads at most
+        `limits.MAX_PAGE_ROWS_READ` messages, or `limit` if that is more. It may therefore have fewer messages than
+        `limit` although a next page exists.
         """
         check(channel=channel, limit=limit, newest_first=newest_first, start_ms=start_ms, hidden=hidden)
         check_given(end_ms=end_ms)
@@ -154,9 +155,10 @@ class Queries(ABC):
         skew_ms: int = limits.CAUSAL_SKEW_MS,
         hidden: Hidden = "omit",
     ) -> list[Message]:
-        """Return the messages of a window in causal order: none before one that it links to (`store.causal_order`).
+        """Return the messages of a time window in causal order: none precedes one that it links to.
 
-        At most `limits.MAX_CAUSAL_POSTS`, the newest. `hidden` is that of `messages`.
+        Returns the newest `limits.MAX_CAUSAL_POSTS` messages at most. `skew_ms` is explained in `store.causal_order`.
+        `hidden` has the meaning of `messages`.
         """
         check(channel=channel, start_ms=start_ms, skew_ms=skew_ms, hidden=hidden)
         check_given(end_ms=end_ms)
@@ -173,12 +175,12 @@ class Queries(ABC):
     def channels(
         self, *, with_reserved: bool = False, order: ChannelOrder = "name", with_latest: bool = True
     ) -> Iterator[Channel]:
-        """Yield the channels that a client shows, sorted by the bytes of their names, or latest message first.
+        """Yield the channels that a client shows, by the bytes of their names or with the latest message first.
 
-        Those in `dialect.RESERVED_CHANNELS` are left out unless `with_reserved`. Peers get these too:
-        `answers.channel_list`. Dropped channels are left out. Until all posts of dropped users are removed, the numbers
-        of posts include them. Use `with_latest=False` where `Channel.last_message` is not needed: it travels with each
-        channel of a store that another process has open.
+        Dropped channels are left out, and so are `dialect.RESERVED_CHANNELS` unless `with_reserved`. Peers receive the
+        reserved ones too: `answers.channel_list`. Numbers of posts include posts of dropped users until these are
+        removed. Use `with_latest=False` if `Channel.last_message` is not needed: a store that another process has open
+        sends it with each channel.
         """
         check(with_reserved=with_reserved, with_latest=with_latest)
         check_choice("order", order, get_args(ChannelOrder))
@@ -210,10 +212,10 @@ class Queries(ABC):
             yield Channel(name, topic, members, _by_name(counts), texts, mentioning, latest)
 
     def find_channel(self, text: str) -> str:
-        """Return the channel that a typed text means: one that is here or was dropped, or else a new one of this name.
+        """Return the name of the channel that a user typed: a stored or dropped one, otherwise a new one of this name.
 
-        Names are compared without case, form, the spaces around them and a `#` before them. Raises NotFoundError if
-        several channels are equally near.
+        The comparison ignores case, Unicode form, surrounding spaces and a leading `#`. Raises NotFoundError if several
+        channels match equally well.
         """
         check(text=text)
         with self._reading() as reader:
@@ -225,7 +227,7 @@ class Queries(ABC):
             return find_channel(text, {found for found, _ in activity.channels(reader)}.union(acted_on))
 
     def read_state(self, channel: str) -> ReadState:
-        """Return which messages of a channel are unread. `Channel.unread` is their number."""
+        """Return the read mark of a channel and the cursors of its unread messages."""
         check(channel=channel)
         with self._reading() as reader:
             unread = Unread(reader, self._moderation(), self._own_key())
@@ -233,11 +235,12 @@ class Queries(ABC):
             return ReadState(mark.decode(), [place.decode() for place in places])
 
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
-        """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
+        """Return up to `limit` messages of others that mention the user, newest first, of all channels or of one.
 
-        A text names the user by the name that the user had at its time, as a word or after an `@`, without regard to
-        case, or by a word that is the beginning of its public key, of `naming.KEY_DIGITS` hex digits or more. `cursor`
-        continues after a page or a message; CursorError tells that it is none. Hidden messages are left out.
+        A text mentions the user by the user's name at that time, as a word or after an `@`, ignoring case. The first
+        `naming.KEY_DIGITS` or more hex digits of the public key, as a word, are a mention too. `cursor` is that of a
+        page or a message, after which the page continues. Hidden messages are left out. Raises CursorError for an
+        invalid cursor.
         """
         check(limit=limit)
         check_given(channel=channel)
@@ -251,7 +254,7 @@ class Queries(ABC):
             return _page(reader, shown, limit)
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
-        """Yield the channels of which a user is a member, without the reserved ones."""
+        """Yield the names of the channels of which a user is a member, without reserved and dropped ones."""
         check_id("public_key", public_key)
         return self._joined_channels(public_key)
 
@@ -266,7 +269,7 @@ class Queries(ABC):
                     yield name
 
     def is_member(self, public_key: bytes, channel: str) -> bool:
-        """Return True if a user joined a channel, or wrote to it, and did not leave it."""
+        """Return True if a user joined a channel or wrote to it, and did not leave it since."""
         check_id("public_key", public_key)
         check(channel=channel)
         with self._reading() as reader:
@@ -274,7 +277,7 @@ class Queries(ABC):
             return found is not None and found.is_member
 
     def members(self, channel: str) -> Iterator[User]:
-        """Yield the members of a channel, in order of public keys, with their roles there. Dropped ones are left out."""
+        """Yield the members of a channel with their roles there, in order of public keys, without dropped users."""
         check(channel=channel)
         return self._members(channel)
 
@@ -283,10 +286,7 @@ class Queries(ABC):
             yield from Display(reader, self._moderation()).members(reader.dialect.channel_id(channel))
 
     def users(self) -> Iterator[User]:
-        """Yield all authors of posts, in order of public keys, with their roles in the whole cabal.
-
-        Dropped ones are left out.
-        """
+        """Yield all authors of posts with their roles in the cabal, in order of public keys, without dropped users."""
         with self._reading() as reader:
             display = Display(reader, self._moderation())
             for public_key in author_view.authors(reader):
@@ -294,11 +294,11 @@ class Queries(ABC):
                     yield display.user(public_key)
 
     def users_named(self, text: str) -> list[User]:
-        """Return the users that a text may mean: by name, or by the first 4 to 64 hex digits of the public key.
+        """Return the users that match a typed name, or the first 4 to 64 hex digits of the public key.
 
-        Names are compared without case, form, the spaces around them and an `@` before them. Several users may have one
-        name, and digits that are one user's name may begin another's key: let a person choose. Dropped users, and
-        those without posts here, are found by all 64 digits.
+        The comparison of names ignores case, Unicode form, surrounding spaces and a leading `@`. Several users may have
+        the same name, and a name of hex digits may begin another user's key: let a person choose. Dropped users and
+        users without stored posts are found only by all 64 digits.
         """
         check(text=text)
         if (key := typed_key(text)) is not None:
@@ -306,7 +306,7 @@ class Queries(ABC):
         return find_users(text, self.users())
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
-        """Return a user, as it is in a channel or in the whole cabal. One that is unknown has its key as its name."""
+        """Return a user with the state in a channel, or in the cabal. An unknown user has its key as its name."""
         check_id("public_key", public_key)
         check_given(channel=channel)
         with self._reading() as reader:
@@ -314,7 +314,7 @@ class Queries(ABC):
             return Display(reader, self._moderation()).user(public_key, context)
 
     def topic_of(self, channel: str) -> str:
-        """Return a channel's topic, "" if it has none."""
+        """Return a channel's topic, or ""."""
         check(channel=channel)
         with self._reading() as reader:
             return Display(reader, self._moderation()).topic(reader.dialect.channel_id(channel))
@@ -322,7 +322,7 @@ class Queries(ABC):
     def posts_by(
         self, public_key: bytes, *, post_type: int | None = None, channel: str | None = None
     ) -> Iterator[Post]:
-        """Yield the posts of an author by type and then time: all, or those of one type, one channel, or both."""
+        """Yield the posts of an author by type and then time, optionally of one type, one channel, or both."""
         check_id("public_key", public_key)
         check_given(channel=channel)
         if post_type is not None:
@@ -339,19 +339,22 @@ class Queries(ABC):
             yield from filter(display.is_here, (_must_have(reader, digest) for digest in hashes))
 
     def local_only(self) -> Iterator[Post]:
-        """Yield the store's own posts that never leave it, in order of their hashes."""
+        """Yield the user's local-only posts, which never leave the store, in order of their hashes."""
         with self._reading() as reader:
             for _, sealed in reader.prefix(PRIVATE_PREFIX):
                 yield reader.unseal(sealed)
 
     def heads(self, channel: str) -> list[bytes]:
-        """Return the hashes of a channel's heads, which no post links to and a new post does (wire.md 5.1.2.1)."""
+        """Return the hashes of a channel's heads: posts without links to them, to which a new post links.
+
+        See wire.md 5.1.2.1.
+        """
         check(channel=channel)
         with self._reading() as reader:
             return list(links.heads(reader, reader.dialect.channel_id(channel)))
 
     def missing(self, channel: str) -> Iterator[bytes]:
-        """Yield the hashes that posts of a channel link to and that the store has never seen."""
+        """Yield the hashes to which posts of a channel link and that the store has never received."""
         check(channel=channel)
         return self._missing(channel)
 
@@ -362,35 +365,35 @@ class Queries(ABC):
                     yield digest
 
     def links(self, digest: bytes) -> tuple[bytes, ...]:
-        """Return the hashes that a post links to, () if it is unknown. A deleted post has its links still."""
+        """Return the hashes to which a stored or deleted post links, () for an unknown post."""
         check_id("digest", digest)
         with self._reading() as reader:
             known = known_skeleton(reader, digest)
             return () if known is None else known.links
 
     def linking(self, digest: bytes) -> list[bytes]:
-        """Return the hashes of the posts that link to this one, deleted ones included."""
+        """Return the hashes of the posts that link to a post, including deleted ones."""
         check_id("digest", digest)
         with self._reading() as reader:
             return list(links.linking(reader, digest))
 
     @property
     def cursor(self) -> str:
-        """The cursor of the changes that follow this state: pass it to `changes` or `next_changes`."""
+        """Cursor of this state. `changes` and `next_changes` return the changes after it."""
         with self._reading() as reader:
             return cursor_of(reader)
 
     def events(self, after: int = 0, limit: int = limits.MAX_EVENTS_READ) -> list[Event]:
-        """Return the events of posts after number `after`, oldest first: entries of the arrival log.
+        """Return up to `limit` events of posts after number `after`, oldest first: entries of the arrival log.
 
-        Its entries of local changes are left out; `changes` reports them.
+        Entries of local changes are left out; `changes` reports them.
         """
         check(after=after, limit=limit)
         with self._reading() as reader:
             return events_after(reader, self._moderation(), after, limit)
 
     def dump(self) -> Iterator[Row]:
-        """Yield every row that follows from posts and tombstones, in key order: not the arrival log and local rows."""
+        """Yield every (key, value) row in key order, without the arrival log and local rows."""
         with self._reading() as reader:
             start = b""
             for prefix in (arrival_log.PREFIX, LOCAL_PREFIX):
@@ -399,7 +402,7 @@ class Queries(ABC):
             yield from reader.scan(start, b"\xff")
 
     def dump_digest(self) -> str:
-        """Return the BLAKE3 of `dump` in hex: equal for equal databases."""
+        """Return the BLAKE3 hash of `dump` in hex. Stores with the same posts and tombstones have the same digest."""
         hasher = blake3.blake3()
         for key, value in self.dump():
             hasher.update(b"%d:%d:" % (len(key), len(value)) + key + value)
@@ -407,9 +410,9 @@ class Queries(ABC):
 
 
 class Snapshot(Queries, Closable):
-    """One state of a store, which later writes do not change. Close it, or use it in a `with`.
+    """One fixed state of a store, which later writes do not change. Close it, or use it in a `with`.
 
-    The functions in `cablestore.store.answers` take its `reader`.
+    The functions in `cablestore.store.answers` accept its `reader`.
     """
 
     def __init__(
@@ -430,11 +433,11 @@ class Snapshot(Queries, Closable):
 
     @property
     def last_sequence(self) -> int:
-        """The number of the latest event of the arrival log in this state, 0 before the first."""
+        """Number of the latest event of the arrival log in this state, 0 before the first one."""
         return arrival_log.next_sequence(self.reader) - 1
 
     def close(self) -> None:
-        """Release the state; reads after this raise StoreClosedError."""
+        """Release the state. Later reads raise StoreClosedError."""
         self._source.close()
 
     def _reading(self) -> AbstractContextManager[Reader]:
@@ -463,7 +466,7 @@ def events_after(
 
 
 def stats_of(engine: Engine, reader: Reader) -> Stats:
-    """Return the numbers of a store. They are kept in rows: no post is read."""
+    """Return statistics of a store. They are stored in rows, so no post is read."""
     days = list(activity.days(reader))
     disk_size_bytes = {
         view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)
@@ -488,7 +491,7 @@ def _cursor_of(message: Message | None) -> str:
 
 
 def place_of(cursor: str) -> bytes:
-    """Return the sort time that a cursor of messages is. Raises CursorError."""
+    """Return the sort time in a message cursor. Raises CursorError."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(
             f"invalid cursor of messages: {repr(cursor)[:80]}. Use the `cursor` of a `Page` or a `Message`, or None to "

@@ -1,4 +1,4 @@
-"""The store: posts in, indexed views out. Chat clients embed it, and peers are answered from it."""
+"""The store: accepts posts and maintains indexed views. Chat clients embed it, and nodes answer peers from it."""
 
 from __future__ import annotations
 
@@ -77,15 +77,15 @@ def system_clock_ms() -> int:
 
 
 def own_key(store: CableStore) -> bytes:
-    """Return the public key of a store's user. It is made if there is none, but not in another process."""
+    """Return the public key of a store's user. Creates the key if it is missing, except in another process."""
     return store.public_key or store.identity.public_key
 
 
 class CableStore(Queries, Closable, ProcessBound):
-    """Open store. Thread-safe within its process; one process at a time has it open.
+    """Open store. It is thread-safe within its process; one process at a time has it open.
 
-    Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
-    returns one that does not change.
+    Read methods (`messages`, `channels`, `members`, ...) are defined by `Queries` and read the current state;
+    `snapshot` returns a fixed one.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class CableStore(Queries, Closable, ProcessBound):
         self._places = PlacesMemory()
         self._searcher = Searcher(engine, self._present)
         self.moderation: Final = Moderator(engine, self._present, composer, clock)
-        """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
+        """Roles, hidden, dropped and blocked users, posts and channels, and the moderation actions of the user."""
         self.local: Final = LocalValues(engine)
-        """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
+        """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         bind(self)
 
     # --- opening and closing -------------------------------------------------------------------
@@ -140,21 +140,21 @@ class CableStore(Queries, Closable, ProcessBound):
         moderated: bool = True,
         read_only: bool = False,
     ) -> Self:
-        """Open the store in a folder. `create` makes it if it is missing.
+        """Open the store in a folder. With `create`, a missing store is created.
 
-        `dialect` is that of a new store (legacy by default), and must match an existing one. `identity` is used instead
-        of the key file in the folder. With `upgrade`, a store whose views another version built is rebuilt first, and
-        `progress` counts its posts; interrupted, the store is as it was, and the next call does it again.
-        `catalog` has the views to keep: `cablestore.views.CATALOG`, or
-        `CATALOG.extended([...])` with views of your own. A store that has views which `catalog` lacks is refused
-        (MissingViewError). With `allow_missing_views` it is opened to be read, and what would write raises. `clock`
-        returns milliseconds since 1970. A store that is not `moderated` keeps and shows everything, whatever the acts
-        of moderation that it holds say. `is_read_only` says what can be done with a `read_only` store.
+        `dialect` applies to a new store (default: legacy) and must match that of an existing one. `identity` replaces
+        the key file in the folder. With `upgrade`, a store whose views another version built is rebuilt first, and
+        `progress` counts its posts. An interrupted upgrade leaves the store unchanged; the next call repeats it.
+        `catalog` contains the views to maintain: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with custom
+        views. A store with views that `catalog` lacks raises MissingViewError. `allow_missing_views` opens it for
+        reading; writes then raise. `clock` returns milliseconds since 1970. Without `moderated`, the store keeps and
+        shows everything and ignores the moderation posts in it. `is_read_only` describes `read_only` stores.
 
-        Raises LocationError for a path that no store can have, OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged: an upgrade
-        that would lose a post changes nothing and raises CorruptStoreError, and MissingDatabaseError if the header or
-        the database that it names is lost: nothing is made in its place. Raises IdentityError for a key file that
-        cannot be read, is malformed, empty or readable by others, and if local-only posts need a key that is missing.
+        Raises LocationError for an unusable path, and a subclass of OpenError that states the reason. Raises
+        StorageError for I/O errors and damaged files. Its subclass CorruptStoreError means that an upgrade would lose a
+        post; then nothing changes. Its subclass MissingDatabaseError means that the header or the database is lost;
+        then nothing is created. Raises IdentityError if the key file is unreadable, malformed, empty or readable by
+        others, and if local-only posts need a missing key.
         """
         check(create=create, upgrade=upgrade, progress=progress)
         check(allow_missing_views=allow_missing_views, read_only=read_only)
@@ -209,7 +209,7 @@ class CableStore(Queries, Closable, ProcessBound):
         clock: Callable[[], int] = system_clock_ms,
         moderated: bool = True,
     ) -> Self:
-        """Make a store that keeps nothing after it is closed: for tests and throwaway clients."""
+        """Create a store in memory, for tests and throwaway clients. Closing it discards its content."""
         check_instance("dialect", dialect, Dialect)
         _check_parts(dialect, identity, catalog, verify_threads, clock, moderated=moderated)
         store_identity = StoreIdentity(identity or Identity.generate(), None)
@@ -217,50 +217,50 @@ class CableStore(Queries, Closable, ProcessBound):
         return cls._made_of(engine, store_identity, clock, verify_threads, moderated=moderated)
 
     def close(self) -> None:
-        """Close the store. Iterators and snapshots that are still open raise StoreClosedError."""
+        """Close the store. Iterators and snapshots that are still open raise StoreClosedError from then on."""
         self._searcher.close()
         self._engine.close()
         self._verifier.close()
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect that the store was made for."""
+        """Dialect with which the store was created."""
         return self._engine.dialect
 
     @property
     def path(self) -> Path | None:
-        """The store's folder, None for a store in memory."""
+        """Folder of the store, None for a store in memory."""
         return None if self._engine.folder is None else self._engine.folder.path
 
     @property
     def is_read_only(self) -> bool:
         """True if the store was opened with `read_only`: nothing is written into its folder.
 
-        So it may be on a read-only or full disk, or belong to another user; temporary files are where TMPDIR says.
-        Reads, exports, backups, `check`, and `search` if its index is complete, work; what would write raises
-        StorageError. Several processes can open a store in this way while none has it open to write.
+        The folder may be on a read-only or full disk, or belong to another user. Temporary files are in TMPDIR. Reads,
+        exports, backups and `check` work, and so does `search` if its index is complete; writes raise StorageError.
+        Several processes can open a store with `read_only` while no process has it open for writing.
         """
         return self._engine.is_read_only
 
     @property
     def identity(self) -> Identity:
-        """The identity that signs own posts. Its key file is made on first use, unless `open` was given an identity."""
+        """Identity that signs own posts. The first use creates its key file, unless `open` received an identity."""
         identity = self._identity.identity
         self._present.follow_identity()
         return identity
 
     @property
     def known_identity(self) -> Identity | None:
-        """The same, but None if there is none yet: no key file is made."""
+        """Identity, or None if the store has none yet. Never creates a key file."""
         return self._identity.load()
 
     @property
     def public_key(self) -> bytes | None:
-        """The public key of the identity, None if there is none yet. A program of another process can read it too."""
+        """Public key of the identity, None if the store has none yet. It is available over `connect` too."""
         return self._identity.known_key
 
     def import_identity(self, identity: Identity) -> None:
-        """Write as `identity` from now on. Raises IdentityError if the store has another one."""
+        """Sign own posts with `identity` from now on. Raises IdentityError if the store has another identity."""
         check_instance("identity", identity, Identity)
         self._identity.become(identity)
         self._present.follow_identity()
@@ -270,27 +270,27 @@ class CableStore(Queries, Closable, ProcessBound):
     def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
-        """Store posts that came from peers. Returns the outcome of each, in order; no post makes it raise.
+        """Store encoded posts from peers. Returns one outcome per post, in order. Invalid posts do not raise.
 
-        Each batch is one atomic write. With `sync` it is on the disk before the next begins and before this returns;
-        without, a crash of the machine (not of the process) may lose the last seconds. `verify=False` trusts
-        signatures: use it only for posts that this program just signed or verified.
+        Each batch of `batch_posts` is one atomic write. With `sync`, a batch is on disk before the next one begins and
+        before the call returns. Without it, a crash of the machine (not of the process) may lose the last seconds.
+        `verify=False` skips signature checks: use it only for posts that this program just signed or verified.
         """
         return list(chain.from_iterable(self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)))
 
     def ingest_batches(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> Iterator[list[Outcome]]:
-        """Store posts as `ingest` does, but yield the outcomes of each batch when it is written.
+        """Store posts like `ingest`, and yield the outcomes of each batch after its write.
 
-        Memory does not grow with `posts`. The signatures of the next batch are verified while this one is written.
+        Memory use does not depend on the number of posts. Signatures of the next batch are verified during the write.
         """
         check(sync=sync, batch_posts=batch_posts, verify=verify)
         check_iterable("posts", posts)
         return self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
 
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
-        """Judge posts of this dialect that peers pass to each other: ACCEPTED ones may pass. None is stored."""
+        """Check encoded posts that peers forward to each other, and store nothing. ACCEPTED posts may be forwarded."""
         check_instance("dialect", dialect, Dialect)
         posts = checked_each("posts", posts, check_bytes)
         intake = replace(self._intake, dialect=dialect)
@@ -305,17 +305,17 @@ class CableStore(Queries, Closable, ProcessBound):
         return batch.settle(verdicts)
 
     def admit(self, posts: Iterable[Post]) -> IntakeBatch:
-        """Begin to verify decoded posts for `replace`, while further ones are still read. Writes nothing."""
+        """Start verifying decoded posts for `replace` in threads. Writes nothing."""
         check_iterable("posts", posts)
         return self._intake.admit(posts)
 
     def replace(
         self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
     ) -> tuple[list[Outcome], list[Outcome]]:
-        """Store what `admit` returned and discard others, in one atomic write. Returns the outcomes of both.
+        """Store the posts of an `admit` and discard others, in one atomic write. Returns the outcomes of both.
 
-        `surplus` is given the state and returns the hashes of the posts to discard. All is in memory at once. Raises
-        InvalidPostError, and changes nothing, if one of the posts must be refused.
+        `surplus` receives a reader and returns the hashes of the posts to discard. All posts are held in memory. Raises
+        InvalidPostError, and changes nothing, if one of the posts must be rejected.
         """
         check(surplus=surplus, sync=sync)
         check_instance("admitted", admitted, IntakeBatch, "what `admit` returned")
@@ -324,27 +324,27 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- own posts -----------------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool = True) -> Post:
-        """Sign and store a post, linked to the heads of its channel, dated now or just after the last own post.
+        """Sign and store a post that links to the heads of its channel, dated now or just after the last own post.
 
-        If the author of a text or a topic is not a member of the channel, a post/join comes first, in the same write
-        (wire.md 5.4.3). With `sync` the post is on the disk on return.
+        If the author of a text or topic is not a member of the channel, the same write adds a post/join before it
+        (wire.md 5.4.3). With `sync`, the post is on disk when the call returns. Raises InvalidPostError.
         """
         return self._writer.write(body, sync=sync)
 
     def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
-        """Write a message of at most 4096 bytes to a channel."""
+        """Write a message of at most 4,096 bytes (UTF-8) to a channel. See `write`."""
         return self.write(Text(channel, text), sync=sync)
 
     def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
-        """Set a channel's topic; "" clears it."""
+        """Set a channel's topic, at most 512 code points; "" clears it. See `write`."""
         return self.write(Topic(channel, topic), sync=sync)
 
     def join(self, channel: str, *, sync: bool = True) -> Post:
-        """Become a member of a channel."""
+        """Join a channel with a post/join. See `write`."""
         return self.write(Join(channel), sync=sync)
 
     def leave(self, channel: str, *, sync: bool = True) -> Post:
-        """Leave a channel."""
+        """Leave a channel with a post/leave. See `write`."""
         return self.write(Leave(channel), sync=sync)
 
     def info(
@@ -355,18 +355,18 @@ class CableStore(Queries, Closable, ProcessBound):
         others: Mapping[str, bytes] | None = None,
         sync: bool = True,
     ) -> Post:
-        """Publish all information on oneself: what is left out returns to its default (wire.md 6.2.4).
+        """Publish the complete post/info of the user. Omitted values return to their defaults (wire.md 6.2.4).
 
-        `set_name` and `update_info` change a part and keep the rest.
+        `set_name` and `update_info` change single values and keep the others.
         """
         check_given(name=name, accept_role=accept_role, others=others)
         known = Info.of(name=name, accept_role=accept_role)
         return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
 
     def set_name(self, name: str, *, sync: bool = True) -> Post | None:
-        """Change the own name, and keep all else that one tells about oneself; "" removes the name.
+        """Change the user's name and keep the other values of the post/info; "" removes the name.
 
-        Returns the post, None if one has this name already: then nothing is written.
+        Returns the post, or None if the user already has this name; then nothing is written.
         """
         check(name=name)
         return self.update_info(name=name, sync=sync)
@@ -379,21 +379,22 @@ class CableStore(Queries, Closable, ProcessBound):
         others: Mapping[str, bytes | None] | None = None,
         sync: bool = True,
     ) -> Post | None:
-        """Change a part of the information on oneself. What is left out, or is None, stays as it is.
+        """Change values of the user's post/info. Omitted values, and those that are None, stay unchanged.
 
-        The name "" removes the name, and None as the value of a key in `others` removes the key. Threads that change
-        different parts at the same time lose none. Returns the post, None if nothing changes: then nothing is written.
+        The name "" removes the name, and None as the value of a key in `others` removes the key. Concurrent changes of
+        different values do not overwrite each other. Returns the post, or None if nothing changes and nothing is
+        written.
         """
         check(sync=sync)
         check_given(name=name, accept_role=accept_role, others=others)
         return self._writer.update_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
-        """Delete own posts, here and on peers that get the deletion. Returns the post/delete, several for many hashes.
+        """Delete own posts, here and on peers that receive the deletion. Returns one post/delete, or several if needed.
 
-        Local-only posts are discarded instead, because a post/delete would reveal their hash. Raises InvalidPostError
-        for posts of others, for deletions and for unknown hashes; then nothing is deleted. With `force` a hash may be
-        unknown: the deletion waits for its post, which another device of the user may have.
+        Local-only posts are discarded instead, because a post/delete would reveal their hash. Raises InvalidPostError,
+        and deletes nothing, for posts of others, for deletions and for unknown hashes. With `force`, hashes may be
+        unknown: the deletion waits for the post, which another device of the user may have.
         """
         check(sync=sync, force=force)
         targets = checked_each("hashes", [hashes] if isinstance(hashes, bytes) else hashes, check_id)
@@ -402,9 +403,9 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- removing without a trace --------------------------------------------------------------
 
     def discard(self, hashes: Iterable[bytes], *, sync: bool = False) -> list[Outcome]:
-        """Remove posts from this store only: DISCARDED, UNKNOWN, or KEPT for a post/delete.
+        """Remove posts from this store only. The verdict is DISCARDED, UNKNOWN, or KEPT for a post/delete.
 
-        Peers may send them again.
+        Peers may send discarded posts again.
         """
         check(sync=sync)
         check_iterable("hashes", hashes)
@@ -418,10 +419,10 @@ class CableStore(Queries, Closable, ProcessBound):
         by_author: bytes | None = None,
         progress: Progress = no_progress,
     ) -> int:
-        """Discard posts by the given rules (`cablestore.store.retention`). Returns how many were discarded.
+        """Discard posts by the given rules (`cablestore.store.retention`). Returns the number of discarded posts.
 
-        `before_ms` chooses texts and superseded state posts dated before it, `keep_newest` all but this many texts of
-        each channel, `by_author` all posts of one author. If interrupted, it can be run again.
+        `before_ms` selects texts and superseded state posts dated before it. `keep_newest` selects all but this many
+        texts of each channel. `by_author` selects all posts of one author. An interrupted call can be repeated.
         """
         check(progress=progress)
         check_given(before_ms=before_ms, keep_newest=keep_newest, by_author=by_author)
@@ -437,21 +438,21 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @property
     def cursor(self) -> str:
-        """The cursor of the changes that follow the present state: pass it to `changes` or `next_changes`."""
+        """Cursor of the current state. `changes` and `next_changes` return the changes after it."""
         return self._follower.cursor()
 
     def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
-        """Yield every event after number `after`: stored ones first, then new ones as they happen.
+        """Yield every event after number `after`: first the stored events, then new ones as they happen.
 
-        Remember the number of the last event that you have handled: subscribing after it, also after a restart, neither
-        repeats nor loses an event. Ends when nothing happens for `timeout_s`, or when the store is closed.
+        Save the number of the last handled event. Subscribing after that number, even after a restart, neither repeats
+        nor loses an event. Ends after `timeout_s` without an event, or when the store is closed.
         """
         return self._follower.subscribe(after, timeout_s)
 
     def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
-        """Return the events after number `after`. If there is none, wait for the first.
+        """Return the events after number `after`, or wait for the first one.
 
-        The list is empty when time is up, or when the store is closed.
+        Returns an empty list after `timeout_s`, or when the store is closed.
         """
         return self._follower.next_events(after, timeout_s)
 
@@ -463,88 +464,87 @@ class CableStore(Queries, Closable, ProcessBound):
         timeout_s: float | None = None,
         local: bool = False,
     ) -> Iterator[Change]:
-        """Yield what a client draws again: what changed after a cursor, and then what changes.
+        """Yield the changes that a client must redraw: first those after a cursor, then new ones as they happen.
 
-        `after` is the cursor of a page, a snapshot, or of `next_changes`; None is the present state. With a `channel`,
-        only its changes and those that concern all channels are told. Ends when nothing happens for `timeout_s`, or when
-        the store is closed. Raises ChangesCursorError if the store is rebuilt: fetch a new page then.
+        `after` is the cursor of a page, a snapshot or `next_changes`; None means the current state. With a `channel`,
+        only changes of this channel and those of all channels are yielded. Ends after `timeout_s` without a change, or
+        when the store is closed. Raises ChangesCursorError if the store is rebuilt: fetch a new page then.
 
-        `LocalChanged` is reported with `local` only. So a program that puts its cursor into `store.local` after each
-        change does not wake itself.
+        `LocalChanged` is reported with `local` only. A program that saves its cursor in `store.local` after each change
+        therefore does not wake itself.
         """
         return self._follower.changes(channel, after, timeout_s, local=local)
 
     def next_changes(
         self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
     ) -> Changes:
-        """Return what changed after a cursor, and the cursor that follows. If nothing did, wait for the first change.
+        """Return the changes after a cursor and the next cursor, or wait for the first change.
 
-        Each thing that was touched is told once, as it is now. So it does no harm to apply a change twice, or to begin
-        at an older cursor. There are no changes when time is up. Raises ChangesCursorError for a cursor that does not
-        fit the database, StoreClosedError when the store is closed. `local` is that of `changes`.
+        Each changed object is reported once, in its current state. Changes are idempotent: a client may apply one twice
+        or start at an older cursor. After `timeout_s` the result has no changes. Raises ChangesCursorError for a cursor
+        of another database, and StoreClosedError when the store is closed. `local` has the meaning of `changes`.
         """
         return self._follower.next_changes(after, channel, timeout_s, local=local)
 
     def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
-        """Wait for events after number `after`. Returns False when time is up, or when the store is closed.
+        """Wait for events after number `after`. Returns False after `timeout_s`, or when the store is closed.
 
-        Events are those that `events` returns. With `local`, entries of local changes count too.
+        Events are those that `events` returns. With `local`, log entries of local changes count too.
         """
         return self._follower.wait(after, timeout_s, local=local)
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
-        """Call a function after each write, also a failed one, and when the store is closed.
+        """Call a function after each successful or failed write, and when the store is closed.
 
-        Writes that change values of `store.local` alone do not count, unless `local` is True. Returns the function
-        that ends this.
+        Writes that change only values of `store.local` count with `local` only. Returns a function that cancels this.
 
-        It is called in the thread that wrote, which goes on when it returns: it must be short and must not raise. An
-        event loop is woken so, and no thread waits.
+        The function runs in the writing thread and blocks it. It must be short and must not raise. Use it to wake an
+        event loop without a waiting thread.
         """
         check(call=call, local=local)
         return self._engine.watch(call, local=local)
 
     @property
     def write_failure(self) -> str:
-        """Why the store accepts no writes: the last one failed. "" if all is well. Each further write tries again."""
+        """Reason why the last write failed and the store accepts no writes, or "". Each further write retries."""
         return self._engine.write_failure
 
     @property
     def failed_writes(self) -> int:
-        """Times that the disk refused a write since the store was opened."""
+        """Number of writes that the disk refused since the store was opened."""
         return self._engine.failed_writes
 
     def retry_writes(self) -> None:
-        """Accept writes again after a failed one, if the disk has space by now."""
+        """Accept writes again after a failed one, if the disk has space now."""
         self._engine.retry_writes()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the store is closed."""
+        """True if the store is closed."""
         return self._engine.is_closed
 
     @property
     def place(self) -> LogPlace:
-        """The place of the present state in the history of this database: another one after each change of the posts.
+        """Position of the current state in the history of this database. It differs after each change of the posts.
 
-        A program that stores a place beside what it made from the posts can tell later whether this store still has
-        those posts: see `LogPlace.holds_in`.
+        A program can save it with data derived from the posts, and check later whether the store still has those posts:
+        see `LogPlace.holds_in`.
         """
         return self._engine.place
 
     def continues(self, place: LogPlace) -> bool:
-        """Return True if the present state continues the history of a place, so no post of then is lost."""
+        """Return True if the current state continues the history of `place`: no post of that state is lost."""
         check_instance("place", place, LogPlace)
         with self._engine.reading() as reader:
             return place.holds_in(reader)
 
     def sync(self) -> None:
-        """Return when all that was written before is on the disk. Raises StorageError."""
+        """Wait until all earlier writes are on disk. Raises StorageError."""
         self._engine.sync()
 
     @property
     def last_sequence(self) -> int:
-        """The number of the latest event of the arrival log, 0 before the first."""
+        """Number of the latest event of the arrival log, 0 before the first one."""
         return self._engine.next_sequence - 1
 
     def now_ms(self) -> int:
@@ -552,9 +552,9 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._intake.clock()
 
     def clock_difference(self) -> ClockDifference | None:
-        """Return how far the clock differs from those of most users who wrote lately, None if no texts prove it.
+        """Return how far the clock differs from those of most recent authors, or None without evidence in their texts.
 
-        `cablestore.store.clock_check` says what proves it.
+        `cablestore.store.clock_check` describes the evidence.
         """
         with self._engine.reading() as reader:
             return clock_difference(reader, self._identity.known_key, self.now_ms())
@@ -562,28 +562,27 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- what the user has read, and is looking for --------------------------------------------
 
     def mark_read(self, channel: str, upto: str | None = None, *, sync: bool = False) -> None:
-        """Mark a channel as read, up to a message and with it, or up to its latest one.
+        """Mark a channel as read up to and including a message, by default the latest one.
 
-        `upto` is the `cursor` of a message. An earlier one than at the last time marks what follows as unread again.
-        The mark is the user's own: it never leaves this store. Raises CursorError for an invalid cursor.
+        `upto` is the `cursor` of a message. If it is earlier than the present mark, later messages become unread again.
+        The mark never leaves this store. Raises CursorError for an invalid cursor.
         """
         self._writer.mark_read(channel, upto, sync=sync)
 
     def mark_seen(self, channel: str, seen: Iterable[str], *, upto: str | None = None, sync: bool = False) -> None:
-        """Mark single messages of a channel as read, such as those on a screen. `seen` has their cursors.
+        """Mark single messages of a channel as read, such as those on a screen. `seen` contains their cursors.
 
-        With `upto`, the cursor of a message, all messages from the read mark up to there are read too, as for a screen
-        that follows the end of the channel. Of the messages before the mark, only those in `seen` become read: late
-        messages that the user has not scrolled to stay unread. Nothing becomes unread. Raises CursorError for a text
-        that is not a cursor.
+        With `upto`, the cursor of a message, all messages from the read mark up to it become read too, as for a screen
+        that follows the end of the channel. Before the mark, only messages in `seen` become read: late messages that
+        the user has not scrolled to stay unread. No message becomes unread. Raises CursorError for an invalid cursor.
         """
         self._writer.mark_seen(channel, seen, upto, sync=sync)
 
     def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
-        """Return up to `limit` messages of others that name the user, newest first: of all channels, or of one.
+        """Return up to `limit` messages of others that mention the user, newest first, of all channels or of one.
 
-        See `Queries.mentions`. All texts are searched at the first call, see `find_mentions`. A read-only store returns
-        the mentions that were found when it was last open to write.
+        See `Queries.mentions`. The first call searches all texts, see `find_mentions`. A read-only store returns the
+        mentions that were found when it was last open for writing.
         """
         check(limit=limit)
         check_given(channel=channel)
@@ -592,11 +591,11 @@ class CableStore(Queries, Closable, ProcessBound):
         return super().mentions(limit, cursor=cursor, channel=channel)
 
     def find_mentions(self, progress: Progress = no_progress) -> None:
-        """Search the stored texts that were not searched for mentions yet. `progress` counts texts.
+        """Search stored texts for mentions that were not searched yet. `progress` counts texts.
 
-        Mentions are looked for in a store from the first call of this, `mentions` or `mark_read` on. The first search
-        reads all texts, in many writes; it can be interrupted and goes on where it was. From then on each text is
-        searched when it is stored.
+        A store searches for mentions from the first call of `find_mentions`, `mentions` or `mark_read` on. The first
+        search reads all texts in many writes; after an interruption it resumes. Later texts are searched when they are
+        stored.
         """
         check(progress=progress)
         self._writer.find_mentions(progress)
@@ -614,18 +613,18 @@ class CableStore(Queries, Closable, ProcessBound):
         order: Order = "newest",
         catch_up_s: float = limits.SEARCH_CATCH_UP_S,
     ) -> SearchPage:
-        """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) with all words of `text`.
+        """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) that contain all words of `text`.
 
-        `"two words"` in quotes must follow each other, and `word*` is the beginning of a word. Case and accents do not
-        matter. In Chinese, Japanese and Korean each character is a word. `channel`, `author` and after <= time < before
-        choose among the messages. Messages that moderation hides or drops are left out.
+        Words in quotes, as in `"two words"`, must be adjacent, and `word*` matches the beginning of a word. Case and
+        accents do not matter. In Chinese, Japanese and Korean each character is a word. `channel`, `author` and
+        `after` <= time < `before` (milliseconds) filter the messages. Hidden and dropped messages are left out.
 
-        The index is made by the first search. Each search reads what is new in the store, for about `catch_up_s`
-        seconds at most, then answers from what was read: `SearchPage.pending` says what is left. It does not wait until
-        the words of removed messages are overwritten in a large index: later searches and `update_search_index` go on.
+        The first search creates the index. Each search first indexes new posts for at most about `catch_up_s` seconds;
+        `SearchPage.pending` is the number of posts left. A search does not wait until the words of removed messages are
+        overwritten in a large index: later searches and `update_search_index` continue that.
 
-        Raises SearchError for a text without a word, a limit, or a wrong cursor; StorageError if the index cannot be
-        written; MissingExtraError without the extra `search`.
+        Raises SearchError for a text without words, an exceeded limit or an invalid cursor. Raises StorageError if the
+        index cannot be written, and MissingExtraError without the extra `search`.
         """
         return self._searcher.search(
             text,
@@ -640,10 +639,10 @@ class CableStore(Queries, Closable, ProcessBound):
         )
 
     def update_search_index(self, *, progress: Progress = no_progress, timeout_s: float | None = None) -> int:
-        """Make the search index, or read what is new in the store, until it is complete or time is up.
+        """Create or update the search index, until it is complete or `timeout_s` is over.
 
-        Without `timeout_s` no word of a removed message is left in its file afterwards.
-        `progress` counts posts and events. Returns about how many are left. If interrupted, it can be run again.
+        Without `timeout_s`, the index file contains no word of a removed message afterwards. `progress` counts posts
+        and events. Returns the approximate number of posts and events left. An interrupted call can be repeated.
         """
         check(progress=progress)
         check_given(timeout_s=timeout_s)
@@ -660,12 +659,12 @@ class CableStore(Queries, Closable, ProcessBound):
         run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
         progress: Progress = no_progress,
     ) -> Manifest:
-        """Write the present state, without local-only posts, into a new or empty folder; `filters` choose a part of it.
+        """Export the current state, without local-only posts, to a new or empty folder. `filters` select a part of it.
 
-        `out` is a path, or a URI such as `s3://BUCKET/FOLDER`, whose credentials are in the environment.
-        After an interruption the same call continues, unless the store has changed. The store can be used meanwhile.
-        `progress` counts each post twice: once when read, once when written. Raises ExportError for a folder that holds
-        anything else, StorageError if writing fails.
+        `out` is a path, or a URI such as `s3://BUCKET/FOLDER` with credentials in the environment. After an
+        interruption the same call resumes, unless the store has changed. The store can be used during the export.
+        `progress` counts each post twice: when it is read and when it is written. Raises ExportError if the folder
+        contains anything else, and StorageError if a write fails.
         """
         from cablestore.export.exporter import export_store  # noqa: PLC0415 - opening a store does without it
 
@@ -680,12 +679,11 @@ class CableStore(Queries, Closable, ProcessBound):
         )
 
     def import_exports(self, folders: Iterable[Location], *, progress: Progress = no_progress) -> ImportSummary:
-        """Store the posts of exports, verified like posts from peers, and what the exports know of deleted posts.
+        """Store the posts and tombstones of exports. Posts are verified like posts from peers.
 
-        `folders` are paths or URIs.
-        A new store that imports a full export has an equal `dump_digest`; several exports merge, in any order. If
-        interrupted, it can be run again. Raises ExportError for a folder that is not an export, is damaged, or has
-        another dialect.
+        `folders` are paths or URIs. A new store that imports a full export has an equal `dump_digest`; several exports
+        merge in any order. An interrupted call can be repeated. Raises ExportError for a folder that is not an export,
+        is damaged, or has another dialect.
         """
         check(progress=progress)
         folders = checked_each("folders", folders, check_location)
@@ -706,9 +704,9 @@ class CableStore(Queries, Closable, ProcessBound):
         return summary
 
     def lay_skeletons(self, stones: Iterable[Tombstone], *, sync: bool = True) -> tuple[int, int]:
-        """Store what tombstones say of their targets, without proof, if the post/delete is stored.
+        """Store the unsigned skeletons of tombstones whose post/delete is stored.
 
-        Returns how many were new and how many were refused.
+        Returns the number of new skeletons and the number of rejected ones.
         """
         check(sync=sync)
         stones = checked_each("stones", stones, _check_tombstone)
@@ -717,22 +715,23 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- maintenance ---------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the present state, for reads that belong together.
+        """Return a snapshot of the current state, for several consistent reads. Close it after use.
 
-        Its decisions on moderation are those of that state, or newer ones.
+        Its moderation decisions are those of that state, or newer ones.
         """
         state, reader = self._engine.snapshot()
         return Snapshot(state, reader, self._present.state.moderation, self._identity.known_key, self._places)
 
     def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a function on the store returns.
+        """Call `function(store, ...)` and return its result.
 
-        On a store of another process it runs there. It must be one of `cablestore.remote.methods.FUNCTIONS` then.
+        For a store of another process, the function runs in that process and must be in
+        `cablestore.remote.methods.FUNCTIONS`.
         """
         return function(self, *args, **kwargs)
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
-        """Compare every row with what the posts say. With `signatures`, verify every post too."""
+        """Compare every row with the posts that it comes from. With `signatures`, verify every post too."""
         check(signatures=signatures, progress=progress)
         engine = self._engine
         engine.require_views()
@@ -743,20 +742,20 @@ class CableStore(Queries, Closable, ProcessBound):
         return report
 
     def rebuild(self, *, progress: Progress = no_progress) -> RebuildReport:
-        """Build every view again from the posts and swap databases. Writers wait, snapshots and iterators end.
+        """Rebuild every view from the posts and swap databases. Writers wait; snapshots and iterators end.
 
-        Interrupted or failed, it leaves the store as it was. If that happens during the swap, all further writes raise
-        StorageError until the store is opened again.
+        An interrupted or failed rebuild leaves the store unchanged. If the swap itself fails, all further writes raise
+        StorageError until the store is reopened.
         """
         check(progress=progress)
         return self._engine.rebuild(progress)
 
     def compact(self) -> None:
-        """Rewrite the database in the least space. Other threads read and write meanwhile; `close` waits for it."""
+        """Rewrite the database to use the least space. Other threads can read and write meanwhile; `close` waits."""
         self._engine.compact()
 
     def stats(self) -> Stats:
-        """Return the numbers of the store. They are kept in rows: no post is read."""
+        """Return statistics of the store. They are stored in rows, so no post is read."""
         with self._engine.reading() as reader:
             return stats_of(self._engine, reader)
 
