@@ -70,22 +70,6 @@ lack."""
 SLOW_MESSAGE_S: Final = 1.0
 """Seconds in which bytes come and complete no message, after which no request is abandoned while more of them come."""
 
-MAX_CONTROL_CONNECTIONS: Final = 64
-"""Clients, and commands that need more than the store, that an open store has at the same time: a command has a thread, a
-client four."""
-
-MAX_CONTROL_REQUEST_SIZE_BYTES: Final = 4_194_304
-"""One command with its parameters for an open store: as much as a shell accepts in one line (2 MB on Linux),
-escaped."""
-
-CONTROL_TIMEOUT_S: Final = 20.0
-"""How long a command waits for the process that has the store open before it is given up. A busy disk may block a process
-for seconds; a person thinks after half a minute that nothing happens. A command that was given up before it began is
-never run: `cablestore.cli.control_socket`."""
-
-CONTROL_REQUEST_TIMEOUT_S: Final = 10.0
-"""Seconds within which a client of the control socket must send its command. Clients send it at once."""
-
 MAX_METRICS_CLIENTS: Final = 32
 """Clients of the page with metrics at the same time. Each has a thread; a few programs read it."""
 

@@ -25,12 +25,11 @@ from terminals import on_a_terminal
 from waiting import LIMIT_S
 
 from cablestore import CableStore, offer
-from cablestore.cli.remote import control
 from cablestore.errors import StorageError
 from cablestore.remote.unix_socket import NAME, connect
 
 CHILD = SUPPORT / "control_child.py"
-HASTY = "from cablestore import limits; limits.CONTROL_TIMEOUT_S = limits.REMOTE_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
+HASTY = "from cablestore import limits; limits.REMOTE_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
 """Code of a command that gives up soon."""
 
 
@@ -336,7 +335,7 @@ def test_a_stale_socket_does_not_hide_who_has_the_store(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_what_needs_a_closed_store_says_that_it_is_open(folder: Path) -> None:
-    with CableStore.open(folder) as store, control(store, folder):
+    with CableStore.open(folder) as store, offer(store):
         for command in ("check", "rebuild"):
             found = cablestore(*command.split(), store=folder)
             assert found.returncode == 2
@@ -369,8 +368,8 @@ def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pyte
         # A temporary folder that is too long itself: no client can connect, and none fails in another way.
         monkeypatch.setattr(tempfile, "tempdir", str(long.parent))
         assert connect(long) is None
-    with CableStore.open(long) as store, pytest.raises(StorageError, match="no control socket can be created at"):
-        control(store, long)
+    with CableStore.open(long) as store, pytest.raises(StorageError, match="no socket can be created at"):
+        offer(store)
     assert not list(long.parent.glob("cablestore-*"))
 
 
