@@ -30,7 +30,7 @@ def share(folder: Path, as_json: bool, is_private: bool) -> None:
     """Let the group of a store, export, backup or archive read it.
 
     The mode of the folder becomes 0750, and that of files 0640, also of files that are written later. Keys and the
-    control socket stay private. `chgrp -R GROUP DIR` chooses the group.
+    sockets stay private. `chgrp -R GROUP DIR` chooses the group.
     """
     with storage_errors(folder):
         if not folder.is_dir() or not any(_is_own(entry.name) for entry in folder.iterdir()):
