@@ -48,9 +48,10 @@ class RunningNode(WatchedNode):
     def dials(self, *, now: bool = False) -> list[PeerDial]:
         """Return the peers that the node stays connected to: see `WatchedNode.dials`."""
         check(now=now)
-        if self._run is None:
+        run = self._run
+        if run is None:
             return []
-        node, loop = self._run
+        node, loop = run
         if now:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(node.dial_now)

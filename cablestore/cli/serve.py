@@ -40,6 +40,7 @@ from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport, descriptors
 from cablestore.peers.metrics_http import exporter
+from cablestore.remote.methods import load_functions
 from cablestore.resolution import RESOLVER
 from cablestore.store.store import CableStore
 
@@ -90,6 +91,7 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
     # A new identity is created now, so that a problem with its file is reported now.
     public_key = store.identity.public_key.hex()
     descriptors.allow(plan.settings.max_peers)
+    load_functions()  # before peers can take descriptors
     watched = RunningNode(plan.settings.cabal_key, plan.connect)
     with offered(store, "serve", watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})

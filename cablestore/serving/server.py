@@ -91,7 +91,7 @@ class StoreServer(Closable, ProcessBound):
         load_functions()  # not at a call: by then the files may be those of another version, or descriptors run out
         asyncio.set_event_loop(self._loop)
         if self._listener is not None:
-            self._begin(self._accept_all(self._listener.socket))
+            self._accept_from(self._listener.socket)
         try:
             self._loop.run_forever()
         finally:
@@ -111,17 +111,22 @@ class StoreServer(Closable, ProcessBound):
         if connection is not None:
             task.add_done_callback(lambda ended: connection.close() if ended.cancelled() else None)
 
-    async def _accept_all(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = await self._loop.sock_accept(listener)
-            except OSError:
-                await asyncio.sleep(_ACCEPT_AGAIN_S)  # too many open files: wait until some are closed
-                continue
-            if is_same_user(connection):
-                self._begin(self._greet(connection), connection)
-            else:
-                connection.close()
+    def _accept_from(self, listener: socket.socket) -> None:
+        self._loop.add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return  # the program is gone
+        except OSError:  # too many open files: wait until some are closed
+            self._loop.remove_reader(listener)
+            self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from, listener)
+            return
+        if is_same_user(connection):
+            self._begin(self._greet(connection), connection)
+        else:
+            connection.close()
 
     async def _greet(self, connection: socket.socket) -> None:
         """Exchange the first lines, then serve the program until it is gone."""
