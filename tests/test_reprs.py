@@ -23,7 +23,6 @@ from cablestore import DRAFT8, CableStore, Delete, Identity, Info, Outcome, Role
 from cablestore.archive.format.profile import RFC61
 from cablestore.archive.publish import Publisher
 from cablestore.archive.writer import ArchivePlan
-from cablestore.cli.invite import ServedCabal
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, NodeSettings, Peer
 from cablestore.remote.node import NodeState
@@ -157,7 +156,6 @@ def test_no_value_shows_a_secret(record: type) -> None:
     [
         NodeSettings(cabal_key=SECRET),
         Invitation(SECRET, (Address("192.0.2.7", 13333),), Seed(((ANN.key, UserRole.ADMIN),), 0).write()),
-        ServedCabal(SECRET, ()),
         NodeState(SECRET),
         ArchivePlan(RFC61, Identity(SECRET), DRAFT8, SECRET),
         Publisher(Identity(SECRET), DRAFT8, SECRET),

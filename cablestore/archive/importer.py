@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
 
 from cablestore.archive.format.archive import verified_posts
-from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.index import Index, VerifiedIndex
 from cablestore.archive.format.period import Period
-from cablestore.archive.format.profile import Entry, Profile
-from cablestore.errors import ArchiveError, CableStoreError, InvalidPostError
+from cablestore.archive.format.profile import PROFILES, Entry, Profile
+from cablestore.errors import ArchiveError, InvalidPostError
 from cablestore.index.batches import gc_paused
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
@@ -27,7 +26,6 @@ from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import Post, decode_post
 from cablestore.protocol.waku import content_topic
 from cablestore.reprs import hex_repr
-from cablestore.store.intake import IntakeBatch
 from cablestore.store.store import CableStore
 from cablestore.views import activity, author
 
@@ -63,10 +61,15 @@ class ArchiveImportReport:
 
 def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
     """Store the post/deletes of an index, before any archive. Return the hashes of the posts that they deleted."""
-    posts = [decode_post(raw, store.dialect) for raw in verified.deletions]
+    return store.run(store_deletions, list(verified.deletions))
+
+
+def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
+    """Store post/deletes: see `import_deletions`."""
+    posts = [decode_post(raw, store.dialect) for raw in deletions]
     with store.snapshot() as snapshot:
         here = _held_targets(snapshot.reader, posts)
-    store.ingest(verified.deletions, sync=True)
+    store.ingest(deletions, sync=True)
     return [digest for digest in here if store.post(digest) is None]
 
 
@@ -91,88 +94,60 @@ def import_archives(
 ) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives one by one, each in one atomic write, and yield a report of each.
 
-    While one archive is written the next is read and verified. Posts are removed only if all archives of their period
-    are given, and never with `merges`. An archive that is not what its index says changes nothing: `on_damaged` is
-    called, and the others are imported. Without `on_damaged` the first such archive raises ArchiveError; archives
-    before it stay.
+    Another process may have the store open: it imports the archives then. Posts are removed only if all archives of
+    their period are given, and never with `merges`. An archive that is not what its index says changes nothing:
+    `on_damaged` is called, and the others are imported. Without `on_damaged` the first such archive raises
+    ArchiveError; archives before it stay.
     """
     import_deletions(store, verified)
-    periods = None if merges else _Periods(verified)
-    reads = _reads(store, verified, fetched, key, on_damaged)
-    error: CableStoreError | None = None
-    with ThreadPoolExecutor(1, thread_name_prefix="cablestore-import") as writer:
-        under_way: Future[tuple[Entry, ArchiveImportReport] | None] | None = None
-        while error is None:
-            try:
-                read = next(reads, None)
-            except CableStoreError as found:  # raised once the archive before it is written
-                read, error = None, found
-            if under_way is not None and (written := under_way.result()) is not None:
-                yield written
-            if read is None:
-                break
-            under_way = writer.submit(_write, store, verified.index.profile, periods, read, on_damaged)
-    if error is not None:
-        raise error
-
-
-class _ReadArchive(NamedTuple):
-    """An archive that was verified, except that the signatures of its posts are still being checked."""
-
-    entry: Entry
-    admitted: IntakeBatch
-    stones: list[Tombstone]
-
-
-def _reads(
-    store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None, on_damaged: OnDamaged | None
-) -> Iterator[_ReadArchive]:
+    profile, periods = verified.index.profile.name, _Periods(verified)
     for entry, stored in fetched:
+        commitment = verified.commitments[entry.archive_id]
+        others = None if merges else periods.others(entry)
         try:
-            read = _read(store, verified, entry, stored, key)
+            report, hashes = store.run(import_archive, profile, entry, commitment, stored, key, others)
         except ArchiveError as error:
             if on_damaged is None:
                 raise
             on_damaged(entry, error)
         else:
-            yield read
+            periods.add(entry, hashes)
+            yield entry, report
 
 
-def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _ReadArchive:
-    stones: list[Tombstone] = []
+def import_archive(
+    store: CableStore,
+    profile: str,
+    entry: Entry,
+    commitment: Commitment,
+    stored: bytes,
+    key: bytes | None,
+    others: list[bytes] | None,
+) -> tuple[ArchiveImportReport, list[bytes]]:
+    """Import an archive in one atomic write. Return a report and the hashes of the posts in the archive.
+
+    `others` are the posts in the other archives of its period, so that posts that all of them lack are removed. With
+    None, no post is removed. Raises ArchiveError for an archive that is not what its index says: it changes nothing.
+    """
+    form, stones, deleted_here = PROFILES[profile], list[Tombstone](), list[bytes]()
+    verified = VerifiedIndex(Index(form, (entry,)), {entry.archive_id: commitment}, ())
     with gc_paused():
         admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
-    return _ReadArchive(entry, admitted, stones)
-
-
-def _write(
-    store: CableStore, profile: Profile, periods: _Periods | None, read: _ReadArchive, on_damaged: OnDamaged | None
-) -> tuple[Entry, ArchiveImportReport] | None:
-    """Store an archive. Return None after `on_damaged` was called because a post is not signed by its author."""
-    entry = read.entry
-    deleted_here: list[bytes] = []
-    hashes = (post.hash for post in read.admitted.posts)
-    whole = periods.whole_with(entry, hashes) if periods else None
+    hashes = [post.hash for post in admitted.posts]
 
     def surplus(reader: Reader) -> list[bytes]:
-        deleted_here.extend(_held_targets(reader, read.admitted.posts))
-        return [] if whole is None else list(posts_beside(reader, profile, entry, whole))
+        deleted_here.extend(_held_targets(reader, admitted.posts))
+        return [] if others is None else list(posts_beside(reader, form, entry, {*others, *hashes}))
 
     try:
         with gc_paused():
-            outcomes, discarded = store.replace(read.admitted, surplus)
+            outcomes, discarded = store.replace(admitted, surplus)
     except InvalidPostError as error:
-        refused = ArchiveError(f"archive {entry.archive_id} was not imported: {error}")
-        if on_damaged is None:
-            raise refused from None
-        if periods is not None:
-            periods.miss(entry)
-        on_damaged(entry, refused)
-        return None
-    if read.stones:
-        store.lay_skeletons(read.stones)
+        raise ArchiveError(f"archive {entry.archive_id} was not imported: {error}") from None
+    if stones:
+        store.lay_skeletons(stones)
     found = [outcome.verdict for outcome in outcomes]
-    return entry, ArchiveImportReport(
+    report = ArchiveImportReport(
         archives=1,
         posts=found.count(Verdict.ACCEPTED),
         known=found.count(Verdict.DUPLICATE),
@@ -181,6 +156,7 @@ def _write(
         dropped=found.count(Verdict.DROPPED) + found.count(Verdict.BLOCKED),
         removed=[outcome.hash for outcome in discarded if outcome.verdict is Verdict.DISCARDED],
     )
+    return report, hashes
 
 
 def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[bytes]) -> Iterator[bytes]:
@@ -205,7 +181,7 @@ def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[byte
 
 
 class _Periods:
-    """Progress of each period: archives that have not come yet, and hashes of the posts of those that have."""
+    """Progress of each period: archives that were not imported yet, and hashes of the posts of those that were."""
 
     def __init__(self, verified: VerifiedIndex) -> None:
         self._missing: defaultdict[Period, set[str]] = defaultdict(set)
@@ -213,13 +189,14 @@ class _Periods:
         for entry in verified.index.entries:
             self._missing[entry.period].add(entry.archive_id)
 
-    def whole_with(self, entry: Entry, posts: Iterable[bytes]) -> set[bytes] | None:
-        """Return the hashes of all posts of the archive's period once all archives of it came, and None before."""
-        missing, hashes = self._missing[entry.period], self._hashes[entry.period]
-        missing.discard(entry.archive_id)
-        hashes.update(posts)
-        return None if missing else self._hashes.pop(entry.period)
+    def others(self, entry: Entry) -> list[bytes] | None:
+        """Return the posts of the other archives of an archive's period, None until all of those were imported."""
+        is_last = self._missing[entry.period] <= {entry.archive_id}
+        return list(self._hashes.pop(entry.period, ())) if is_last else None
 
-    def miss(self, entry: Entry) -> None:
-        """Note that an archive was not imported after all: no post of its period is removed."""
-        self._missing[entry.period].add(entry.archive_id)
+    def add(self, entry: Entry, hashes: Iterable[bytes]) -> None:
+        """Note that an archive with these posts was imported."""
+        missing = self._missing[entry.period]
+        missing.discard(entry.archive_id)
+        if missing:
+            self._hashes[entry.period].update(hashes)

@@ -9,12 +9,14 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from cablestore.arguments import check
 from cablestore.errors import CableStoreError
 from cablestore.peers import Address, Node, NodeSettings
-from cablestore.remote.node import NodeState, PeerFailure, PeerState, WatchedNode
+from cablestore.remote.node import NodeState, PeerDial, PeerFailure, PeerState, WatchedNode
 from cablestore.store.lookup import find_channel
 from cablestore.store.store import CableStore
 
@@ -35,37 +37,53 @@ def with_stored_channels(store: CableStore, settings: NodeSettings) -> NodeSetti
     return replace(settings, channels=frozenset(find_channel(name, known) for name in settings.channels))
 
 
-def new_watched(cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> WatchedNode:
-    """Return the state of a node that has not begun, with this cabal key, which stays connected to these peers."""
-    return WatchedNode(NodeState(cabal_key, tuple(map(str, connect))))
+class RunningNode(WatchedNode):
+    """State of a node of this process, which clients watch and use in any thread and process."""
 
+    def __init__(self, cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> None:
+        """Make the state of a node that has not begun, with this cabal key, which stays connected to these peers."""
+        super().__init__(NodeState(cabal_key, tuple(map(str, connect))))
+        self._run: tuple[Node, asyncio.AbstractEventLoop] | None = None
 
-async def listen(node: Node, addresses: Sequence[Address], watched: WatchedNode) -> None:
-    """Let peers connect at these addresses."""
-    found: list[str] = []
-    for address in addresses:
-        found.append(str(await node.listen(address)))
-        watched.change(listening=tuple(found))
+    def dials(self, *, now: bool = False) -> list[PeerDial]:
+        """Return the peers that the node stays connected to: see `WatchedNode.dials`."""
+        check(now=now)
+        run = self._run
+        if run is None:
+            return []
+        node, loop = run
+        if now:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(node.dial_now)
+        return [
+            PeerDial(str(dial.address), dial.only_reconciles, dial.is_connected, dial.reason, dial.again_in_s)
+            for dial in node.dials()
+        ]
 
+    async def listen(self, node: Node, addresses: Sequence[Address]) -> None:
+        """Let peers connect at these addresses."""
+        found: list[str] = []
+        for address in addresses:
+            found.append(str(await node.listen(address)))
+            self.change(listening=tuple(found))
 
-def change_peers(
-    watched: WatchedNode, node: Node, connect: tuple[Address, ...], reconcile_connect: tuple[Address, ...]
-) -> None:
-    """Note that the node stays connected to other peers from now on."""
-    kept = set(map(str, (*connect, *reconcile_connect)))
-    failures = tuple(each for each in _failures(node) if each.address in kept)
-    watched.change(connect=tuple(map(str, connect)), failures=failures)
+    def change_peers(self, node: Node, connect: tuple[Address, ...], reconcile_connect: tuple[Address, ...]) -> None:
+        """Note that the node stays connected to other peers from now on."""
+        kept = set(map(str, (*connect, *reconcile_connect)))
+        failures = tuple(each for each in _failures(node) if each.address in kept)
+        self.change(connect=tuple(map(str, connect)), failures=failures)
 
-
-async def keep_current(watched: WatchedNode, node: Node) -> None:
-    """Keep the state of the connections up to date until the node stops. On its loop."""
-    events = node.peer_events()
-    try:
-        watched.change(peers=_peers(node))
-        async for _ in events:
-            watched.change(peers=_peers(node), failures=_failures(node))
-    finally:
-        watched.change(peers=(), failures=())
+    async def follow(self, node: Node) -> None:
+        """Keep the state of the connections up to date until the node stops. On its loop."""
+        events = node.peer_events()
+        self._run = node, asyncio.get_running_loop()
+        try:
+            self.change(peers=_peers(node))
+            async for _ in events:
+                self.change(peers=_peers(node), failures=_failures(node))
+        finally:
+            self._run = None
+            self.change(peers=(), failures=())
 
 
 def _peers(node: Node) -> tuple[PeerState, ...]:
@@ -83,19 +101,19 @@ class HostedNode:
         """Start the node. Raises NodeError if an address cannot be listened on."""
         self._store = store
         self._hosting: Final = hosting
-        self.watched: Final = new_watched(hosting.settings.cabal_key, hosting.connect)
-        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, Node]] = Future()
+        self.watched: Final = RunningNode(hosting.settings.cabal_key, hosting.connect)
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=self._run, name="chat-node", daemon=True)
         self._thread.start()
         try:
-            self.loop, self._stop, self.node = self._started.result()
+            self._loop, self._stop = self._started.result()
         except CableStoreError:
             self._thread.join()
             raise
 
     def close(self) -> None:
         """End the node in good order: what was written goes out, what arrived is stored."""
-        self.loop.call_soon_threadsafe(self._stop.set)
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
     def _run(self) -> None:
@@ -110,10 +128,10 @@ class HostedNode:
         stop = asyncio.Event()
         settings = with_stored_channels(self._store, self._hosting.settings)
         async with Node(self._store, settings) as node:
-            await listen(node, self._hosting.listen, self.watched)
+            await self.watched.listen(node, self._hosting.listen)
             for address in self._hosting.connect:
                 node.keep_connected(address)
-            watching = asyncio.create_task(keep_current(self.watched, node))
-            self._started.set_result((asyncio.get_running_loop(), stop, node))
+            watching = asyncio.create_task(self.watched.follow(node))
+            self._started.set_result((asyncio.get_running_loop(), stop))
             await stop.wait()
             watching.cancel()

@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from cablestore.cli.options import strict
-from cablestore.cli.remote import offered_later
 from cablestore.errors import ArchiveError
 from cablestore.extras import naming_extras
 
@@ -59,5 +58,4 @@ def archive() -> None:
     """
 
 
-offered_later(_commands)
 COMMANDS: Final = (archive,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -37,9 +36,8 @@ from cablestore.cli.archive_options import (
     key_of,
     writable,
 )
-from cablestore.cli.options import on_mount, with_own_store
+from cablestore.cli.options import on_mount, with_store
 from cablestore.cli.output import Output
-from cablestore.cli.remote import offered_command
 from cablestore.cli.service import INTERRUPTED
 from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
@@ -50,7 +48,7 @@ _TELL_EVERY_S: Final = 1.0
 
 
 @on_mount("folder")
-@offered_command
+@click.command()
 @click.argument("link")
 @folder_argument
 @control_option
@@ -85,7 +83,7 @@ _TELL_EVERY_S: Final = 1.0
     help="Timeout for an unresponsive peer [default: 20s for a torrent's metadata, else 60s].",
 )
 @choice_options
-@with_own_store
+@with_store
 def fetch(
     store: CableStore,
     out: Output,
@@ -258,7 +256,6 @@ class FetchProgress:
         self._told: tuple[int, int] | None = None
         self._told_at_s = 0.0
         self._here = (0, 0)
-        self._is_ours = out.console.file is sys.stdout  # otherwise another process prints it
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -267,7 +264,7 @@ class FetchProgress:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=out.notes,
-            disable=out.as_json or not (self._is_ours and out.notes.is_terminal),
+            disable=out.as_json or not out.notes.is_terminal,
             transient=True,
             redirect_stdout=out.console.is_terminal,
         )
@@ -299,7 +296,7 @@ class FetchProgress:
         return f"{self._done:,} of {self._archives:,} archives"
 
     def _tell(self) -> None:
-        if self._out.as_json and self._is_ours and self._here not in (self._told, (0, 0)):
+        if self._out.as_json and self._here not in (self._told, (0, 0)):
             self._told, self._told_at_s = self._here, time.monotonic()
             here_bytes, wanted_bytes = self._here
             told = {

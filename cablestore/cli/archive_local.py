@@ -27,10 +27,9 @@ from cablestore.cli.archive_options import (
     key_of,
     tell_made,
 )
-from cablestore.cli.archive_run import seeding_now
-from cablestore.cli.options import json_option, on_mount, with_own_store, with_store_to_read
+from cablestore.cli.options import json_option, on_mount, with_store, with_store_to_read
 from cablestore.cli.output import Output
-from cablestore.cli.remote import offered
+from cablestore.cli.seeding_status import seeding_now
 from cablestore.errors import ArchiveError
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
@@ -111,13 +110,12 @@ def verify(out: Output, found: LocalArchives, dialect: Dialect, key: bytes | Non
     return 1 if wrong else 0
 
 
-@offered()
 @click.command("import")
 @folder_argument
 @control_option
 @cabal_key_option
 @choice_options
-@with_own_store
+@with_store
 def import_(
     store: CableStore,
     out: Output,

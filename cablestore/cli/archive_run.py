@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,15 +26,13 @@ from cablestore.cli.archive_options import (
     tell_made,
     writable,
 )
-from cablestore.cli.control_client import ask
-from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer
 from cablestore.cli.options import common_options, json_option, on_mount
 from cablestore.cli.output import Output
+from cablestore.cli.seeding_status import SeedingReporter
 from cablestore.cli.service import StopSignals, tell_ready
 from cablestore.cli.stores import open_or_connect
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.index.batches import no_progress
-from cablestore.remote.unix_socket import connect
 from cablestore.store.store import system_clock_ms
 
 if TYPE_CHECKING:
@@ -44,8 +41,6 @@ if TYPE_CHECKING:
 
 _AGAIN_MS: Final = 10_000
 """Delay before a step is tried again that found the store in use."""
-_SEEDING: Final = "seeding"
-"""Command that `archive status` sends to the process that seeds a folder."""
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -148,7 +143,7 @@ class _SeededFolder:
     def offer(self, community_folder: Path, stack: ExitStack) -> None:
         """Answer `archive status` until the stack is closed, if the file system supports sockets."""
         try:
-            stack.enter_context(ControlServer(community_folder, self._answer))
+            stack.enter_context(SeedingReporter(community_folder, self._report))
         except StorageError as error:
             self._out.note(f"archive status cannot show what is seeded: {error}")
 
@@ -168,35 +163,17 @@ class _SeededFolder:
         assert self.seeding is not None  # noqa: S101 - `begin` was called
         self._out.say(self.seeding.link, magnet=self.seeding.link, port=self._engine.port)
 
-    def _answer(self, request: ControlRequest, reply: ControlReply) -> int:
-        """Answer `archive status`. Called in a thread per client."""
-        if request.command != _SEEDING or self.seeding is None:
-            return 2
-        host = self._engine.config.listen_address
-        found = {
-            "seeding": self.seeding.link,
+    def _report(self) -> dict[str, Any]:
+        """Return what `archive status` shows. Called in a thread."""
+        seeding, host = self.seeding, self._engine.config.listen_address
+        if seeding is None:
+            return {}
+        return {
+            "seeding": seeding.link,
             "listening": f"[{host}]:{self._engine.port}" if ":" in host else f"{host}:{self._engine.port}",
-            "peers": self.seeding.peers,
-            "given_bytes": self.seeding.given_bytes,
+            "peers": seeding.peers,
+            "given_bytes": seeding.given_bytes,
         }
-        reply.write("out", json.dumps(found))
-        return 0
-
-
-def seeding_now(community_folder: Path) -> dict[str, Any]:
-    """Return link, address, peers and uploaded bytes of the process that seeds a folder; None for each without one."""
-    nothing = dict.fromkeys(("seeding", "listening", "peers", "given_bytes"))
-    connection = connect(community_folder)
-    if connection is None:
-        return nothing
-    request = ControlRequest(_SEEDING, {}, json=True, width=1, terminal=False)
-    with connection:
-        try:
-            told = dict(ask(connection, request))
-        except OwnerGoneError:
-            return nothing
-    found: dict[str, Any] = json.loads(told.get("out", "{}"))
-    return nothing | found
 
 
 @dataclass

@@ -17,12 +17,9 @@ import click
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
 from cablestore.chat.keeper import OpenStore
-from cablestore.cli.connect import dialling
-from cablestore.cli.invite import inviting
 from cablestore.cli.output import safe
-from cablestore.cli.remote import controlled
 from cablestore.cli.serve import join_with_seed
-from cablestore.cli.stores import open_store, open_upgraded
+from cablestore.cli.stores import offered, open_store, open_upgraded
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
 from cablestore.remote import connect
 from cablestore.store.store import CableStore
@@ -120,10 +117,7 @@ class _StoreSource:
             node = None if choice.hosting is None else HostedNode(store, choice.hosting)
             opened = OpenStore.here(store, node)
             unusable.callback(opened.closing.close)
-            if node is not None and choice.hosting is not None:
-                opened.closing.enter_context(inviting(store, choice.hosting.settings.cabal_key, choice.hosting.connect))
-                opened.closing.enter_context(dialling(store, node.node, node.loop))
-            opened.closing.enter_context(controlled(store, choice.path, opened.node, CLIENT, loads_later=True))
+            opened.closing.enter_context(offered(store, CLIENT, opened.node))
             unusable.pop_all()
         return opened
 

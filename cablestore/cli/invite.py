@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import click
 from click.core import ParameterSource
 
 from cablestore.cli.options import common_options, full_users
 from cablestore.cli.output import Output
-from cablestore.cli.remote import offered
-from cablestore.cli.stores import open_to_read
+from cablestore.cli.stores import node_of, open_or_connect
 from cablestore.cli.values import cabal_key_hex, text_value
 from cablestore.errors import LocationError, NodeError, NotAStoreError
 from cablestore.moderation import Seed, UserRole
@@ -25,27 +22,6 @@ from cablestore.peers import Address, Invitation
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
-
-
-@dataclass(frozen=True, slots=True)
-class ServedCabal:
-    """The cabal in which this process serves a store."""
-
-    key: bytes | None = field(repr=False)
-    peers: tuple[Address, ...]
-
-
-_SERVED: Final[WeakKeyDictionary[CableStore, ServedCabal]] = WeakKeyDictionary()
-
-
-@contextmanager
-def inviting(store: CableStore, key: bytes | None, peers: tuple[Address, ...]) -> Iterator[None]:
-    """Have `invite` know the cabal key and the peers of a store that this process serves, during the body."""
-    _SERVED[store] = ServedCabal(key, peers)
-    try:
-        yield
-    finally:
-        del _SERVED[store]
 
 
 @text_value("address", str)
@@ -70,7 +46,7 @@ def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
         is_default = click.get_current_context().get_parameter_source("path") is ParameterSource.DEFAULT
         with ExitStack() as stack:
             try:
-                store = stack.enter_context(open_to_read(path))
+                store = stack.enter_context(open_or_connect(path))
             except (NotAStoreError, LocationError):
                 if not is_default or not (kwargs["new_key"] or kwargs["key"]):
                     raise
@@ -80,7 +56,6 @@ def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@offered()
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_INVITE"})
 @click.option(
     "--peer",
@@ -119,18 +94,19 @@ def invite(
     """
     if new_key and key is not None:
         raise click.UsageError("--new-key and --cabal-key exclude each other")
-    served = None if store is None else _SERVED.get(store)
+    node = None if store is None else node_of(store)
+    served = None if node is None else node.state
     if new_key:
         cabal_key: bytes | None = secrets.token_bytes(KEY_SIZE_BYTES)
     elif key is not None:
         cabal_key = bytes.fromhex(key)
     elif served is not None:
-        cabal_key = served.key
+        cabal_key = served.cabal_key
     else:
         raise click.UsageError(
             "the cabal key is not known: use --cabal-key @FILE, --new-key for a new cabal, or run `serve` meanwhile"
         )
-    addresses = tuple(map(Address.parse, peers)) or (() if served is None else served.peers)
+    addresses = map(Address.parse, peers or (() if served is None else served.connect))
     roles = _roles(store, admins, mods)
     seed = Seed(tuple(roles.items()), 0).write()
     _tell(out, Invitation(cabal_key, tuple(dict.fromkeys(addresses)), seed), roles)

@@ -46,7 +46,7 @@ class MessagePrinter:
 
     def _show_day(self, timestamp_ms: int) -> None:
         """Print a heading if the message is of another day than the one before."""
-        moment = local_time(timestamp_ms, self.out.zone)
+        moment = local_time(timestamp_ms)
         day = "after the year 9999" if moment is None else f"{moment:%A} {moment.day} {moment:%B %Y}"
         if timestamp_ms > self._latest_ms and day != self._day:  # an answer from a slow clock begins no day
             self._day = day
@@ -59,7 +59,7 @@ class MessagePrinter:
         row.add_column(no_wrap=True, justify="right", width=self._name_width)
         row.add_column(ratio=1, overflow="fold")
         row.add_column(no_wrap=True, style="dim")
-        moment = local_time(message.timestamp_ms, self.out.zone)
+        moment = local_time(message.timestamp_ms)
         row.add_row(
             Text("--:--" if moment is None else f"{moment:%H:%M}"),
             Text(_sign(message), style=colour_of(message.author)),

@@ -12,7 +12,7 @@ from platformdirs import user_data_path
 
 from cablestore import files, limits
 from cablestore.cli.output import Output
-from cablestore.cli.stores import open_or_connect, open_to_read
+from cablestore.cli.stores import open_or_connect
 from cablestore.cli.values import PathValue, PlainText, WholeNumber
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.lookup import ambiguous, described, typed_channel, typed_key
@@ -94,19 +94,11 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the common options, and open the store or connect to it; the command gets `store` and `out`."""
-    return _with_store(function, open_or_connect)
 
-
-def with_own_store(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options and open the store, which no other process may have open: see `cli.remote.offered`."""
-    return _with_store(function, open_to_read)
-
-
-def _with_store(function: Callable[..., Any], open_store: Callable[[Path], CableStore]) -> Callable[..., Any]:
     @common_options
     @wraps(function)
     def command(*args: Any, path: Path, **kwargs: Any) -> Any:
-        with open_store(path) as store:
+        with open_or_connect(path) as store:
             return function(*args, store=store, **kwargs)
 
     return command

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from rich.console import Console
 from rich.progress import (
@@ -36,19 +35,13 @@ _WIDTH_OF_FILES = 160
 class Output:
     """Printer for a person, or of one JSON value per line, or of nothing."""
 
-    def __init__(
-        self, *, as_json: bool, quiet: bool = False, console: Console | None = None, zone: tzinfo | None = None
-    ) -> None:
-        """Print to standard output, or to `console` if given. Notes go to standard error.
-
-        Times are those of `zone`, by default the machine's time zone.
-        """
+    def __init__(self, *, as_json: bool, quiet: bool = False) -> None:
+        """Print to standard output. Notes go to standard error."""
         self.as_json = as_json
         self._is_quiet = quiet
-        self.zone = zone
-        self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self.console = Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.notes = Console(stderr=True, highlight=False, quiet=quiet)
-        if console is None and not self.console.is_terminal:
+        if not self.console.is_terminal:
             self.console.width = _WIDTH_OF_FILES
 
     def say(self, text: str | Text, /, **fields: Any) -> None:
@@ -90,7 +83,7 @@ class Output:
 
     def when(self, timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
         """Return a time as text for a person."""
-        moment = local_time(timestamp_ms, self.zone)
+        moment = local_time(timestamp_ms)
         return f"{timestamp_ms} ms" if moment is None else moment.strftime(form)
 
     @contextmanager
@@ -146,21 +139,10 @@ def colour_of(public_key: bytes) -> str:
     return _COLOURS[public_key[0] % len(_COLOURS)]
 
 
-def zone_named(name: str | None) -> tzinfo | None:
-    """Return a time zone by its name, as in $TZ. Return None without a name, or if the machine does not know it."""
+def local_time(timestamp_ms: int) -> datetime | None:
+    """Return a time in the machine's time zone, None if it is past the last year of the calendar."""
     try:
-        return ZoneInfo(name.removeprefix(":")) if name else None
-    except (LookupError, ValueError, OSError):
-        return None
-
-
-def local_time(timestamp_ms: int, zone: tzinfo | None = None) -> datetime | None:
-    """Return a time in a time zone, by default the machine's.
-
-    Return None if it is past the last year of the calendar.
-    """
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone(zone)
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone()
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -16,13 +16,10 @@ import click
 import structlog
 
 from cablestore import __version__
-from cablestore.chat.hosting import keep_current, listen, new_watched, with_stored_channels
+from cablestore.chat.hosting import RunningNode, with_stored_channels
 from cablestore.cli import values
-from cablestore.cli.connect import dialling
-from cablestore.cli.invite import inviting
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
-from cablestore.cli.remote import controlled
 from cablestore.cli.sections import SectionedCommand
 from cablestore.cli.serve_options import (
     PREFIX,
@@ -37,13 +34,13 @@ from cablestore.cli.serve_options import (
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
 from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
-from cablestore.cli.stores import open_store
+from cablestore.cli.stores import offered, open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport, descriptors
 from cablestore.peers.metrics_http import exporter
-from cablestore.remote.node import WatchedNode
+from cablestore.remote.methods import load_functions
 from cablestore.resolution import RESOLVER
 from cablestore.store.store import CableStore
 
@@ -94,19 +91,20 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
     # A new identity is created now, so that a problem with its file is reported now.
     public_key = store.identity.public_key.hex()
     descriptors.allow(plan.settings.max_peers)
-    watched = new_watched(plan.settings.cabal_key, plan.connect)
-    with inviting(store, plan.settings.cabal_key, plan.connect), controlled(store, path, watched):
+    load_functions()  # before peers can take descriptors
+    watched = RunningNode(plan.settings.cabal_key, plan.connect)
+    with offered(store, "serve", watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
         status = run_on_loop(lambda: _serve(store, out, watched, reloader), fast_loop)
     _LOG.info("stopped", extra={"store": str(path)})
     return status
 
 
-async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader: SettingsReloader) -> int:
+async def _serve(store: CableStore, out: Output, watched: RunningNode, reloader: SettingsReloader) -> int:
     async with Node(store, reloader.plan.settings) as node:
         stop = StopSignal(partial(reloader.reload, node, watched))
         call_on_sigusr1(node.dial_now)
-        watching = asyncio.create_task(keep_current(watched, node))
+        watching = asyncio.create_task(watched.follow(node))
         with ExitStack() as stack:
             # A name of an address to listen on may have to be looked up, which a signal does not wait for.
             starting = asyncio.create_task(_open_ports(node, stack, out, watched, reloader.plan))
@@ -116,13 +114,12 @@ async def _serve(store: CableStore, out: Output, watched: WatchedNode, reloader:
     return status
 
 
-async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: WatchedNode, plan: ServePlan) -> None:
+async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: RunningNode, plan: ServePlan) -> None:
     """Listen and connect as the plan says, and report that the service is up."""
     if plan.metrics is not None:
         address = stack.enter_context(exporter(node, await _by_address(plan.metrics)))
         out.say(f"metrics on {address}", metrics=str(address))
-    stack.enter_context(dialling(node.store, node, asyncio.get_running_loop()))
-    await listen(node, plan.listen, watched)
+    await watched.listen(node, plan.listen)
     for wanted in plan.reconcile_listen:
         await node.reconcile_port.listen(wanted)
     for found in node.addresses():

@@ -8,13 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from cablestore.chat.hosting import change_peers
+from cablestore.chat.hosting import RunningNode
 from cablestore.cli.sections import ARGUMENTS
 from cablestore.cli.serve_options import CHANGEABLE, invited, settings_of
 from cablestore.errors import CableStoreError
 from cablestore.moderation import Seed
 from cablestore.peers import Address, Invitation, Node, NodeSettings, descriptors
-from cablestore.remote.node import WatchedNode
 
 _LOG: Final = logging.getLogger("cablestore.node")
 
@@ -86,7 +85,7 @@ class SettingsReloader:
         self._params = dict(ctx.params)
         self.plan = plan
 
-    def reload(self, node: Node, watched: WatchedNode) -> None:
+    def reload(self, node: Node, watched: RunningNode) -> None:
         """Read the settings again and apply what can change. The log names the rest, or why all stays as it is."""
         try:
             params = self._read()
@@ -108,7 +107,7 @@ class SettingsReloader:
         command = self._ctx.command
         return command.make_context(self._ctx.info_name, list(self._arguments), parent=self._ctx.parent).params
 
-    def _apply(self, plan: ServePlan, node: Node, watched: WatchedNode) -> None:
+    def _apply(self, plan: ServePlan, node: Node, watched: RunningNode) -> None:
         logging.getLogger("cablestore").setLevel(log_level_of(self._params).upper())
         node.change_settings(node.settings.with_numbers_of(plan.settings))
         descriptors.allow(plan.settings.max_peers)
@@ -120,7 +119,7 @@ class SettingsReloader:
                 port.disconnect(address)
             for address in set(now) - set(before):
                 port.keep_connected(address)
-        change_peers(watched, node, plan.connect, plan.reconcile_connect)
+        watched.change_peers(node, plan.connect, plan.reconcile_connect)
         self.plan = self.plan._replace(connect=plan.connect, reconcile_connect=plan.reconcile_connect)
 
 

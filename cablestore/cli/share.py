@@ -29,8 +29,8 @@ def _is_own(name: str) -> bool:
 def share(folder: Path, as_json: bool, is_private: bool) -> None:
     """Allow group access to a store, export, backup or archive.
 
-    The folder receives mode 0750 and files mode 0640, including files that are written later. Keys and the control
-    socket stay private. Use `chgrp -R GROUP DIR` to set the group.
+    The folder receives mode 0750 and files mode 0640, including files that are written later. Keys and the
+    sockets stay private. Use `chgrp -R GROUP DIR` to set the group.
     """
     with storage_errors(folder):
         if not folder.is_dir() or not any(_is_own(entry.name) for entry in folder.iterdir()):

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from cablestore.cli.output import Output
-from cablestore.errors import IdentityError, StoreLockedError
+from cablestore.errors import IdentityError, StorageError, StoreLockedError
 from cablestore.index.folder import IDENTITY_FILE
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.store.key_file import load_identity
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
+
+if TYPE_CHECKING:
+    from cablestore.remote.node import WatchedNode
+
+_LOG: Final = logging.getLogger("cablestore.node")
 
 
 def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = None) -> CableStore:
@@ -60,13 +66,45 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
     try:
         return open_here()
     except StoreLockedError:
-        _print_waits()
-        from cablestore.remote.store import connect_soon  # noqa: PLC0415 - most commands do not need it
-
-        store = connect_soon(path)
+        store = connect_to_owner(path)
         if store is None:
             raise
         return store
+
+
+def connect_to_owner(path: Path) -> CableStore | None:
+    """Connect to the process that has a store open. Returns None if none serves it."""
+    _print_waits()
+    from cablestore.remote.store import connect_soon  # noqa: PLC0415 - most commands do not need it
+
+    return connect_soon(path)
+
+
+@contextmanager
+def offered(store: CableStore, owner: str, node: WatchedNode) -> Iterator[None]:
+    """Let other processes use an open store during the body, if its file system supports sockets.
+
+    `owner` is the command that has the store open, and `node` connects the store to peers.
+    """
+    from cablestore.serving import offer  # noqa: PLC0415 - most commands do not need it
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(offer(store, owner=owner, node=node))
+        except StorageError as error:
+            _LOG.warning("other commands cannot use the store meanwhile", extra={"reason": str(error)})
+        yield
+
+
+def node_of(store: CableStore) -> WatchedNode | None:
+    """Return the node that connects a store to peers, None if the process that has it open runs none."""
+    if type(store) is CableStore:  # for type checkers a RemoteStore is one too
+        return None
+    from cablestore.remote.store import RemoteStore  # noqa: PLC0415 - most commands do not need it
+
+    assert isinstance(store, RemoteStore)  # noqa: S101 - the only other kind of store
+    store.now_ms()  # the state of the node is reported before the first result
+    return None if store.node.state is None else store.node
 
 
 def identity_of(store: CableStore) -> Identity:

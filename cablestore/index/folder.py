@@ -3,7 +3,7 @@
     STORE               JSON: {"format": 1, "dialect": "legacy", "generation": "generation-000002", "store": 32 hex
                         digits that no other store has, "kept": ["generation-000001"]}
     lock                locked with flock while the store is open; has the owner's process id
-    control.sock        there while the owner runs commands for other processes: `cablestore.cli.control_socket`
+    control.sock        there while the owner serves other processes: `cablestore.remote.unix_socket`
     peers.json          what a node remembers of its peers: `cablestore.peers.sync_state`
     counts              second copy of the live database's counts: `cablestore.index.evidence`
     identity            the key file of the store's own user, made when it is first needed

@@ -72,20 +72,6 @@ SLOW_MESSAGE_S: Final = 1.0
 """Time in which bytes arrive without completing a message. After it, no request is abandoned while more bytes
 arrive."""
 
-MAX_CONTROL_CONNECTIONS: Final = 64
-"""Concurrent connections to the control socket of an open store: clients, and commands that need more than the store. A
-command uses one thread, a client four."""
-
-MAX_CONTROL_REQUEST_SIZE_BYTES: Final = 4_194_304
-"""One command with its parameters: as much as a shell accepts in one line (2 MB on Linux), escaped."""
-
-CONTROL_TIMEOUT_S: Final = 20.0
-"""Time that a command waits for the process that has the store open. A busy disk may block a process for seconds, and
-people give up after half a minute. A command abandoned before it began never runs: `cablestore.cli.control_socket`."""
-
-CONTROL_REQUEST_TIMEOUT_S: Final = 10.0
-"""Time within which a client of the control socket must send its command. Clients send it at once."""
-
 MAX_METRICS_CLIENTS: Final = 32
 """Concurrent clients of the metrics page, one thread each. Only a few programs read it."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 MAX_REMOTE_CLIENTS: Final = 64
-"""Programs and commands that use one store of another process at the same time. Each occupies up to four threads of
-that process during calls, and a `log --follow` runs for days."""
+"""Programs and commands that use one store of another process at the same time, and as many again that wait for a
+connection. Each occupies up to four threads of that process during calls, and a `log --follow` runs for days."""
 
 MAX_REMOTE_CALLS: Final = 64
 """Concurrent calls of one program, one in each thread. Further threads of the program wait; a foreign client receives
@@ -18,8 +18,9 @@ MAX_REMOTE_ITERATORS: Final = 64
 MAX_REMOTE_SNAPSHOTS: Final = 16
 """Open snapshots of one program. Each keeps the disk space of posts that are deleted meanwhile."""
 
-MAX_REMOTE_REQUEST_SIZE_BYTES: Final = 67_108_864
-"""One call with its arguments: the hashes of two million posts. `ingest` sends its posts in several calls."""
+MAX_REMOTE_REQUEST_SIZE_BYTES: Final = 201_326_592
+"""One call with its arguments: the largest archive and the hashes of two million posts. `ingest` sends its posts in
+several calls."""
 
 MAX_REMOTE_REPLY_SIZE_BYTES: Final = 268_435_456
 """One result: a page of the longest messages has 5 MB. Iterators are sent in parts."""

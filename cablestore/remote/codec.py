@@ -142,9 +142,9 @@ def _record_codec(kind: Any, dialect: Dialect) -> Codec:
 def _union_codec(kinds: tuple[Any, ...], dialect: Dialect) -> Codec:
     if ObjectFolder in kinds:
         return Codec(str, _location, _path_or_folder if str not in kinds else None)
-    records = [kind for kind in kinds if _is_record(kind)]
-    if len(records) > 1:
-        return _one_of_codec(records, dialect, is_optional=NoneType in kinds)
+    for several in ([kind for kind in kinds if _is_record(kind)], [kind for kind in kinds if kind in (str, bytes)]):
+        if len(several) > 1:
+            return _one_of_codec(several, dialect, is_optional=NoneType in kinds)
     codecs = [codec_of(kind, dialect) for kind in kinds]
     wire = reduce(or_, (codec.wire for codec in codecs))
     [codec] = [each for each in codecs if each.down or each.up] or [Codec(None)]

@@ -1,13 +1,15 @@
 """The methods of a store that other processes can call. Arguments and results travel as their signatures say.
 
 Every public method and property of `CableStore`, of `CableStore.moderation` and of `CableStore.local` can be called but
-those in OWNER_ONLY. A method of `Queries` can also be called on a snapshot. The FUNCTIONS on a store can be called too.
+those in OWNER_ONLY. A method of `Queries` can also be called on a snapshot. The FUNCTIONS on a store can be called too,
+and the node that connects it to peers.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from types import GenericAlias
@@ -20,15 +22,22 @@ from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.extras import naming_extras
 from cablestore.protocol.dialect import Dialect
 from cablestore.remote.codec import Codec, codec_of, hints_of
+from cablestore.remote.node import WatchedNode
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Queries
 from cablestore.store.store import CableStore
 
-SPACES: Final[dict[str, type]] = {"": CableStore, "moderation": Moderator, "local": LocalValues}
+SPACES: Final[dict[str, type]] = {
+    "": CableStore,
+    "moderation": Moderator,
+    "local": LocalValues,
+    "node": WatchedNode,
+}
 """The classes whose methods can be called, by what precedes the method's name."""
 
 _KEY: Final = "private keys stay in the process that has the store open"
+_NODE: Final = "the process with the node reports its state"
 _OBJECT: Final = "it works on objects that exist in the process that has the store open alone"
 OWNER_ONLY: Final = {
     "open": "it opens a store",
@@ -42,6 +51,8 @@ OWNER_ONLY: Final = {
     "moderation.decisions": _OBJECT,
     "moderation.place": _OBJECT,
     "moderation.since": _OBJECT,
+    "node.change": _NODE,
+    "node.set": _NODE,
 }
 """Public names that other processes cannot use, and why."""
 OF_PROGRAM: Final = frozenset({
@@ -54,6 +65,7 @@ OF_PROGRAM: Final = frozenset({
     "last_sequence",
     "local.get_json",
     "local.put_json",
+    "node.watch",
     "path",
     "run",
     "snapshot",
@@ -79,8 +91,21 @@ _READS: Final = frozenset({
 """Public names outside `Queries` that write nothing."""
 
 
-FUNCTIONS: Final = {"backup_open": "cablestore.backup.write", "create_below": "cablestore.archive.create"}
+FUNCTIONS: Final = {
+    "backup_open": "cablestore.backup.write",
+    "channel_status": "cablestore.sds.posts",
+    "create_below": "cablestore.archive.create",
+    "import_archive": "cablestore.archive.importer",
+    "store_deletions": "cablestore.archive.importer",
+}
 """Functions on an open store that other processes can call, and their modules, which are above this one."""
+
+
+def load_functions() -> None:
+    """Load the modules of the FUNCTIONS."""
+    for name in FUNCTIONS:
+        with suppress(Exception):  # a call tries again, and gets the error: that names a missing extra
+            _function(name)
 
 
 def public(kind: type) -> list[str]:

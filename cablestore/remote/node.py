@@ -1,4 +1,4 @@
-"""State of the node that connects a store to peers, for clients that show it: here, or in another process."""
+"""The node that connects a store to peers, for clients that show and use it: here, or in another process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from cablestore.arguments import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,17 @@ class NodeState:
     failures: tuple[PeerFailure, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PeerDial:
+    """Peer that a node stays connected to: see `cablestore.peers.DialState`."""
+
+    address: str
+    only_reconciles: bool
+    is_connected: bool
+    reason: str
+    again_in_s: float
+
+
 class WatchedNode:
     """Present state of a node. One thread sets it; any thread reads and watches it."""
 
@@ -44,6 +57,14 @@ class WatchedNode:
         self.state = state
         self._changing = threading.Lock()
         self._watchers: tuple[Callable[[], None], ...] = ()
+
+    def dials(self, *, now: bool = False) -> list[PeerDial]:
+        """Return the peers that the node stays connected to, in any thread.
+
+        With `now`, connect at once to those that are not connected.
+        """
+        check(now=now)
+        return []
 
     def change(self, **fields: Any) -> None:
         """Change fields of the state. Does nothing without a node."""

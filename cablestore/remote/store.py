@@ -29,7 +29,7 @@ from cablestore.remote.codec import Codec
 from cablestore.remote.link import Link
 from cablestore.remote.messages import Items
 from cablestore.remote.methods import OF_PROGRAM, OWNER_ONLY, SPACES, RemoteMethod, method_of, public
-from cablestore.remote.node import WatchedNode
+from cablestore.remote.node import NodeState, WatchedNode
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Queries, Snapshot
@@ -179,8 +179,9 @@ if TYPE_CHECKING:  # the same methods, with the same types
     _Snapshot: TypeAlias = Snapshot
     _Moderator: TypeAlias = Moderator
     _LocalValues: TypeAlias = LocalValues
+    _Node: TypeAlias = WatchedNode
 else:
-    _Store, _Moderator, _LocalValues = (_remote_class(space, kind) for space, kind in SPACES.items())
+    _Store, _Moderator, _LocalValues, _Node = (_remote_class(space, kind) for space, kind in SPACES.items())
     _Snapshot = _remote_class("", Queries)
 
 
@@ -198,6 +199,23 @@ class RemoteLocalValues(_LocalValues):
     def __init__(self, calls: _Calls) -> None:
         """Use `RemoteStore.local`."""
         self._calls = calls
+
+
+class RemoteNode(_Node):
+    """Node that connects the store to peers. Use `RemoteStore.node`; the methods are those of `WatchedNode`."""
+
+    def __init__(self, calls: _Calls) -> None:
+        """Use `RemoteStore.node`."""
+        self._calls = calls
+
+    @property
+    def state(self) -> NodeState | None:  # type: ignore[override] # nobody sets it here
+        """The state, as the other process reported it last. It is reported before the first result of a call."""
+        return self._calls.link.node.state
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after each report of the state: see `WatchedNode.watch`."""
+        return self._calls.link.node.watch(call)
 
 
 class RemoteSnapshot(_Snapshot, Closable):
@@ -244,6 +262,8 @@ class RemoteStore(_Store, Closable, ProcessBound):
         """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
         self.local = RemoteLocalValues(self._calls)  # type: ignore[misc] # the same
         """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
+        self.node: Final = RemoteNode(self._calls)
+        """The node that connects the store to peers."""
         bind(self)
 
     def close(self) -> None:
@@ -269,11 +289,6 @@ class RemoteStore(_Store, Closable, ProcessBound):
     def is_read_only(self) -> bool:
         """True if the other process opened the store with `read_only`."""
         return self._link.offer.is_read_only
-
-    @property
-    def node(self) -> WatchedNode:
-        """The node that connects the store to peers, as the other process reported it last."""
-        return self._link.node
 
     def is_answering(self) -> bool:
         """Wait for a sign of life of the other process. Returns False if it hangs, or the connection ended."""

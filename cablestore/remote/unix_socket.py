@@ -1,6 +1,7 @@
-"""The Unix socket of an open store, over which other processes of the same user reach the process that has it open.
+"""A Unix socket in a folder, over which other processes of the same user reach the process that uses the folder.
 
-STORE/control.sock   a stream socket, mode 0600, while a process serves the store
+STORE/control.sock        a stream socket, mode 0600, while a process serves the store
+COMMUNITY/control.sock    one of the process that seeds the archives of a community
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from cablestore import limits
+from cablestore.closable import Closable
 from cablestore.errors import StorageError
 
 NAME: Final = "control.sock"
-"""Name of the socket in the store's folder."""
+"""Name of the socket in its folder."""
 
 _MODE: Final = 0o600
 _MAX_ADDRESS_SIZE_BYTES: Final = 100
@@ -31,25 +33,42 @@ _CONNECT_TIMEOUT: Final = _TIMEVAL.pack(1, 500_000)
 _NO_TIMEOUT: Final = _TIMEVAL.pack(0, 0)
 
 
-def listen(path: Path) -> socket.socket:
-    """Return a listening socket. It replaces one of a killed process, for only one process has the store open."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if path.is_socket():
-            path.unlink()
-        with short_address(path) as address:
-            listener.bind(address)
-        path.chmod(_MODE)  # before it listens: nobody can connect yet
-        listener.listen(limits.MAX_CONTROL_CONNECTIONS)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise StorageError(f"no control socket can be created at {path}: {error.strerror or error}") from None
-    return listener
+class Listener(Closable):
+    """Listening socket in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Listen. Raises StorageError if no socket can be created in the folder.
+
+        The socket replaces one of a killed process: only one process has the store in the folder open.
+        """
+        self._path: Final = folder.absolute() / NAME
+        self.socket: Final = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if self._path.is_socket():
+                self._path.unlink()
+            with short_address(self._path) as address:
+                self.socket.bind(address)
+            self._path.chmod(_MODE)  # before it listens: nobody can connect yet
+            self.socket.listen(limits.MAX_REMOTE_CLIENTS)
+            self.socket.setblocking(False)
+        except OSError as error:
+            self.socket.close()
+            raise StorageError(f"no socket can be created at {self._path}: {error.strerror or error}") from None
+        self._made: Final = _inode(self._path)
+
+    def withdraw(self) -> None:
+        """Remove the socket from the folder, unless it is that of a later process."""
+        if _inode(self._path) == self._made:
+            self._path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove the socket from the folder, and close it."""
+        self.withdraw()
+        self.socket.close()
 
 
 def connect(folder: Path) -> socket.socket | None:
-    """Connect to the process of this user that has the store in `folder` open. Returns None if there is none."""
+    """Connect to the process of this user that listens in a folder. Returns None if there is none."""
     path = folder.absolute() / NAME
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -79,7 +98,7 @@ def short_address(path: Path) -> Iterator[str]:
         yield str(link / path.name)
 
 
-def inode(path: Path) -> tuple[int, int] | None:
+def _inode(path: Path) -> tuple[int, int] | None:
     """Return device and inode of a socket, which identify it; None if the path is not a socket."""
     try:
         found = path.lstat()

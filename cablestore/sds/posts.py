@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from cablestore.errors import SdsError
+from cablestore.errors import NotAStoreError, SdsError
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.body import JOIN, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, post_hash
@@ -23,7 +23,7 @@ from cablestore.protocol.post import Post
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Missing, Retrieve
-from cablestore.sds.log import CausalLog, LogChannel
+from cablestore.sds.log import CausalLog, ChannelStatus, LogChannel
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.settings import Settings
 from cablestore.store.store import CableStore
@@ -37,6 +37,20 @@ def causal_log(store: CableStore) -> CausalLog:
     Close them before the store. Raises StoreLockedError if they are open already.
     """
     return CausalLog.in_memory() if store.path is None else CausalLog.open(store.path)
+
+
+def channel_status(store: CableStore) -> list[ChannelStatus]:
+    """Return the status of each channel of a store's causal logs, which this process or none has open.
+
+    Raises NotAStoreError without logs, and StoreLockedError if another process has them open.
+    """
+    if store.path is None:
+        raise NotAStoreError("a store in memory has no folder for causal logs")
+    opened = CausalLog.open_here(store.path)
+    if opened is not None:
+        return opened.status()
+    with CausalLog.open(store.path, create=False) as log:
+        return log.status()
 
 
 class CaughtUp(NamedTuple):

@@ -212,6 +212,8 @@ class ServedProgram:
                 raise errors.StoreClosedError("the store, or this snapshot of it, is closed")
             return self._snapshots[call.snapshot]
         space, _, _ = call.method.rpartition(".")
+        if space == "node":
+            return self._node
         return getattr(self._store, space) if space else self._store
 
     async def _stream(self, number: int, items: AsyncItems[Any] | Feed[Any, Any], method: RemoteMethod) -> None:

@@ -18,8 +18,9 @@ from cablestore.errors import ArgumentError
 from cablestore.forks import ProcessBound, bind
 from cablestore.remote import messages
 from cablestore.remote.messages import VERSIONS, Hello, Offer
+from cablestore.remote.methods import load_functions
 from cablestore.remote.node import WatchedNode
-from cablestore.remote.unix_socket import NAME, inode, is_same_user, listen
+from cablestore.remote.unix_socket import Listener, is_same_user
 from cablestore.serving.program import ServedProgram
 from cablestore.store.store import CableStore
 
@@ -34,7 +35,7 @@ class StoreServer(Closable, ProcessBound):
         self,
         store: CableStore,
         owner: str = "",
-        listener: socket.socket | None = None,
+        listener: Listener | None = None,
         *,
         node: WatchedNode | None = None,
         hello_timeout_s: float = limits.REMOTE_HELLO_TIMEOUT_S,
@@ -42,7 +43,7 @@ class StoreServer(Closable, ProcessBound):
     ) -> None:
         """Serve the connections of a listening socket, and those that `adopt` is given. `offer` makes the socket.
 
-        `node` connects the store to peers. Its state is reported to the programs.
+        `node` connects the store to peers. Its state is reported to the programs. The socket is closed with this.
         """
         self._node = node or WatchedNode()
         self._hello_timeout_s = hello_timeout_s
@@ -65,24 +66,20 @@ class StoreServer(Closable, ProcessBound):
 
     def _sockets(self) -> Iterable[int]:
         """Return the descriptors that a child must not keep open."""
-        listener = [] if self._listener is None else [self._listener.fileno()]
+        listener = [] if self._listener is None else [self._listener.socket.fileno()]
         return [number for number in (*listener, *(each.fileno for each in self._programs)) if number >= 0]
 
-    def adopt(self, connection: socket.socket, line: bytes | None = None) -> bool:
-        """Serve a copy of a connection, whose first line may be read already. In any thread.
-
-        Returns False if the line is not that of a program: the connection is for something else then.
-        """
-        if line is not None and messages.read_line(line, Hello) is None:
-            return False
+    def adopt(self, connection: socket.socket) -> None:
+        """Serve a copy of a connection. In any thread."""
         copy = connection.dup()
-        self._loop.call_soon_threadsafe(lambda: self._begin(self._greet(copy, line), copy))
-        return True
+        self._loop.call_soon_threadsafe(lambda: self._begin(self._greet(copy), copy))
 
     def close(self) -> None:
-        """End all connections. Calls that have begun end in their threads."""
+        """Remove the socket, and end all connections. Calls that have begun end in their threads."""
         if self._loop.is_closed():
             return
+        if self._listener is not None:
+            self._listener.withdraw()
         for end in self._ends:
             end()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -91,9 +88,10 @@ class StoreServer(Closable, ProcessBound):
     # --- on the loop -----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        load_functions()  # not at a call: by then the files may be those of another version, or descriptors run out
         asyncio.set_event_loop(self._loop)
         if self._listener is not None:
-            self._begin(self._accept_all(self._listener))
+            self._accept_from(self._listener.socket)
         try:
             self._loop.run_forever()
         finally:
@@ -113,26 +111,30 @@ class StoreServer(Closable, ProcessBound):
         if connection is not None:
             task.add_done_callback(lambda ended: connection.close() if ended.cancelled() else None)
 
-    async def _accept_all(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = await self._loop.sock_accept(listener)
-            except OSError:
-                await asyncio.sleep(_ACCEPT_AGAIN_S)  # too many open files: wait until some are closed
-                continue
-            if is_same_user(connection):
-                self._begin(self._greet(connection), connection)
-            else:
-                connection.close()
+    def _accept_from(self, listener: socket.socket) -> None:
+        self._loop.add_reader(listener, self._accept, listener)
 
-    async def _greet(self, connection: socket.socket, line: bytes | None = None) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return  # the program is gone
+        except OSError:  # too many open files: wait until some are closed
+            self._loop.remove_reader(listener)
+            self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from, listener)
+            return
+        if is_same_user(connection):
+            self._begin(self._greet(connection), connection)
+        else:
+            connection.close()
+
+    async def _greet(self, connection: socket.socket) -> None:
         """Exchange the first lines, then serve the program until it is gone."""
         connection.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=limits.MAX_REMOTE_HELLO_SIZE_BYTES)
         try:
             async with asyncio.timeout(self._hello_timeout_s):
-                line = await reader.readline() if line is None else line
-            problem = self._problem(line)
+                problem = self._problem(await reader.readline())
             writer.write(messages.line(self._offer(problem)))
             if not problem:
                 await self._serve(reader, writer)
@@ -198,31 +200,14 @@ class StoreServer(Closable, ProcessBound):
             program.inform()
 
 
-def offer(store: CableStore, *, owner: str = "") -> StoreServer:
+def offer(store: CableStore, *, owner: str = "", node: WatchedNode | None = None) -> StoreServer:
     """Let other processes of this user use an open store: `cablestore.connect` returns it there.
 
     Close what is returned before the store, or use it in a `with`. `owner` is what the other processes see in
-    `RemoteStore.owner`. Raises ArgumentError for a store in memory, and StorageError if no socket can be created in the
-    store's folder.
+    `RemoteStore.owner`, and `node`, which connects the store to peers, is their `RemoteStore.node`. Raises
+    ArgumentError for a store in memory, and StorageError if no socket can be created in the store's folder.
     """
     check_instance("store", store, CableStore, "an open CableStore")
     if store.path is None:
         raise ArgumentError("invalid argument store: a store in memory has no folder for a socket. Use CableStore.open")
-    path = Path(store.path).absolute() / NAME
-    listener = listen(path)
-    return _Listening(store, owner, listener, path)
-
-
-class _Listening(StoreServer):
-    """Server with a socket in the store's folder."""
-
-    def __init__(self, store: CableStore, owner: str, listener: socket.socket, path: Path) -> None:
-        self._path = path
-        self._made = inode(path)
-        super().__init__(store, owner, listener)
-
-    def close(self) -> None:
-        """Remove the socket, and end all connections."""
-        if inode(self._path) == self._made:
-            self._path.unlink(missing_ok=True)
-        super().close()
+    return StoreServer(store, owner, Listener(Path(store.path)), node=node)

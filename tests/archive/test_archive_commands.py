@@ -197,7 +197,7 @@ def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path
 def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
     made: Made, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
-    """The process that has the store open does the work; paths of folders and key files are the command's."""
+    """The process that has the store open imports; paths of folders and key files are the command's."""
     key = tmp_path / "key"
     key.write_text(CABAL_KEY)
     control, member = serving(made.store, "--listen", ANY_PORT), serving(made.member, "--listen", ANY_PORT)
@@ -217,6 +217,42 @@ def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
     assert len(imported) == WEEKS
     assert (control.stop(), member.stop()) == (0, 0)
     assert posts_of(made.member).keys() == posts_of(made.store).keys() - announcements(made.store)
+
+
+@pytest.mark.thorough
+def test_an_import_beside_serve_is_the_same_as_alone(
+    made: Made, tmp_path: Path, serving: Callable[..., Served]
+) -> None:
+    """A week in two archives, posts that the archives lack, a deletion of an earlier week, and a damaged archive."""
+    late = Person("ann").text("default", "late", at=FIRST_MS + WEEK_MS + 9)
+    surplus = [Person("bob").text("default", f"spam {week}", at=FIRST_MS + week * WEEK_MS + 5) for week in range(WEEKS)]
+    with CableStore.open(made.store) as store:
+        store.ingest([late.raw, Person("ann").delete(late, at=FIRST_MS + (WEEKS - 1) * WEEK_MS + 9).raw])
+    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    with CableStore.open(made.member) as store:
+        store.ingest([late.raw, *(post.raw for post in surplus)])
+    beside, served_folder = tmp_path / "beside", tmp_path / "folder of beside"
+    shutil.copytree(made.member, beside)
+    entries = told("list", made.folder, *made.of_member)
+    data = made.folder / made.community / "data"
+    right = data.read_bytes()
+    at = sum(entry["size_bytes"] for entry in entries[:2]) + 100
+    data.write_bytes(right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :])
+    shutil.copytree(made.folder, served_folder)
+    served = serving(beside, "--listen", ANY_PORT)
+    assert served.address
+    for damaged in (True, False):
+        if not damaged:
+            for folder in (made.folder, served_folder):
+                (folder / made.community / "data").write_bytes(right)
+        alone = archive("import", made.folder, *made.of_member, "--json", store=made.member)
+        found = archive("import", served_folder, *made.of_member, "--json", store=beside)
+        assert (found.returncode, found.stdout, found.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+        assert found.returncode == damaged
+    assert len(entries) == len([line for line in entries if line["archive"]]) > WEEKS
+    assert told("status", served_folder, *made.of_member, store=beside)[0]["missing"] == 0
+    assert served.stop() == 0
+    assert digest(beside) == digest(made.member) == digest(made.store)
 
 
 def announcements(path: Path) -> set[bytes]:
@@ -245,9 +281,13 @@ def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: 
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["magnet", "codex"])
-def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["magnet", "codex", "codex beside serve"])
+def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(
+    made: Made, tmp_path: Path, serving: Callable[..., Served], kind: str
+) -> None:
     got = tmp_path / "got"
+    served = serving(made.member, "--listen", ANY_PORT) if "serve" in kind else None
+    assert served is None or served.address
     [published] = told(
         "publish", made.folder, "--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY, store=made.store
     )
@@ -271,6 +311,7 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tm
             told("fetch", link, got, *made.of_member, *source, store=made.member)
             size_bytes = sum(line["size_bytes"] for line in told("list", made.folder, *made.of_member))
             assert wire.to_members_bytes < size_bytes * 1.1 + 250_000
+    assert served is None or served.stop() == 0
     assert digest(made.member) == digest(made.store)
 
 

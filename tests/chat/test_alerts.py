@@ -17,9 +17,8 @@ from people import ANN, BOB, CYD, Person, raws
 from terminals import CTRL_Q, Screen, Terminal
 from waiting import wait_until
 
-from cablestore import CableStore, Post
+from cablestore import CableStore, Post, offer
 from cablestore.chat.notifications import notification
-from cablestore.cli.remote import control
 
 BLUR, FOCUS = "\x1b[O", "\x1b[I"
 HOSTILE = "ann: a\x1b]0;owned\x07b\x9c;4;1\x1b\\ \u202e<img src=x> end"
@@ -37,7 +36,7 @@ def live(text: str, channel: str = "garden", by: Person = BOB) -> Post:
 
 @contextmanager
 def served(folder: Path) -> Iterator[CableStore]:
-    with CableStore.open(folder, identity=ANN.identity, verify_threads=1) as store, control(store, folder):
+    with CableStore.open(folder, identity=ANN.identity, verify_threads=1) as store, offer(store):
         store.ingest(raws(ANN.named("ann"), BOB.named("bob"), CYD.named("cyd")))
         for channel in ("garden", "shed", "quiet"):
             store.join(channel)

@@ -20,6 +20,7 @@ from history import AUTHORS, CHANNELS, NOW_MS, histories
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from people import BOB, raws
+from remote_stores import served_in
 from stores import scratch_folder
 from waiting import LIMIT_S, wait_until
 
@@ -27,7 +28,6 @@ from cablestore import CableStore, Dialect, Page, Post
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.changes import CabalChanges
 from cablestore.chat.keeper import OpenStore
-from cablestore.cli.remote import control
 from cablestore.errors import CableStoreError, OwnerGoneError, StorageError
 from cablestore.peers import Address
 from cablestore.remote.node import NodeState, PeerFailure, PeerState, WatchedNode
@@ -132,7 +132,7 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
     with scratch_folder() as folder, store() as first, store() as second, ExitStack() as stack:
         for each in (first, second):
             each.find_mentions()
-        stack.enter_context(control(second, folder, node))
+        stack.enter_context(served_in(folder, second, node))
         own, remote = Cabal(OpenStore(first, node), "here"), served_cabal(folder)
         stack.callback(own.close)
         stack.callback(remote.close)
@@ -145,12 +145,12 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
 def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, host: str) -> None:
     """The user writes a better one into the line."""
     node = WatchedNode(NodeState(bytes(32), listening=(str(Address(host, 13333)), "192.0.2.7:13333")))
-    with CableStore.in_memory() as store, control(store, tmp_path, node):
+    with CableStore.in_memory() as store, served_in(tmp_path, store, node):
         client = served_cabal(tmp_path)
         assert asyncio.run(client.invitation()) == f"cable:{'00' * 32}?peer=192.0.2.7:13333"
         client.close()
     node = WatchedNode(NodeState(None, listening=(str(Address(host, 13333)),)))
-    with CableStore.in_memory() as store, control(store, tmp_path, node):
+    with CableStore.in_memory() as store, served_in(tmp_path, store, node):
         client = served_cabal(tmp_path)
         with pytest.raises(CableStoreError, match="neither a cabal key nor a peer"):
             asyncio.run(client.invitation())
@@ -174,7 +174,7 @@ def told(*cabals: Cabal) -> list[CabalChanges]:
 @contextmanager
 def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]]:
     """Yield clients of one store that have heard all that happened before."""
-    with control(store, folder):
+    with served_in(folder, store):
         found = [served_cabal(folder) for _ in range(number)]
         assert all(changes.is_all for changes in told(*found)), "at the beginning, all texts were searched for mentions"
         yield found
@@ -196,7 +196,7 @@ def test_several_clients_hear_of_each_other_and_of_peers(tmp_path: Path) -> None
 @pytest.mark.thorough
 def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
     with CableStore.in_memory() as store:
-        server = control(store, tmp_path)
+        server = served_in(tmp_path, store)
         client = served_cabal(tmp_path)
         asyncio.run(client.set_draft("garden", "half"))
         server.close()
@@ -209,7 +209,7 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
         assert store.local.draft("garden") == "half"
         client.take_changes()
         store.text("garden", "meanwhile")
-        with control(store, tmp_path):
+        with served_in(tmp_path, store):
             wait_until(lambda: client.take_changes().is_all)
             assert client.connection == "offline"
             wait_until(lambda: store.local.draft("garden") == "half a")
@@ -222,7 +222,7 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
 def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     """The process ends in the middle of a call."""
     with CableStore.in_memory() as store:
-        server = control(store, tmp_path)
+        server = served_in(tmp_path, store)
         client = served_cabal(tmp_path)
         failures: list[str] = []
 
@@ -251,7 +251,7 @@ def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> N
         return NOW_MS
 
     silence_s = 3.0
-    with CableStore.in_memory(clock=clock) as store, control(store, tmp_path), ThreadPoolExecutor(1) as pool:
+    with CableStore.in_memory(clock=clock) as store, served_in(tmp_path, store), ThreadPoolExecutor(1) as pool:
         client = served_cabal(tmp_path, silence_s=silence_s)
         is_held.set()
         writing = pool.submit(lambda: asyncio.run(client.text("default", "slowly")))
@@ -267,7 +267,7 @@ def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> N
 @pytest.mark.thorough
 def test_the_connections_of_the_process_are_shown_when_they_change(tmp_path: Path) -> None:
     node = WatchedNode(NodeState(None, ("192.0.2.7:13333",)))
-    with CableStore.in_memory() as store, control(store, tmp_path, node):
+    with CableStore.in_memory() as store, served_in(tmp_path, store, node):
         client = served_cabal(tmp_path)
         woken = threading.Event()
         client.notify(lambda: None, woken.set)

@@ -24,13 +24,13 @@ from serving import hang
 from terminals import on_a_terminal
 from waiting import LIMIT_S
 
+import cablestore as cablestore_package
 from cablestore import CableStore, offer
-from cablestore.cli.remote import control
 from cablestore.errors import StorageError
 from cablestore.remote.unix_socket import NAME, connect
 
 CHILD = SUPPORT / "control_child.py"
-HASTY = "from cablestore import limits; limits.CONTROL_TIMEOUT_S = limits.REMOTE_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
+HASTY = "from cablestore import limits; limits.REMOTE_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
 """Code of a command that gives up soon."""
 
 
@@ -288,14 +288,14 @@ def test_a_command_that_was_given_up_is_not_run_later(folder: Path, end: signal.
 
 
 @pytest.mark.thorough
-def test_a_command_that_the_owner_would_run_is_given_up_too(folder: Path) -> None:
+def test_a_command_about_the_node_of_the_owner_is_given_up_too(folder: Path) -> None:
     with holding(folder) as holder:
         hang(holder)
         try:
             with waiting_for(holder, folder, "connect") as client:
                 assert client.wait(LIMIT_S) == 3
                 assert client.stderr is not None
-                assert "does not answer. The command was not run" in client.stderr.read()
+                assert "does not answer. Nothing was run" in client.stderr.read()
         finally:
             holder.send_signal(signal.SIGCONT)
 
@@ -336,7 +336,7 @@ def test_a_stale_socket_does_not_hide_who_has_the_store(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_what_needs_a_closed_store_says_that_it_is_open(folder: Path) -> None:
-    with CableStore.open(folder) as store, control(store, folder):
+    with CableStore.open(folder) as store, offer(store):
         for command in ("check", "rebuild"):
             found = cablestore(*command.split(), store=folder)
             assert found.returncode == 2
@@ -369,8 +369,8 @@ def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pyte
         # A temporary folder that is too long itself: no client can connect, and none fails in another way.
         monkeypatch.setattr(tempfile, "tempdir", str(long.parent))
         assert connect(long) is None
-    with CableStore.open(long) as store, pytest.raises(StorageError, match="no control socket can be created at"):
-        control(store, long)
+    with CableStore.open(long) as store, pytest.raises(StorageError, match="no socket can be created at"):
+        offer(store)
     assert not list(long.parent.glob("cablestore-*"))
 
 
@@ -413,6 +413,33 @@ def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(fol
                 assert done.returncode == 0, done.stderr
             child.communicate(timeout=LIMIT_S)
     assert (tmp_path / "log").read_text() == ""
+
+
+@pytest.mark.thorough
+def test_a_process_whose_program_files_are_replaced_serves_all_commands(folder: Path, tmp_path: Path) -> None:
+    """An upgrade in place: the process goes on with what it has loaded."""
+    shutil.copytree(Path(cablestore_package.__file__).parent, tmp_path / "copy" / "cablestore")
+    command = [sys.executable, str(CHILD), str(folder)]
+    path = os.environ | {"PYTHONPATH": str(tmp_path / "copy"), "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=path) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "open\n"
+        assert cablestore("post", "default", "before", store=folder).returncode == 0
+        shutil.rmtree(tmp_path / "copy")
+        for words in (
+            ["post", "default", "after"],
+            ["log", "default"],
+            ["export", str(tmp_path / "export")],
+            ["import", str(tmp_path / "export")],
+            ["backup", str(tmp_path / "backup")],
+            ["archive", "create", str(tmp_path / "archives")],
+            ["prune", "--keep", "1"],
+            ["compact"],
+        ):
+            done = cablestore(*words, store=folder)
+            assert done.returncode == 0, (words, done.stderr)
+        child.communicate(timeout=LIMIT_S)
+    assert child.returncode == 0
 
 
 @pytest.mark.thorough

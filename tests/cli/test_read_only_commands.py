@@ -14,8 +14,7 @@ from disks import as_nobody, foreign_copy, full_disk, read_only_disk, snapshot
 from people import ANN, raws
 from waiting import LIMIT_S
 
-from cablestore import CableStore
-from cablestore.cli.remote import control
+from cablestore import CableStore, offer
 from cablestore.index import meta
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.packing import pack, unpack
@@ -165,7 +164,7 @@ def test_views_of_another_version_do_not_keep_posts_from_an_export(template: Pat
 def test_it_reads_beside_a_server(template: Path, tmp_path: Path, run: Run) -> None:
     """The process that has the store open reads for the command."""
     store = shutil.copytree(template, tmp_path / "store")
-    with CableStore.open(store) as opened, control(opened, store):
+    with CableStore.open(store) as opened, offer(opened):
         status, out, _ = run("log", "default", "--read-only", "-s", store)
         assert (status, len(out.splitlines())) == (0, TEXTS)
         status, _, problem = run("check", "--read-only", "-s", store)

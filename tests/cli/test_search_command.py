@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from people import ANN, BOB, START_MS, raws
 
-from cablestore import CableStore
-from cablestore.cli.remote import control
+from cablestore import CableStore, offer
 from cablestore.index.folder import SEARCH_INDEX
 from cablestore.remote.unix_socket import NAME
 
@@ -99,7 +98,7 @@ def test_the_index_is_made_on_request(searched: Path, run: Run) -> None:
 @pytest.mark.thorough
 def test_while_another_process_has_the_store_open(searched: Path, run: Run) -> None:
     alone = run("search", "word", "--json")[1]
-    with CableStore.open(searched) as store, control(store, searched):
+    with CableStore.open(searched) as store, offer(store):
         assert (searched / NAME).exists()
         assert run("search", "word", "--json")[1] == alone
         store.text("default", "a new word")

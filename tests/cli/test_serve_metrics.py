@@ -101,7 +101,7 @@ def test_the_table_of_logs_has_every_event_of_a_node() -> None:
         if line.startswith("| `"):
             events, level, fields = line.strip("| ").split(" | ")
             told |= dict.fromkeys(quoted(events), (level, set(quoted(fields))))
-    command = ("serve.py", "serve_plan.py", "service.py", "remote.py")
+    command = ("serve.py", "serve_plan.py", "service.py", "stores.py")
     sources = [*(ROOT / "cablestore/peers").glob("*.py"), *(ROOT / "cablestore/cli" / name for name in command)]
     calls = [call for path in sources for call in log_calls(path.read_text())]
     assert {call.event for call in calls} == set(told)

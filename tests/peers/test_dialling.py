@@ -6,26 +6,22 @@ import asyncio
 import json
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from by_hand import listening, on_loop, on_standing_loop, running
+from by_hand import listening, on_loop, on_standing_loop
 from clock import pass_time
 from hypothesis import given
 from hypothesis import strategies as st
-from peering import HOST, Log, logged, memory, soon, until
-from serving import Served, cablestore, environment
+from peering import HOST, Log, logged, memory, until
+from serving import HERE, Served, cablestore
 from waiting import wait_until
 
-from cablestore import CableStore, limits
-from cablestore.cli.connect import dialling
-from cablestore.cli.remote import control
+from cablestore import limits
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.dialling import Dial
 
@@ -178,43 +174,38 @@ async def test_a_peer_that_is_reachable_again_has_the_others_tried_at_once() -> 
 # --- commands and signals -------------------------------------------------------------------------
 
 
-async def run_command(*arguments: object, store: Path) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "cablestore", *map(str, arguments), "-s", str(store),
-        stdout=-1, stderr=-1, env=environment(),
-    )  # fmt: skip
-    out, errors = await soon(process.communicate())
-    assert process.returncode is not None
-    return process.returncode, out.decode(), errors.decode()
+def shown(store: Path, *options: str) -> list[dict[str, Any]]:
+    """Return what `connect` prints."""
+    found = cablestore("connect", "--json", *options, store=store)
+    assert (found.returncode, found.stderr) == (0, "")
+    return [json.loads(line) for line in found.stdout.splitlines()]
 
 
-@pytest.mark.thorough("True")
-@pytest.mark.parametrize("now", [False, True])
-def test_connect_shows_the_peers_and_with_now_dials_them(now: bool, tmp_path: Path) -> None:
-    @on_loop
-    async def scenario() -> None:
-        address = free_address()
-        with logged() as log, ExitStack() as stack:
-            store = stack.enter_context(CableStore.open(tmp_path))
-            async with running(store, **NEVER) as (node, _):
-                stack.enter_context(control(store, tmp_path))
-                stack.enter_context(dialling(node.store, node, asyncio.get_running_loop()))
-                status, out, errors = await run_command("connect", store=tmp_path)
-                assert (status, out) == (2, "")
-                assert "stays connected to no peer" in errors
-                node.keep_connected(address)
-                await until(lambda: failures(log, address) >= 1)
-                status, out, errors = await run_command("connect", "--json", *["--now"] * now, store=tmp_path)
-                assert status == 0, errors
-                shown = json.loads(out)
-                assert shown["peer"] == str(address)
-                assert shown["reason"].startswith(f"cannot connect to {address}")
-                assert (shown["again_in_s"] == 0) is now
-                if now:
-                    await until(lambda: failures(log, address) >= 2)
-                stack.pop_all().close()
+@pytest.mark.thorough
+def test_connect_shows_the_peers_and_with_now_dials_them(serving: Callable[..., Served], tmp_path: Path) -> None:
+    """With it, pauses begin again with short ones."""
+    address = free_address()
+    served = serving(tmp_path / "a", "--create", "--connect", address, "--log-format", "json")
 
-    scenario()
+    def pauses_s() -> list[float]:
+        return [line["again_in_s"] for line in served.logged("no connection")]
+
+    wait_until(lambda: max(pauses_s(), default=0.0) > 3.0)
+    before = len(pauses_s())
+    [row] = shown(tmp_path / "a")
+    assert (row["peer"], row["is_connected"], row["only_reconciles"]) == (str(address), False, False)
+    assert row["reason"].startswith(f"cannot connect to {address}")
+    assert row["state"] == "connecting" or row["again_in_s"] > 0
+    [row] = shown(tmp_path / "a", "--now")
+    assert (row["state"], row["again_in_s"]) == ("connecting", 0)
+    wait_until(lambda: any(pause_s <= limits.FIRST_RETRY_S for pause_s in pauses_s()[before:]))
+
+
+def test_connect_without_a_peer_says_so(serving: Callable[..., Served], tmp_path: Path) -> None:
+    assert serving(tmp_path / "a", "--create", "--listen", HERE).address
+    found = cablestore("connect", store=tmp_path / "a")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "stays connected to no peer" in found.stderr
 
 
 def test_connect_without_serve_says_so(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from history import AUTHORS, NOW_MS, histories
 from hypothesis import Phase, given, settings
@@ -21,9 +22,9 @@ from store_calls import READS, blocking_result, call_of, comparable, drafts, met
 
 from cablestore import CableStore, Dialect, Post, Text
 from cablestore.aio import AsyncCableStore
-from cablestore.errors import CableStoreError, CursorError
+from cablestore.errors import ArgumentError, CableStoreError, CursorError
 from cablestore.remote import RemoteStore
-from cablestore.remote.methods import OF_PROGRAM, OWNER_ONLY, SPACES, names, public
+from cablestore.remote.methods import FUNCTIONS, OF_PROGRAM, OWNER_ONLY, SPACES, names, public
 from cablestore.remote.methods import method_of as remote_method
 from cablestore.store.queries import Queries, Snapshot
 
@@ -119,8 +120,12 @@ def test_every_public_name_is_remote_or_has_a_reason() -> None:
     listed = {f"{space}.{name}".lstrip(".") for space, kind in SPACES.items() for name in public(kind)}
     assert OWNER_ONLY.keys() | OF_PROGRAM <= listed
     with CableStore.in_memory() as store, remote_of(store) as remote:
-        for name in sorted(names()):
-            remote_method(name, store.dialect)  # its types can travel
+        for name in sorted(names() | FUNCTIONS.keys()):
+            method = remote_method(name, store.dialect)  # its types can travel
+            with pytest.raises(ArgumentError):
+                method.read(msgspec.Raw(b"\xc1"))
+            with pytest.raises(ValueError, match="malformed"):
+                method.result.decode(b"\xc1")
         for name in sorted(listed - {"open", "in_memory"}):
             space, _, member = name.rpartition(".")
             kind = type(getattr(remote, space) if space else remote)

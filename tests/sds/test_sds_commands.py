@@ -124,7 +124,7 @@ def test_a_store_without_logs_and_a_folder_without_a_store(tmp_path: Path, run: 
 
 @pytest.mark.thorough
 def test_status_while_another_process_has_the_logs_open(busy: Path, run: Run) -> None:
-    with holding(busy, "control"):
+    with holding(busy, "offer"):
         found = {row["channel"]: row for row in status(run, busy)}
         assert found["held"]["messages"] == 1
         assert found["room"]["waiting"] == 1

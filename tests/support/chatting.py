@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from folders import ROOT
+from remote_stores import served_in
 
 from cablestore import CableStore, Identity
 from cablestore.chat.app import ChatApp
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
 from cablestore.chat.keeper import OpenStore
-from cablestore.cli.remote import control
 from cablestore.remote import connect
 
 GOLDEN = ROOT / "tests" / "chat" / "screens"
@@ -59,7 +59,7 @@ def served_cabals_on(scratch: Path, *stores: CableStore) -> Iterator[list[Cabal]
             folder = scratch / f"served {number}"
             folder.mkdir()
             stack.callback(store.close)
-            stack.enter_context(control(store, folder))
+            stack.enter_context(served_in(folder, store))
             found.append(served_cabal(folder, f"cabal {number}"))
             stack.callback(found[-1].close)
         yield found

@@ -1,4 +1,4 @@
-"""A process that has a store open and runs commands for others: `python control_child.py STORE`, until it is interrupted.
+"""A process that has a store open and offers it to others: `python control_child.py STORE`, until it is interrupted.
 
 Each line on standard input is a text that it stores itself, as a peer's would be.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cablestore import CableStore
-from cablestore.cli.remote import control
+from cablestore import CableStore, offer
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    with CableStore.open(folder, create=False) as store, control(store, folder):
+    with CableStore.open(folder, create=False) as store, offer(store):
         print("open", flush=True)
         for line in sys.stdin:
             store.text("default", line.rstrip("\n"))

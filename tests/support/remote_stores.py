@@ -18,6 +18,8 @@ from cablestore import CableStore
 from cablestore.remote import RemoteStore, messages
 from cablestore.remote.link import Link
 from cablestore.remote.messages import Begun, Call, Changed, Offer, ToProgram, ToStore
+from cablestore.remote.node import WatchedNode
+from cablestore.remote.unix_socket import Listener
 from cablestore.serving import StoreServer
 
 
@@ -26,6 +28,11 @@ def remote_of(store: CableStore) -> Iterator[RemoteStore]:
     """Yield an open store, also one in memory, over a pair of sockets."""
     with StoreServer(store, "test") as server, connected(server) as remote:
         yield remote
+
+
+def served_in(folder: Path, store: CableStore, node: WatchedNode | None = None) -> StoreServer:
+    """Serve an open store, also one in memory, at a socket in a folder, as `serve` does."""
+    return StoreServer(store, "serve", Listener(folder), node=node)
 
 
 def connected(server: StoreServer) -> RemoteStore:

@@ -1,6 +1,6 @@
-"""A process that has a store and its causal logs open: `python sds_holder.py STORE [control]`, until its input ends.
+"""A process that has a store and its causal logs open: `python sds_holder.py STORE [offer]`, until its input ends.
 
-With `control` it runs commands for others, as `serve` does.
+With `offer` it offers the store to others, as `serve` does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from cablestore import CableStore
-from cablestore.cli.remote import control
+from cablestore import CableStore, offer
 from cablestore.sds import causal_log
 
 if __name__ == "__main__":
@@ -19,7 +18,7 @@ if __name__ == "__main__":
         store = stack.enter_context(CableStore.open(folder, create=False))
         log = stack.enter_context(causal_log(store))
         log.channel("held", "ann").send(b"here", 1_700_000_000_000)
-        if sys.argv[2:] == ["control"]:
-            stack.enter_context(control(store, folder))
+        if sys.argv[2:] == ["offer"]:
+            stack.enter_context(offer(store))
         print("open", flush=True)
         sys.stdin.read()
