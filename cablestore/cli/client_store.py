@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 from typing import Final, NamedTuple
 
 import click
@@ -22,6 +23,7 @@ from cablestore.cli.serve import join_with_seed
 from cablestore.cli.stores import offered, open_store, open_upgraded
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreLockedError
 from cablestore.remote import connect
+from cablestore.remote.methods import load_functions
 from cablestore.store.store import CableStore
 
 CLIENT: Final = "chat"
@@ -118,6 +120,7 @@ class _StoreSource:
             opened = OpenStore.here(store, node)
             unusable.callback(opened.closing.close)
             opened.closing.enter_context(offered(store, CLIENT, opened.node))
+            Thread(target=load_functions, name="chat-load", daemon=True).start()  # the first picture does not wait
             unusable.pop_all()
         return opened
 

@@ -91,7 +91,7 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
     # A new identity is created now, so that a problem with its file is reported now.
     public_key = store.identity.public_key.hex()
     descriptors.allow(plan.settings.max_peers)
-    load_functions()  # before peers can take descriptors
+    load_functions()
     watched = RunningNode(plan.settings.cabal_key, plan.connect)
     with offered(store, "serve", watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})

@@ -102,7 +102,7 @@ FUNCTIONS: Final = {
 
 
 def load_functions() -> None:
-    """Load the modules of the FUNCTIONS."""
+    """Load the modules of the FUNCTIONS, before the files are those of another version or descriptors run out."""
     for name in FUNCTIONS:
         with suppress(Exception):  # a call tries again, and gets the error: that names a missing extra
             _function(name)

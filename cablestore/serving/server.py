@@ -18,7 +18,6 @@ from cablestore.errors import ArgumentError
 from cablestore.forks import ProcessBound, bind
 from cablestore.remote import messages
 from cablestore.remote.messages import VERSIONS, Hello, Offer
-from cablestore.remote.methods import load_functions
 from cablestore.remote.node import WatchedNode
 from cablestore.remote.unix_socket import Listener, is_same_user
 from cablestore.serving.program import ServedProgram
@@ -88,7 +87,6 @@ class StoreServer(Closable, ProcessBound):
     # --- on the loop -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        load_functions()  # not at a call: by then the files may be those of another version, or descriptors run out
         asyncio.set_event_loop(self._loop)
         if self._listener is not None:
             self._accept_from(self._listener.socket)

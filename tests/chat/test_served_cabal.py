@@ -211,7 +211,7 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
         store.text("garden", "meanwhile")
         with served_in(tmp_path, store):
             wait_until(lambda: client.take_changes().is_all)
-            assert client.connection == "offline"
+            wait_until(lambda: client.connection == "offline")
             wait_until(lambda: store.local.draft("garden") == "half a")
             wait_until(lambda: client.unsent_drafts == {})
             assert [m.text for m in asyncio.run(client.page("garden", 5)).messages] == ["meanwhile"]

@@ -20,7 +20,7 @@ from typing import Any
 import click.core
 import pytest
 from folders import SUPPORT
-from serving import hang
+from serving import HERE, Served, hang
 from terminals import on_a_terminal
 from waiting import LIMIT_S
 
@@ -416,30 +416,28 @@ def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(fol
 
 
 @pytest.mark.thorough
-def test_a_process_whose_program_files_are_replaced_serves_all_commands(folder: Path, tmp_path: Path) -> None:
-    """An upgrade in place: the process goes on with what it has loaded."""
+def test_serve_whose_program_files_are_replaced_serves_all_commands(
+    folder: Path, tmp_path: Path, serving: Callable[..., Served]
+) -> None:
+    """An upgrade in place: the process continues with what it has loaded."""
     shutil.copytree(Path(cablestore_package.__file__).parent, tmp_path / "copy" / "cablestore")
-    command = [sys.executable, str(CHILD), str(folder)]
-    path = os.environ | {"PYTHONPATH": str(tmp_path / "copy"), "PYTHONDONTWRITEBYTECODE": "1"}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=path) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "open\n"
-        assert cablestore("post", "default", "before", store=folder).returncode == 0
-        shutil.rmtree(tmp_path / "copy")
-        for words in (
-            ["post", "default", "after"],
-            ["log", "default"],
-            ["export", str(tmp_path / "export")],
-            ["import", str(tmp_path / "export")],
-            ["backup", str(tmp_path / "backup")],
-            ["archive", "create", str(tmp_path / "archives")],
-            ["prune", "--keep", "1"],
-            ["compact"],
-        ):
-            done = cablestore(*words, store=folder)
-            assert done.returncode == 0, (words, done.stderr)
-        child.communicate(timeout=LIMIT_S)
-    assert child.returncode == 0
+    copied = {"PYTHONPATH": str(tmp_path / "copy"), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    served = serving(folder, "--listen", HERE, **copied)
+    assert served.address
+    shutil.rmtree(tmp_path / "copy")
+    for words in (
+        ["post", "default", "after"],
+        ["log", "default"],
+        ["export", str(tmp_path / "export")],
+        ["import", str(tmp_path / "export")],
+        ["backup", str(tmp_path / "backup")],
+        ["archive", "create", str(tmp_path / "archives")],
+        ["prune", "--keep", "1"],
+        ["compact"],
+    ):
+        done = cablestore(*words, store=folder)
+        assert done.returncode == 0, (words, done.stderr)
+    assert served.stop() == 0
 
 
 @pytest.mark.thorough
