@@ -253,8 +253,8 @@ class FetchProgress:
         self._out = out
         self._archives = archives
         self._done = 0
-        self._told: tuple[int, int] | None = None
-        self._told_at_s = 0.0
+        self._printed: dict[str, int] = {}
+        self._printed_at_s = 0.0
         self._here = (0, 0)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -282,7 +282,7 @@ class FetchProgress:
         """Show how many bytes have arrived of those that are wanted."""
         self._here = (here_bytes, wanted_bytes)
         self._bar.update(self._task, completed=here_bytes, total=wanted_bytes)
-        if time.monotonic() - self._told_at_s >= _TELL_EVERY_S:
+        if time.monotonic() - self._printed_at_s >= _TELL_EVERY_S:
             self._tell()
 
     def counted(self, imports: _Imports) -> _Imports:
@@ -296,16 +296,16 @@ class FetchProgress:
         return f"{self._done:,} of {self._archives:,} archives"
 
     def _tell(self) -> None:
-        if self._out.as_json and self._here not in (self._told, (0, 0)):
-            self._told, self._told_at_s = self._here, time.monotonic()
-            here_bytes, wanted_bytes = self._here
-            told = {
-                "archives": self._done,
-                "of": self._archives,
-                "fetched_bytes": here_bytes,
-                "wanted_bytes": wanted_bytes,
-            }
-            click.echo(json.dumps(told), err=True)
+        here_bytes, wanted_bytes = self._here
+        progress = {
+            "archives": self._done,
+            "of": self._archives,
+            "fetched_bytes": here_bytes,
+            "wanted_bytes": wanted_bytes,
+        }
+        if self._out.as_json and wanted_bytes and progress != self._printed:
+            self._printed, self._printed_at_s = progress, time.monotonic()
+            click.echo(json.dumps(progress), err=True)
 
 
 COMMANDS: Final = (fetch,)

@@ -25,9 +25,13 @@ from waiting import LIMIT_S, wait_until
 from cablestore import CableStore, Identity
 from cablestore.archive.format.announcement import parse_link
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
-from cablestore.archive.format.period import WEEK_MS
+from cablestore.archive.format.period import WEEK_MS, Period
+from cablestore.archive.format.profile import Entry
+from cablestore.archive.importer import ArchiveImportReport
 from cablestore.archive.local import local_archives
 from cablestore.archive.member import ANNOUNCEMENT_WAIT_MS, announce
+from cablestore.cli.archive_fetch import FetchProgress
+from cablestore.cli.output import Output
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, LEGACY
 from cablestore.store.store import system_clock_ms
 
@@ -365,6 +369,15 @@ def test_progress_is_told_as_json_beside_the_results(made: Made, tmp_path: Path)
     size_bytes = sum(json.loads(line)["size_bytes"] for line in done.stdout.splitlines())
     last = json.loads(done.stderr.splitlines()[-1])
     assert last == {"archives": WEEKS, "of": WEEKS, "fetched_bytes": size_bytes, "wanted_bytes": size_bytes}
+
+
+def test_the_last_line_of_progress_counts_imports_after_the_last_byte(capsys: pytest.CaptureFixture[str]) -> None:
+    with FetchProgress(Output(as_json=True), archives=2) as progress:
+        progress.moved(10, 10)
+        for _ in progress.counted(iter([(Entry("week", Period(0, WEEK_MS), ()), ArchiveImportReport())] * 2)):
+            pass
+    lines = capsys.readouterr().err.splitlines()
+    assert [json.loads(line)["archives"] for line in lines] == [0, 2]
 
 
 # --- an index that is kept while a newer one comes -------------------------------------------------------

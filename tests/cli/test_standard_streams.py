@@ -197,8 +197,8 @@ def test_arguments_are_those_of_commands() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_with_any_streams(sample: Path, tmp_path: Path, name: str) -> None:
     *_, usual = tried(sample, tmp_path, name, "")
-    for kind, streams in STREAMS.items():
-        status, errors, made = tried(sample, tmp_path, name, streams)
+    for kind in ("nothing", "full errors", "a reader that stops"):
+        status, errors, made = tried(sample, tmp_path, name, STREAMS[kind])
         require_status(name, kind, status, errors)
         assert made == usual
 
