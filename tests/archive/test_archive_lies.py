@@ -163,7 +163,7 @@ def test_an_archive_of_another_dialect_is_refused() -> None:
 
 @both
 def test_no_archive_is_empty(profile: Profile) -> None:
-    with pytest.raises(ArchiveError, match="Write none"):
+    with pytest.raises(ArchiveError, match="needs at least one message"):
         encode_archive(profile, WEEK, topics_of(profile, []), [])
 
 

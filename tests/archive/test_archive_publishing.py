@@ -169,7 +169,7 @@ def test_nothing_is_published_that_is_not_what_was_made(tmp_path: Path) -> None:
     files.data_path.write_bytes(data)
     with pytest.raises(ArchiveError, match="SHA-256"):
         published(files, tmp_path / "content")
-    with pytest.raises(ArchiveError, match="make them first"):
+    with pytest.raises(ArchiveError, match="create them first"):
         published(ArchiveFolder(tmp_path / "nowhere"), tmp_path / "content")
     with (
         ContentStore.open(tmp_path / "content") as store,
@@ -320,7 +320,7 @@ def test_a_forged_index_leaves_the_earlier_one_and_the_store_as_they_were(tmp_pa
             (Publisher(CONTROL, LEGACY, KEY).publish(sealed, target).index_cid, "encrypted"),
             (manifest_cid(target.put([b"nonsense"], filename="nonsense", mimetype=MEDIA_TYPE)), "index"),
             (manifest_cid(target.put([b"\xff" * 70_000], filename="nonsense", mimetype=MEDIA_TYPE)), "index"),
-            (Cid.parse(str(found.index_cid)[:-1] + "1"), "no dataset"),
+            (Cid.parse(str(found.index_cid)[:-1] + "1"), "not found in the content store"),
         ]
     with store_of(()) as member:
         fetched(member, found.index_cid, tmp_path / "got", node.url)

@@ -180,7 +180,7 @@ def test_the_server_writes_manifests_of_the_generation_it_is_told(
 @pytest.mark.parametrize(
     ("headers", "status", "says"),
     [
-        ({"Content_Disposition": 'attachment; filename="../x"'}, 422, "no filename"),
+        ({"Content_Disposition": 'attachment; filename="../x"'}, 422, "not a filename"),
         ({"Content_Disposition": 'attachment; filename=""'}, 422, "a filename has"),
         ({"Content_Disposition": 'attachment; filename="' + "x" * 256 + '"'}, 422, "a filename has"),
         ({"Content_Type": "nonsense"}, 422, "media type"),
@@ -455,7 +455,7 @@ def test_the_address_of_a_connection_is_its_own_and_no_other_is(tmp_path: Path) 
                     writer.write(f"GET {PREFIX}/data HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
                     assert (await reader.readline()).split()[1] == str(status).encode(), (to, host)
                     writer.close()
-            with pytest.raises(NodeError, match="no name of this node"):
+            with pytest.raises(NodeError, match="not a name of this node"):
                 ContentServer(store, names=["a b"])
 
     asyncio.run(work())
@@ -501,6 +501,6 @@ def test_the_server_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> N
 
 
 def test_a_manifest_from_elsewhere_cannot_forge_headers() -> None:
-    with pytest.raises(ArchiveError, match="no filename"):
+    with pytest.raises(ArchiveError, match="not a filename"):
         DatasetManifest(described(b"x")[1].tree, 1, 'a"\r\nSet-Cookie: x')
     assert manifest_cid(described(b"x")[1]) == described(b"x")[0]

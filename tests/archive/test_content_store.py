@@ -202,7 +202,7 @@ def test_nothing_is_stored_of_what_is_refused(tmp_path: Path) -> None:
     with ContentStore.open(tmp_path) as store:
         with pytest.raises(ArchiveError, match="at least one byte"):
             store.put([])
-        with pytest.raises(ArchiveError, match="no filename"):
+        with pytest.raises(ArchiveError, match="not a filename"):
             store.put([b"x"], filename="../x")
         with pytest.raises(RuntimeError):
             store.put(broken())

@@ -271,7 +271,7 @@ def test_help_says_that_it_works_through_serve() -> None:
     found = subprocess.run(
         [sys.executable, "-m", "cablestore", "chat", "--help"], capture_output=True, text=True, check=True
     )
-    assert "a running `serve` has open" in re.sub(r"\s+", " ", found.stdout)
+    assert "a running `serve` has the store open" in re.sub(r"\s+", " ", found.stdout)
 
 
 @pytest.mark.thorough
