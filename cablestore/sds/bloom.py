@@ -51,7 +51,7 @@ class FilterParameters:
         if size_bytes > MAX_SDS_FILTER_SIZE_BYTES or hashes > MAX_SDS_FILTER_HASHES:
             raise SdsError(
                 f"a filter for {self.capacity} ids with an error of {self.error} has {size_bytes} bytes and {hashes} "
-                f"bits for each id, the maximum is {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}: use fewer ids"
+                f"bits for each id, allowed are {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}: use fewer ids"
             )
         object.__setattr__(self, "bits", self.capacity * bits_per_id)
         object.__setattr__(self, "hashes", hashes)

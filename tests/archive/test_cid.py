@@ -240,7 +240,7 @@ def test_what_is_written_twice_or_in_another_order_is_refused() -> None:
         whole + b"\x50\x01",
         whole.replace(b"\x30\x02", b"\x30\x01"),
     ):
-        with pytest.raises(ArchiveError, match="no manifest"):
+        with pytest.raises(ArchiveError, match="not a manifest"):
             DatasetManifest.decode(bytes([0x0A, len(inner)]) + inner)
 
 

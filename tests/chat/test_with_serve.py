@@ -119,7 +119,7 @@ def test_serve_hangs_and_goes_on(start_chat: Start, serving: Serve, tmp_path: Pa
     wait_until(lambda: "before" in cablestore("log", "default", store=tmp_path / "store").stdout)
     hang(server.process)
     try:
-        sees.shows("not connected: `serve` gives no answer")
+        sees.shows("not connected: `serve` does not answer")
         client.type("while it hangs")
         sees.shows("What you type here is kept")
         client.press("\x0e")  # the next channel
