@@ -271,7 +271,7 @@ async def hide(request: Request) -> str:
 
 
 async def block(request: Request) -> str:
-    """Take nothing from a user any more."""
+    """Reject all posts of a user from now on."""
     member = await _moderate(request, "block")
     return f"{_described(member)} is blocked, for you alone. /unblock {short_name(member.name)} undoes it"
 

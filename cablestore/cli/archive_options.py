@@ -204,8 +204,8 @@ def tell_made(out: Output, told: dict[str, Any]) -> None:
         out.note(f"post {digest} is too large for any archive")
     if untold := told["tombstones_left_out"]:
         out.note(
-            f"the archives lack channel, time and links of {len(untold):,} deleted posts: there is no room for "
-            "them beside the posts"
+            f"the archives lack channel, time and links of {len(untold):,} deleted posts: they do not fit "
+            "beside the posts"
         )
     if deletions := told["deletions_left_out"]:
         out.note(left_out_note(deletions))

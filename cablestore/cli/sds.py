@@ -49,7 +49,7 @@ def sds() -> None:
 def status(path: Path, out: Output, read_only: bool) -> None:
     """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread."""
     if peek(path) is None and not (path / CAUSAL_LOGS).is_dir():
-        raise NotAStoreError(f"no store found at {path}, and there are no causal logs")
+        raise NotAStoreError(f"no store and no causal logs found at {path}")
     if not (path / CAUSAL_LOGS).is_dir():
         out.note("no causal logs")
         return

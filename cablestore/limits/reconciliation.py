@@ -111,7 +111,7 @@ MAX_TALK_S: Final = 3_600.0
 
 MAX_TALKS: Final = 8
 """Concurrent conversations of one node, whichever side began them. Each holds a snapshot and up to 60 MB. If every
-address has its share and no conversation is slow, further peers are told to retry later."""
+address has its share and no conversation is slow, the node asks further peers to retry later."""
 
 TALK_SLOW_AFTER_S: Final = 20.0
 """Time spent waiting for a peer after which a slow conversation may be stopped in favour of another one."""

@@ -109,8 +109,8 @@ MAX_EVENTS_READ: Final = 1_000
 """Events of the arrival log that one call returns, posts included."""
 
 READ_THREADS: Final = 2
-"""Threads in which a store for asyncio reads. With two, a slow read does not block others; more are no faster, because
-they share Python's lock."""
+"""Threads in which a store for asyncio reads. With two, a slow read does not block others. More threads are not faster,
+because they share Python's lock."""
 
 MAX_ITEMS_AHEAD: Final = 256
 """Items that a thread fetches at once for an async iterator. Handing them over costs as much as reading a few of

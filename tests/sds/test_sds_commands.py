@@ -117,7 +117,7 @@ def test_a_store_without_logs_and_a_folder_without_a_store(tmp_path: Path, run: 
     assert not (tmp_path / "store" / "sds").exists()
     code, _, err = run("sds", "status", "-s", tmp_path / "nothing")
     assert code == 2
-    assert "no store found" in err
+    assert "no store and no causal logs found" in err
     with pytest.raises(NotAStoreError, match="no causal logs"):
         CausalLog.open(tmp_path / "store", create=False)
 
