@@ -85,10 +85,10 @@ def bench_drops(folder: Path) -> None:
         work: dict[str, Callable[[], object]] = {
             f"a time range of {PAGE}": answer,
             "the list of channels": lambda: list(store.channels()),
-            "a message written": lambda: store.text("own", "hello", sync=False),
+            "a message written": lambda: store.post("own", "hello", sync=False),
         }
         drop(MAX_RECIPIENTS)
-        store.text("own", "hello")
+        store.post("own", "hello")
         before_s = {name: median(each, 50) for name, each in work.items()}
         drop(DROPPED)
         for name, each in work.items():

@@ -13,11 +13,11 @@ async def main(folder: Path) -> None:
     """Connect two nodes, write to one store, read from the other."""
     settings = NodeSettings(cabal_key=secrets.token_bytes(32), list_every_s=0.1)
     with CableStore.open(folder / "ann") as ann, CableStore.open(folder / "bob") as bob:
-        ann.text("gardening", "the tomatoes are red")
+        ann.post("gardening", "the tomatoes are red")
         async with Node(ann, settings) as here, Node(bob, settings) as there:
             there.keep_connected(await here.listen(Address("127.0.0.1", 0)))
             await heard(bob, "the tomatoes are red")
-            bob.text("gardening", "eat them now")
+            bob.post("gardening", "eat them now")
             await heard(ann, "eat them now")
 
 

@@ -215,7 +215,7 @@ def folder(tmp_path: Path) -> Path:
     """Return a store with a few posts, closed."""
     path = tmp_path / "store"
     with CableStore.open(path) as store:
-        store.info(name="Me")
+        store.set_info(name="Me")
         store.ingest(
             raws(
                 ANN.named("Ann \x1b[31m"),
@@ -224,8 +224,8 @@ def folder(tmp_path: Path) -> Path:
                 *(ANN.text("default", f"text {number}") for number in range(5)),
             )
         )
-        store.text("default", "mine")
-        store.text("other", "mine too")
+        store.post("default", "mine")
+        store.post("other", "mine too")
     return path
 
 

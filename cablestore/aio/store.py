@@ -301,11 +301,11 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     # --- writing -------------------------------------------------------------------------------
 
     write = on_writer(CableStore.write)
-    text = on_writer(CableStore.text)
-    topic = on_writer(CableStore.topic)
+    post = on_writer(CableStore.post)
+    set_topic = on_writer(CableStore.set_topic)
     join = on_writer(CableStore.join)
     leave = on_writer(CableStore.leave)
-    info = on_writer(CableStore.info)
+    set_info = on_writer(CableStore.set_info)
     set_name = on_writer(CableStore.set_name)
     update_info = on_writer(CableStore.update_info)
     mark_read = on_writer(CableStore.mark_read)

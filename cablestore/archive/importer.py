@@ -70,7 +70,7 @@ def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
     with store.snapshot() as snapshot:
         here = _held_targets(snapshot.reader, posts)
     store.ingest(deletions, sync=True)
-    return [digest for digest in here if store.post(digest) is None]
+    return [digest for digest in here if store.get(digest) is None]
 
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:

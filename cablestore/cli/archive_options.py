@@ -126,9 +126,9 @@ choice_options = all_of(
         is_flag=True,
         help="Keep posts of an archive's weeks and channels that the archive does not have.",
     ),
-    click.option("--before", "end_ms", type=Moment(), help="Only weeks that begin before this time."),
+    click.option("--before", "before_ms", type=Moment(), help="Only weeks that begin before this time."),
     click.option(
-        "--after", "start_ms", type=Moment(), help="Only weeks that end after this time: 2024-01-31, or 180d."
+        "--after", "after_ms", type=Moment(), help="Only weeks that end after this time: 2024-01-31, or 180d."
     ),
     click.option("--latest", is_flag=True, help="Only the latest week."),
 )

@@ -97,7 +97,7 @@ class _Demo:
         self._deleted = [message for message, _ in pairs]
         for message, deletion in pairs:
             self.out.say(f"{safe(message.name)}: {message.hash.hex()[:12]} is deleted by {deletion.hash.hex()[:12]}")
-        gone = sum(self.store.post(message.hash) is None for message in self._deleted)
+        gone = sum(self.store.get(message.hash) is None for message in self._deleted)
         if gone != len(pairs):
             raise CableStoreError(f"{len(pairs) - gone} deleted messages are still here")
         return f"{gone} messages are gone"
@@ -181,7 +181,7 @@ class _Reindexing:
         with open_store(self._folder, create=False) as store:
             bodies = [post.body for post in self._deletions]
             targets = [target for body in bodies if isinstance(body, Delete) for target in body.hashes]
-            left = [target for target in targets if store.post(target) is not None]
+            left = [target for target in targets if store.get(target) is not None]
             if left:
                 raise CableStoreError(f"{len(left)} posts that another export deletes are still here")
             by_spark = store.dump_digest()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from cablestore import limits
 from cablestore.arguments import (
+    Time,
     check,
     check_bytes,
     check_given,
@@ -21,6 +22,7 @@ from cablestore.arguments import (
     check_instance,
     check_iterable,
     checked_each,
+    checked_window,
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArgumentError, MissingViewError, OutdatedViewError
@@ -331,11 +333,11 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         return self._writer.write(body, sync=sync)
 
-    def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
+    def post(self, channel: str, text: str, *, sync: bool = True) -> Post:
         """Write a message of at most 4,096 bytes (UTF-8) to a channel. See `write`."""
         return self.write(Text(channel, text), sync=sync)
 
-    def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
+    def set_topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
         """Set a channel's topic, at most 512 code points; "" clears it. See `write`."""
         return self.write(Topic(channel, topic), sync=sync)
 
@@ -347,7 +349,7 @@ class CableStore(Queries, Closable, ProcessBound):
         """Leave a channel with a post/leave. See `write`."""
         return self.write(Leave(channel), sync=sync)
 
-    def info(
+    def set_info(
         self,
         *,
         name: str | None = None,
@@ -414,7 +416,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def prune(
         self,
         *,
-        before_ms: int | None = None,
+        before_ms: Time | None = None,
         keep_newest: int | None = None,
         by_author: bytes | None = None,
         progress: Progress = no_progress,
@@ -425,10 +427,11 @@ class CableStore(Queries, Closable, ProcessBound):
         texts of each channel. `by_author` selects all posts of one author. An interrupted call can be repeated.
         """
         check(progress=progress)
-        check_given(before_ms=before_ms, keep_newest=keep_newest, by_author=by_author)
+        check_given(keep_newest=keep_newest, by_author=by_author)
+        _, end_ms = checked_window(None, before_ms)
         discarded = 0
         with self._engine.reading() as reader:
-            for batch in batches(retention.chosen(reader, before_ms, keep_newest, by_author), len):
+            for batch in batches(retention.chosen(reader, end_ms, keep_newest, by_author), len):
                 outcomes = self.discard(batch)
                 discarded += sum(outcome.verdict is Verdict.DISCARDED for outcome in outcomes)
                 progress(len(batch))
@@ -606,8 +609,8 @@ class CableStore(Queries, Closable, ProcessBound):
         *,
         channel: str | None = None,
         author: bytes | None = None,
-        after: int | None = None,
-        before: int | None = None,
+        after_ms: Time | None = None,
+        before_ms: Time | None = None,
         limit: int = 50,
         cursor: str | None = None,
         order: Order = "newest",
@@ -617,7 +620,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
         Words in quotes, as in `"two words"`, must be adjacent, and `word*` matches the beginning of a word. Case and
         accents do not matter. In Chinese, Japanese and Korean each character is a word. `channel`, `author` and
-        `after` <= time < `before` (milliseconds) filter the messages. Hidden and dropped messages are left out.
+        `after_ms` <= time < `before_ms` filter the messages. Hidden and dropped messages are left out.
 
         The first search creates the index. Each search first indexes new posts for at most about `catch_up_s` seconds;
         `SearchPage.pending` is the number of posts left. A search does not wait until the words of removed messages are
@@ -630,8 +633,8 @@ class CableStore(Queries, Closable, ProcessBound):
             text,
             channel=channel,
             author=author,
-            after=after,
-            before=before,
+            after_ms=after_ms,
+            before_ms=before_ms,
             limit=limit,
             cursor=cursor,
             order=order,

@@ -50,7 +50,7 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
         ]
         closed = asyncio.create_task(store.wait(last))
         await asyncio.sleep(0)
-        text = asyncio.create_task(store.text("c", "asked for before the end"))
+        text = asyncio.create_task(store.post("c", "asked for before the end"))
         await asyncio.sleep(0)
         async with asyncio.timeout(LIMIT_S):
             await store.close()
@@ -62,7 +62,7 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
         with pytest.raises(StoreClosedError):
             await all_of(half_read)
         calls: list[Callable[[], Awaitable[object]]] = [
-            lambda: store.text("c", "late"),
+            lambda: store.post("c", "late"),
             lambda: store.messages("c"),
             lambda: snapshot.messages("c"),
             store.compact,
@@ -95,7 +95,7 @@ def test_thousands_of_followers_take_no_thread() -> None:
             for _ in range(5):
                 await asyncio.sleep(0)
             assert len(own_threads()) <= 3
-            post = await store.text("c", "to all")
+            post = await store.post("c", "to all")
             async with asyncio.timeout(LIMIT_S):
                 found = await asyncio.gather(*heard)
             assert {event.hash for event in found[:1_000]} == {post.hash}
@@ -123,7 +123,7 @@ def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None
     store = AsyncCableStore(CableStore.open(tmp_path))
 
     async def write(text: str) -> None:
-        await store.text("c", text)
+        await store.post("c", text)
 
     async def hear(number: int) -> list[bytes]:
         events = store.subscribe()

@@ -446,7 +446,7 @@ def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: M
 def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Path) -> None:
     """No archive is new to the member: the deletion is in the index alone."""
     with CableStore.open(made.store) as store:
-        mine = store.text("default", "a word that I regret")
+        mine = store.post("default", "a word that I regret")
     at = FIRST_MS + WEEK_MS
     regret = Person("ann").text("default", "a word that she regrets", at=at)
     for path in (made.store, made.member):
@@ -458,8 +458,8 @@ def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Pat
         told(*fetch, store=made.member)
     with CableStore.open(made.store) as store:
         assert store.ingest([Person("ann").delete(regret, at=FIRST_MS + WEEKS * WEEK_MS).raw])
-        assert store.post(regret.hash) is None
-        assert store.post(mine.hash) is not None
+        assert store.get(regret.hash) is None
+        assert store.get(mine.hash) is not None
     told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
     with Seed(made.folder, made.community) as seed:
         fetch = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}")

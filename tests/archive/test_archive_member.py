@@ -240,9 +240,9 @@ def test_archives_are_imported_again_after_the_store_lost_posts(tmp_path: Path) 
     assert verified is not None
     commitment = verified.commitments[verified.index.entries[0].archive_id]
     with CableStore.open(tmp_path / "store") as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         ImportLog.of(store, tmp_path).add(commitment)
-        store.text("default", "hello again")
+        store.post("default", "hello again")
         assert ImportLog.of(store, tmp_path).has(commitment)
         before = ImportLog.of(store, tmp_path)
         store.rebuild()

@@ -228,7 +228,7 @@ def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
     settle_ms = 5_000
     with CableStore.open(here / "control") as store:
         due_ms = due_after(system_clock_ms(), settle_ms)
-        store.text("default", "of this week")
+        store.post("default", "of this week")
         week = week_of(system_clock_ms())
     ahead_ms = due_ms - system_clock_ms() - 12_000
     child = SUPPORT / "archive_clock_child.py"

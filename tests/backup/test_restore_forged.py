@@ -41,9 +41,9 @@ def now() -> int:
 def out(tmp_path: Path) -> Path:
     """Return a backup of a store with a causal log, drafts, a deletion and a local-only post."""
     with opened(tmp_path / "store") as store, causal_log(store) as log:
-        gone = store.text("default", "gone")
+        gone = store.post("default", "gone")
         store.delete(gone.hash)
-        hidden = store.text("default", "hidden")
+        hidden = store.post("default", "hidden")
         store.moderation.hide(posts=[hidden.hash], private=True)
         store.local.set_draft("default", "half a sentence")
         log.channel("room", "ann").send(b"one", NOW_MS)
@@ -175,7 +175,7 @@ def test_a_backup_continues_only_its_own(tmp_path: Path, out: Path) -> None:
 def test_the_command_reports_what_it_rejects(tmp_path: Path, run: Run) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     with CableStore.open(path) as store:
-        store.text("default", "x")
+        store.post("default", "x")
         backup(store, out)
     add_posts(out, FORGED)
     status, printed, _ = run("backup", out, "--check")

@@ -83,7 +83,7 @@ def test_a_live_message_with_the_name_alerts_once_and_nothing_else_does(client: 
         store.ingest(raws(*history, live("ann: from cyd", by=CYD), live("ann: muted", "quiet")))
         store.ingest(raws(live("nobody is named")))
         sees.shows("nobody is named")
-        store.text("garden", "ann is my name")
+        store.post("garden", "ann is my name")
         sees.shows("ann is my name")
         assert (bells(terminal), notices(terminal)) == (0, [])
 
@@ -118,7 +118,7 @@ def test_a_message_is_as_old_as_the_newest_one_that_it_answers(client: Client, t
     with served(tmp_path / "store") as store:
         terminal, _ = client("", TERM="screen-256color", TMUX="/tmp/tmux-0/default,1,0")
         terminal.press(BLUR)
-        question = store.text("shed", "where is the rake?")
+        question = store.post("shed", "where is the rake?")
         answer = BOB.text("shed", "@ann in the corner", at=now_ms() - 3_600_000, links=(question.hash,))
         store.ingest(raws(answer))
         wait_until(lambda: bells(terminal))

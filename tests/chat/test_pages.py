@@ -96,7 +96,7 @@ def test_messages_far_above_stay_when_a_new_one_comes() -> None:
             await pilot.press("pageup")
             await until(pilot, lambda: not app.is_busy)
         await pilot.press("ctrl+end")
-        store.text("default", "the newest")
+        store.post("default", "the newest")
         await until(pilot, lambda: "the newest" in shown(app))
         assert len(app.messages.timeline.messages) == COUNT + 1
 
@@ -118,7 +118,7 @@ class LateCabal(OpenCabal):
 
 def test_the_oldest_page_of_a_channel_is_not_shown_in_another_one() -> None:
     store = with_history()
-    store.text("garden", "roses")
+    store.post("garden", "roses")
     late = LateCabal(store, "late")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

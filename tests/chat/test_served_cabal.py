@@ -185,7 +185,7 @@ def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]
 @pytest.mark.thorough
 def test_several_clients_hear_of_each_other_and_of_peers(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, served(store, tmp_path, 3) as clients:
-        asyncio.run(clients[0].text("garden", "hello"))
+        asyncio.run(clients[0].post("garden", "hello"))
         assert [list(changes.channels) for changes in told(*clients)] == [["garden"]] * 3
         store.ingest(raws(BOB.text("default", "from a peer")))
         assert [list(changes.channels) for changes in told(*clients)] == [["default"]] * 3
@@ -202,13 +202,13 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
         server.close()
         wait_until(lambda: client.connection.startswith("not connected: `serve` has ended"))
         with pytest.raises(OwnerGoneError, match="not connected"):
-            asyncio.run(client.text("garden", "lost"))
+            asyncio.run(client.post("garden", "lost"))
         asyncio.run(client.set_draft("garden", "half a"))
         assert asyncio.run(client.draft("garden")) == "half a"
         assert client.unsent_drafts == {"garden": "half a"}
         assert store.local.draft("garden") == "half"
         client.take_changes()
-        store.text("garden", "meanwhile")
+        store.post("garden", "meanwhile")
         with served_in(tmp_path, store):
             wait_until(lambda: client.take_changes().is_all)
             wait_until(lambda: client.connection == "offline")
@@ -254,7 +254,7 @@ def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> N
     with CableStore.in_memory(clock=clock) as store, served_in(tmp_path, store), ThreadPoolExecutor(1) as pool:
         client = served_cabal(tmp_path, silence_s=silence_s)
         is_held.set()
-        writing = pool.submit(lambda: asyncio.run(client.text("default", "slowly")))
+        writing = pool.submit(lambda: asyncio.run(client.post("default", "slowly")))
         with pytest.raises(TimeoutError):
             writing.result(2 * silence_s)
         assert client.connection == "offline"
@@ -295,6 +295,6 @@ def test_own_messages_are_known_in_a_store_that_had_no_key(tmp_path: Path) -> No
     """A program offers a store to which nobody wrote yet."""
     with CableStore.open(tmp_path / "store") as store, offer(store):
         client = served_cabal(tmp_path / "store")
-        asyncio.run(client.text("default", "the first"))
+        asyncio.run(client.post("default", "the first"))
         assert client.own_key == store.identity.public_key
         client.close()

@@ -48,7 +48,7 @@ def write_ahead(folder: Path, ahead_ms: int) -> None:
     with CableStore.open(folder, clock=lambda: now_ms() + ahead_ms) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms() - DAY_MS)))
         store.set_name("old")
-        store.topic("garden", "old topic")
+        store.set_topic("garden", "old topic")
         store.moderation.hide(users=[BOB.key], private=True)
 
 
@@ -187,7 +187,7 @@ def test_a_command_warns_of_a_clock_that_is_behind(run: Run, folder: Path) -> No
 
 def test_a_deletion_is_not_written_twice(run: Run, folder: Path) -> None:
     with CableStore.open(folder) as store:
-        post = store.text("garden", "hello")
+        post = store.post("garden", "hello")
     assert run("delete", post.hash.hex())[0] == 0
     before = run("dump", "--digest")
     code, out, notes = run("delete", post.hash.hex())

@@ -114,7 +114,7 @@ def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path
     code, out, err = run("drop", "bob")
     assert (code, "is dropped" in out, "3 posts of this store are removed" in err) == (0, True, True)
     with CableStore.open(folder) as store:
-        assert [store.post(post.hash) for post in posts if post.author == BOB.key] == [None] * 3
+        assert [store.get(post.hash) for post in posts if post.author == BOB.key] == [None] * 3
         [act] = store.local_only()
         assert (act.type_name, act.is_local_only) == ("block", True)
     assert [act["private"] for act in told(run, "moderation")] == [True]

@@ -150,9 +150,9 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sample")
     (folder / "2013-01-07.txt").write_text("[09:00] <ann> hello\n")
     with CableStore.open(folder / "store") as store:
-        store.info(name="Me")
+        store.set_info(name="Me")
         for text in ("hello", "world"):
-            store.text("default", text)
+            store.post("default", text)
         store.export(folder / "made")
     with pytest.raises(SystemExit) as end:
         main(["archive", "create", f"{folder}/archives", "-s", f"{folder}/store"])
@@ -253,7 +253,7 @@ def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long")
     with CableStore.open(folder / "store") as store:
         for number in range(1000):
-            store.text("default", f"line {number} " + "x" * 100)
+            store.post("default", f"line {number} " + "x" * 100)
     return folder
 
 

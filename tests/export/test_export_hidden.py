@@ -58,7 +58,7 @@ def test_an_export_of_channels_decides_like_the_whole_store(tmp_path: Path) -> N
     """It has the block of an admin who is in none of the channels, and the word of one who declines a role."""
     me, later_ms = Identity.generate(), START_MS + 1_000_000
     with CableStore.open(tmp_path / "store", identity=me, clock=lambda: START_MS) as whole:
-        whole.text("garden", "hello")
+        whole.post("garden", "hello")
         whole.moderation.set_role(ANN.key, UserRole.ADMIN)
         whole.moderation.set_role(BOB.key, UserRole.ADMIN)
         blocks = ANN.post(Block("spam", 0, (CYD.key,), 0, 0), at=later_ms)

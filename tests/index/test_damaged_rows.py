@@ -154,7 +154,7 @@ READS: list[Callable[[CableStore], object]] = [
 WRITES: list[Callable[[CableStore], object]] = [
     lambda store: store.ingest(raws(CYD.text("default", "new", at=START_MS + 9), CYD.leave("default", at=LATER_MS))),
     lambda store: store.ingest(raws(BOB.topic("default", "u", at=LATER_MS), BOB.named("b", at=LATER_MS))),
-    lambda store: store.text("default", "mine"),
+    lambda store: store.post("default", "mine"),
     lambda store: store.mark_read("default"),
     lambda store: store.find_mentions(),
     lambda store: store.ingest(raws(CYD.text("default", "reply", at=LATER_MS, links=linkable(store)))),

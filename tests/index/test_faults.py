@@ -74,7 +74,7 @@ def assert_survived(folder: Path, said: list[list[str]]) -> None:
         assert store.check().is_clean
         here = {post.hash.hex() for post in store.posts_by(ANN.key)}
         assert acknowledged <= here
-        store.text("default", "there is space again")
+        store.post("default", "there is space again")
 
 
 @pytest.mark.parametrize("limit_size_bytes", [1_000_000, 3_333_333])
@@ -109,7 +109,7 @@ for round in range(3):
     assert "writing failed" in store.write_failure
     assert len(list(store.posts_by(ANN.key))) == len(here)  # reads continue
     try:
-        store.text("default", "refused")
+        store.post("default", "refused")
     except StorageError as error:
         assert "an earlier write failed" in str(error), error
     else:
@@ -120,10 +120,10 @@ for round in range(3):
     if round == 1:
         store.retry_writes()
         assert not store.write_failure
-    own = store.text("default", f"own {round}")  # the store accepts it, without being opened again
+    own = store.post("default", f"own {round}")  # the store accepts it, without being opened again
     assert not store.write_failure
-    assert store.post(own.hash) == own
-    failed = [post for post in posts if store.post(post.hash) is not None]
+    assert store.get(own.hash) == own
+    failed = [post for post in posts if store.get(post.hash) is not None]
     assert len(failed) in (0, 10), "half of a batch"
     here += failed
     try:
@@ -241,7 +241,7 @@ def readable(store: CableStore, posts: list[Post]) -> int:
     count = 0
     for post in posts:
         with contextlib.suppress(CorruptStoreError):
-            count += store.post(post.hash) is not None
+            count += store.get(post.hash) is not None
     return count
 
 
@@ -262,8 +262,8 @@ def rescued(folder: Path, posts: list[Post]) -> int:
         kept = readable(store, posts)
         assert store.stats().posts.get("text", 0) == kept
         if store.stats().posts.get("delete"):
-            assert store.post(posts[0].hash) is None  # what was deleted does not come back
-        store.text("channel0", "life goes on")
+            assert store.get(posts[0].hash) is None  # what was deleted does not come back
+        store.post("channel0", "life goes on")
         assert kept == report.posts - store.stats().posts.get("delete", 0)
     assert not list(folder.glob("*.readable"))
     return kept
@@ -385,7 +385,7 @@ def test_random_damage_never_gives_a_foreign_error(tmp_path: Path, posts: list[P
                 store.check()
                 readable(store, posts[:400])
                 list(store.users())
-                store.text("default", "x")
+                store.post("default", "x")
         except CableStoreError:
             pass
         try:

@@ -181,7 +181,7 @@ def test_a_lost_header_is_made_again(run: Run, folder: Path, lose: Callable[[Pat
 def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with CableStore.open(folder, dialect=DRAFT8) as store:
-        store.text("default", "x")
+        store.post("default", "x")
     (folder / "STORE").unlink()
     assert run("generations", "--recover", FIRST, "-s", folder)[0] == 0
     with CableStore.open(folder) as store:
@@ -352,7 +352,7 @@ def test_a_store_whose_making_was_killed_at_any_step_is_made(tmp_path: Path) -> 
     while killed_at(step, tmp_path / str(step), "init"):
         path = tmp_path / str(step)
         with CableStore.open(path) as store:
-            store.text("default", "x")
+            store.post("default", "x")
             assert store.check().is_clean
         assert len(list(path.glob("generation-*"))) == 1
         assert not list(path.glob("scratch-*"))

@@ -61,7 +61,7 @@ def assert_says(store: CableStore, model: Model) -> None:
             found = snapshot.messages(channel, 1000, newest_first=False).messages
             assert [message.hash for message in found] == model.messages(channel)
             assert [message.name for message in found] == [model.name(message.author) for message in found]
-            assert snapshot.topic_of(channel) == model.topic(channel)
+            assert snapshot.topic(channel) == model.topic(channel)
             assert [user.public_key for user in snapshot.members(channel)] == model.members(channel)
             assert set(snapshot.heads(channel)) == model.heads(channel)
             assert snapshot.heads(channel)
@@ -87,7 +87,7 @@ def assert_says(store: CableStore, model: Model) -> None:
             stone = snapshot.deletion(digest)
             assert stone is not None
             assert stone.author == post.author
-            assert snapshot.post(digest) is None
+            assert snapshot.get(digest) is None
             assert snapshot.links(digest) == post.links
         assert not list(answers.worth_requesting(snapshot.reader, [*model.live, *model.dead]))
         assert set(answers.post_request(snapshot.reader, [*model.live, *model.dead])) == {
@@ -208,7 +208,7 @@ class Life(RuleBasedStateMachine):
     @rule(word=st.text(max_size=3))
     def write(self, word: str) -> None:
         try:
-            post = self.store.text("default", word)
+            post = self.store.post("default", word)
         except ValueError:
             return  # a lone surrogate
         self.offered[post.hash] = post

@@ -153,7 +153,7 @@ def test_opening_the_store_first_does_not_hide_the_loss(run: Run, killed: Path, 
     """LevelDB makes a table of what it can read of the log when it opens the database, and removes the log."""
     lose(killed)
     with CableStore.open(killed) as store:
-        store.text("default", "after the power failure")
+        store.post("default", "after the power failure")
     CableStore.open(killed).close()
     status, said, told = run("rebuild", "-s", killed)
     assert status == 1

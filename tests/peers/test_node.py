@@ -133,13 +133,13 @@ def assert_says(store: CableStore, model: Model) -> None:
     for channel in model.channels():
         said = store.messages(channel, 1000, newest_first=False).messages
         assert [message.hash for message in said] == model.messages(channel)
-        assert store.topic_of(channel) == model.topic(channel)
+        assert store.topic(channel) == model.topic(channel)
         members = list(store.members(channel))
         assert [user.public_key for user in members] == model.members(channel)
         assert [user.name for user in members] == [model.name(user.public_key) for user in members]
     for channel in (*model.channels(), ""):
         for digest in model.moderation(channel, 0):
-            assert model.live[digest].type == ROLE or store.post(digest) is not None
+            assert model.live[digest].type == ROLE or store.get(digest) is not None
 
 
 async def agree(net: Network, model: Model) -> None:

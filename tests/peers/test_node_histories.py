@@ -60,7 +60,7 @@ def test_older_posts_are_found_in_the_background(monkeypatch: pytest.MonkeyPatch
         await until(lambda: reached() != before)
         connection.close("early")
         await connection.closed
-        return node.store.post(late.hash) is not None
+        return node.store.get(late.hash) is not None
 
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))

@@ -98,7 +98,7 @@ async def test_metrics() -> None:
 
 @on_loop
 async def test_since_window_and_channels() -> None:
-    """Only what both want: posts older than --since or the window, or in channels not followed, are not moved."""
+    """Only what both want: posts older than --after or the window, or in channels not followed, are not moved."""
     now_ms = system_clock_ms()
     texts = [ANN.text(name, f"{name} {h}", at=now_ms - 3_600_000 * h) for name in ("a", "b") for h in (1, 5, 50)]
     store = CableStore.in_memory(verify_threads=1)

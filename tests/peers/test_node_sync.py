@@ -151,12 +151,12 @@ async def test_peer_of_the_other_dialect(dialect: Dialect) -> None:
     async with network(memory("a", dialect, mine), memory("b", foreign(dialect), other)) as net:
         await net.link(*net.nodes)
         wanted = {p.hash for p in (*mine, *other) if p.type not in (INFO, TOPIC)} - {mine[0].hash, other[0].hash}
-        await every(net.nodes, lambda node: all(node.store.post(digest) is not None for digest in wanted))
+        await every(net.nodes, lambda node: all(node.store.get(digest) is not None for digest in wanted))
         await asyncio.sleep(3 * QUICK.list_every_s)
         assert not net.log.reasons()
         assert not net.log.faults()
         one, two = (node.store for node in net.nodes)
-        assert one.topic_of("default") == two.topic_of("default") == "t"
+        assert one.topic("default") == two.topic("default") == "t"
 
 
 # --- marks -------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
         await asyncio.sleep(0.1)
         assert not other.asked(PostRequest), "what one was asked is asked of nobody else meanwhile"
         owing.cut()
-        await until(lambda: all(node.store.post(post.hash) is not None for post in posts))
+        await until(lambda: all(node.store.get(post.hash) is not None for post in posts))
         await owing.close()
         await other.close()
         await until(lambda: not len(node.parts.sync.fetches.wanted) and not node.parts.sync.fetches.storing)

@@ -35,7 +35,7 @@ def synced(*arguments: str, store: Path) -> dict[str, Any]:
 
 def lacks(folder: Path, posts: list[Post]) -> int:
     with CableStore.open(folder) as store:
-        return sum(store.post(post.hash) is None for post in posts)
+        return sum(store.get(post.hash) is None for post in posts)
 
 
 @pytest.mark.thorough(

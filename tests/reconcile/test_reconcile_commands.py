@@ -104,7 +104,7 @@ def test_an_audit_has_status_1_when_posts_were_made_to_vanish(tmp_path: Path, se
     assert for_people.returncode == 1
     assert "crafted so that no reconciliation finds" in for_people.stdout
     fewer = stored(tmp_path / "c", base[::2])
-    by_itself = told(cablestore("reconcile", port, "--audit", "--json", "--since", "2000-01-01", store=fewer))
+    by_itself = told(cablestore("reconcile", port, "--audit", "--json", "--after", "2000-01-01", store=fewer))
     assert by_itself["there_only"] >= 250, "comparing what differs by itself comes upon the others too"
     assert by_itself["by_design"] is False
 

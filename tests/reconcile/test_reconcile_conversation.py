@@ -97,7 +97,7 @@ def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: s
     for side, store in enumerate(stores):
         store.ingest(raws(*(post for post, to in zip(public(posts), which, strict=False) if to in (side, 2))))
     one, other = reconciled(*stores)
-    held = [{post for post in public(posts) if side.store.post(post.hash)} for side in (one, other)]
+    held = [{post for post in public(posts) if side.store.get(post.hash)} for side in (one, other)]
     assert held[0] == held[1]
     assert all(store.check().is_clean for store in stores)
 
@@ -124,7 +124,7 @@ def test_a_talk_compares_the_state_at_its_beginning() -> None:
         stores[0].ingest(raws(*late))
     with Side(stores[0], hears_unlisted=False) as one, Side(stores[1], hears_unlisted=False) as other:
         one.talk.begin()
-        kept = [post for post in here if post not in there and stores[0].post(post.hash)][:5]
+        kept = [post for post in here if post not in there and stores[0].get(post.hash)][:5]
         stores[0].discard([post.hash for post in kept])
         wires = [*one.output()]
         while wires:
@@ -135,8 +135,8 @@ def test_a_talk_compares_the_state_at_its_beginning() -> None:
         assert one.talk.is_finished
         assert other.talk.is_finished
         assert len(other.talk.missing) == 5
-        assert not any(stores[1].post(post.hash) for post in kept)
-        assert all(stores[1].post(post.hash) for post in late)
+        assert not any(stores[1].get(post.hash) for post in kept)
+        assert all(stores[1].get(post.hash) for post in late)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def posts_of(data: Path, folder: Path, channels: frozenset[str] | None) -> list[
         import_logs(store, find_logs([logs_of(data, folder / "logs", channels)]), seed_phrase="a phrase")
         with store.snapshot() as snapshot:
             hashes = [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for key, _ in snapshot.reader.prefix(DATA_PREFIX)]
-        return [post for post in map(store.post, hashes) if post is not None]
+        return [post for post in map(store.get, hashes) if post is not None]
 
 
 async def converged(here: CableStore, there: CableStore, *, over_cable: bool) -> ReconcileReport:

@@ -181,15 +181,15 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
     store_at(path, POSTS[:800])
     with CableStore.open(path) as store:
         me = store.identity
-        own = store.text("default", "before the export")
+        own = store.post("default", "before the export")
         store.export(tmp_path / "export", segment_size_bytes=60_000)
         through = store.last_sequence
         store.ingest(raws(*POSTS[800:]), verify=False)
         store.delete(own.hash)
         add_local_only(store)
-        gone = next(post for post in POSTS[:800] if post.type_name == "text" and store.post(post.hash))
+        gone = next(post for post in POSTS[:800] if post.type_name == "text" and store.get(post.hash))
         store.discard([gone.hash])
-        store.text("a!b", "after the export")
+        store.post("a!b", "after the export")
         before, last = list(store.dump()), store.last_sequence
         events = store.events(limit=1000)
     said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
@@ -202,7 +202,7 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
         assert store.identity == me
         assert store.events(limit=1000) == events
         assert store.last_sequence == last
-        store.text("default", "life goes on")
+        store.post("default", "life goes on")
 
 
 @pytest.mark.thorough
@@ -281,7 +281,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
         store.export(tmp_path / "export")
         before = store.dump_digest()
         assert "is open in this process" in run("reindex", tmp_path / "export", "--out", path, expect=2).stderr
-        store.text("default", "still here")
+        store.post("default", "still here")
     said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
     assert said["seconds"].get("derive", 0) == 0, "what was finished was made again"
     with CableStore.open(path) as store:
@@ -296,7 +296,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) -> None:
     with CableStore.in_memory(dialect=DRAFT8) as store:
-        store.text("default", "x")
+        store.post("default", "x")
         store.export(tmp_path / "foreign")
     out = ("--out", tmp_path / "store")
     assert "A store has one dialect" in run("reindex", exports[0], tmp_path / "foreign", *out, expect=2).stderr
@@ -308,7 +308,7 @@ def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) 
     assert "write NAME=VALUE" in run("reindex", exports[0], *out, "--conf", "x", expect=2).stderr
     assert not (tmp_path / "store").exists()
     with CableStore.open(tmp_path / "draft8", dialect=DRAFT8) as store:
-        store.text("default", "x")
+        store.post("default", "x")
     run("reindex", exports[0], "--out", tmp_path / "draft8", expect=2)
     with CableStore.open(tmp_path / "draft8") as store:
         assert store.dialect == DRAFT8
@@ -415,7 +415,7 @@ def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path
     store_at(path, POSTS[:100])
     with CableStore.open(path) as store:
         store.export(tmp_path / "export")
-        store.text("default", "later")
+        store.post("default", "later")
     before = digest_of(path)
     said = run("reindex", tmp_path / "export", "--out", path, "--views", "messages", expect=2).stderr
     assert "2 entries were added to the store's log after the export" in said
@@ -430,7 +430,7 @@ def test_verify_tells_what_is_missing_extra_and_different(run: Run, tmp_path: Pa
     path = tmp_path / "store"
     store_at(path, POSTS)
     with CableStore.open(path) as store:
-        store.text("default", "own")
+        store.post("default", "own")
         add_local_only(store)
     assert "the store equals a rebuilt one" in run("reindex", "--verify", path).stdout
     database = LevelDB(path / "generation-000001")

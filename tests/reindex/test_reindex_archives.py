@@ -265,7 +265,7 @@ def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
     ):
         forged = CableStore.in_memory(clock=lambda: LATE_MS * 2)
         forged.ingest([raw], verify=False)
-        (post,) = [forged.post(digest) for digest in forged.hashes_starting("", 2)]
+        (post,) = [forged.get(digest) for digest in forged.hashes_starting("", 2)]
         assert post is not None
         inputs = made_up(tmp_path / str(number), [post], [])
         assert reason in problems_of(inputs, tmp_path / f"work {number}")[0]
@@ -303,7 +303,7 @@ def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) ->
 
 def test_without_the_extra_exports_are_read_and_archives_are_explained(tmp_path: Path) -> None:
     with CableStore.in_memory() as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         store.export(tmp_path / "export")
     program = """
 import sys

@@ -42,7 +42,7 @@ from cablestore.serving import StoreServer
 def store() -> Iterator[CableStore]:
     with CableStore.in_memory(identity=ANN.identity, verify_threads=1) as store:
         for number in range(600):
-            store.text("c", f"text {number} {'x' * 500}", sync=False)
+            store.post("c", f"text {number} {'x' * 500}", sync=False)
         yield store
 
 
@@ -132,7 +132,7 @@ def test_deep_arguments_are_rejected(server: StoreServer) -> None:
 
 def test_a_late_call_does_not_begin(server: StoreServer, store: CableStore) -> None:
     program, latest = RawProgram(server), store.last_sequence
-    program.send(call(1, "text", "c", "late", False, deadline_s=0.0))
+    program.send(call(1, "post", "c", "late", False, deadline_s=0.0))
     found = program.answer()
     assert isinstance(found, Error)
     assert (found.kind, store.last_sequence) == ("OwnerGoneError", latest)

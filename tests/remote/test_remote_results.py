@@ -33,10 +33,10 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("messages", ("c", 0), {}),
     ("messages", ("c",), {"cursor": "no cursor"}),
     ("messages", ("c",), {"hidden": "never"}),
-    ("post", (b"short",), {}),
-    ("post", ("text",), {}),
-    ("text", ("c", 5), {}),
-    ("text", ("c", "x" * 5000), {}),
+    ("get", (b"short",), {}),
+    ("get", ("text",), {}),
+    ("post", ("c", 5), {}),
+    ("post", ("c", "x" * 5000), {}),
     ("write", ("no body",), {}),
     ("resolve", ("no post",), {}),
     ("delete", ([b"short"],), {}),
@@ -150,7 +150,7 @@ def test_errors_keep_their_class_and_text() -> None:
 def test_a_post_comes_back_whole() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         post = remote.write(Text("c", "a text"))
-        stored = store.post(post.hash)
+        stored = store.get(post.hash)
         assert stored is not None
         assert (post.raw, post.body, post.links) == (stored.raw, stored.body, stored.links)
         assert remote.public_key == store.public_key == ANN.identity.public_key

@@ -205,7 +205,7 @@ def test_outlines_without_posts_of_other_channels_and_of_no_channel() -> None:
     outlines = ann.posts.outlines()
     assert bob.posts.take_outlines(outlines, START_MS) == CaughtUp(0, 4)
     assert not bob.ids()
-    some = ann.store.post(bytes.fromhex(ann.ids()[0]))
+    some = ann.store.get(bytes.fromhex(ann.ids()[0]))
     assert some is not None
     bob.store.ingest([some.raw])
     assert bob.posts.take_outlines(outlines, START_MS) == CaughtUp(1, 3)

@@ -45,9 +45,9 @@ def test_words_phrases_prefixes_and_filters(searched: CableStore) -> None:
     assert texts(searched.search("checker", author=ANN.key)) == [third, first]
     assert texts(searched.search("checker", author=ANN.key, channel="default")) == [first]
     assert texts(searched.search("checker", channel="nowhere")) == texts(searched.search("nothing")) == []
-    assert texts(searched.search("checker", after=START_MS + 1)) == [third, second]
-    assert texts(searched.search("checker", before=START_MS + 1)) == [first]
-    assert texts(searched.search("checker", after=START_MS + 1, before=START_MS + 2)) == [second]
+    assert texts(searched.search("checker", after_ms=START_MS + 1)) == [third, second]
+    assert texts(searched.search("checker", before_ms=START_MS + 1)) == [first]
+    assert texts(searched.search("checker", after_ms=START_MS + 1, before_ms=START_MS + 2)) == [second]
     [hit] = searched.search("the").hits
     assert (hit.message.name, hit.marks, hit.excerpt.text) == ("Ann", ((0, 3),), first)
 

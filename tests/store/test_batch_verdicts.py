@@ -38,7 +38,7 @@ def test_a_batch_has_the_verdicts_of_storing_one_by_one(
             if one == many:
                 continue
             assert post.type not in MODERATION_TYPES | {DELETE}, (post, one, many)
-            is_held = other.post(post.hash) is not None
+            is_held = other.get(post.hash) is not None
             assert is_held is (many is ACCEPTED), (post, one, many)
             assert (one, many) in {(ACCEPTED, each) for each in REFUSED_AT_ONCE} | {
                 (DROPPED, ACCEPTED),  # the batch undoes the action
@@ -77,7 +77,7 @@ def test_what_an_act_dropped_is_stored_where_the_batch_deletes_the_act() -> None
     with own() as store:
         assert told(store, drop, text) == [ACCEPTED, DROPPED]
         assert told(store, ANN.delete(drop), text) == [ACCEPTED, ACCEPTED]
-        assert store.post(text.hash) == text
+        assert store.get(text.hash) == text
         assert store.check().is_clean
     with own() as store:
         assert told(store, ANN.delete(drop), drop, text) == [ACCEPTED, DELETED, ACCEPTED]

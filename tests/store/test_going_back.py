@@ -74,7 +74,7 @@ def test_local_only_posts_come_along_whose_key_is_not_in_the_folder(tmp_path: Pa
         ClosedStore(path).roll_back(FIRST)
     assert ClosedStore(path, identity=ANN.identity).roll_back(FIRST).arrived_since == 1
     with CableStore.open(path, identity=ANN.identity) as store:
-        assert store.post(written.hash) == written
+        assert store.get(written.hash) == written
         assert store.check().is_clean
 
 
@@ -136,5 +136,5 @@ def test_posts_of_a_live_database_with_another_history_come_along(tmp_path: Path
         store.ingest(raws(*texts[5:]), batch_posts=2)
     ClosedStore(path).roll_back(FIRST)
     with CableStore.open(path) as store:
-        assert all(store.post(post.hash) for post in texts)
+        assert all(store.get(post.hash) for post in texts)
         assert store.check().is_clean

@@ -60,8 +60,8 @@ def test_every_post_gets_its_verdict_in_order(store: CableStore) -> None:
     assert [outcome.hash for outcome in found][1] == good.hash
     assert all(outcome.reason for outcome in found if outcome.verdict not in (V.ACCEPTED, V.DUPLICATE))
     assert "at byte" in found[0].reason
-    assert store.post(good.hash) == good
-    assert store.post(doomed.hash) is None
+    assert store.get(good.hash) == good
+    assert store.get(doomed.hash) is None
 
 
 def test_one_bad_post_does_not_cost_its_neighbours(store: CableStore) -> None:
@@ -121,7 +121,7 @@ def test_the_week_is_not_applied_again_by_a_rebuild() -> None:
         store.ingest(raws(post))
         now = 0
         store.rebuild()
-        assert store.post(post.hash) == post
+        assert store.get(post.hash) == post
 
 
 def test_unverified_posts_are_taken_only_on_request(store: CableStore) -> None:
@@ -224,8 +224,8 @@ def test_deletions_cannot_be_deleted(store: CableStore) -> None:
     post = ANN.text("default", "x")
     deletion = ANN.delete(post)
     store.ingest(raws(post, deletion, ANN.delete(deletion)))
-    assert store.post(deletion.hash) == deletion
-    assert store.post(post.hash) is None
+    assert store.get(deletion.hash) == deletion
+    assert store.get(post.hash) is None
 
 
 def test_of_two_deletions_the_earliest_counts_in_any_order() -> None:
@@ -269,7 +269,7 @@ def test_a_deleted_head_stays_a_head_until_it_is_answered(store: CableStore) -> 
 
 def test_a_local_only_post_that_is_written_here_is_sealed(store: CableStore) -> None:
     written = store.write(Block("my reasons", LOCAL_ONLY, (BOB.key,), 0, 0))
-    assert store.post(written.hash) == written
+    assert store.get(written.hash) == written
     assert all(b"my reasons" not in key + value for key, value in store.dump())
 
 
@@ -278,7 +278,7 @@ def test_own_local_only_posts_never_leave_the_store(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, identity=ANN.identity) as store:
         assert verdicts(store, raws(private, ANN.text("default", "x"))) == [V.ACCEPTED, V.ACCEPTED]
         assert verdicts(store, raws(private)) == [V.DUPLICATE]
-        assert store.post(private.hash) == private
+        assert store.get(private.hash) == private
         assert private in list(store.posts_by(ANN.key))
         with store.snapshot() as snapshot:
             assert not list(answers.post_request(snapshot.reader, [private.hash]))
@@ -299,7 +299,7 @@ def test_a_local_only_post_is_discarded_instead_of_deleted() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store:
         store.ingest(raws(private))
         assert store.delete(private.hash) == []
-        assert store.post(private.hash) is None
+        assert store.get(private.hash) is None
         assert store.stats().posts == {}
         assert store.check().is_clean
 
@@ -314,7 +314,7 @@ def test_many_writers_and_readers_at_once(store: CableStore) -> None:
     def write(own: list[bytes]) -> None:
         for at in range(0, len(own), 5):
             store.ingest(own[at : at + 5])
-        store.text("mine", "x")  # the first of them joins
+        store.post("mine", "x")  # the first of them joins
 
     def read() -> None:
         while not done.is_set():

@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[CableStore]:
     """Yield a store with a few posts. It must be whole after the test, and when it is opened again."""
     with opened(tmp_path / "store") as store:
         store.ingest(raws(*(BOB.text("default", str(number), at=START_MS - 9 + number) for number in range(3))))
-        store.text("default", "mine")
+        store.post("default", "mine")
         yield store
         assert_whole(store)
     with opened(tmp_path / "store") as store:
@@ -67,8 +67,8 @@ def test_a_text_after_an_interrupted_one_has_its_own_number_and_time(
     store: CableStore, error: type[BaseException], written: bool
 ) -> None:
     with failing(store, error, written=written):
-        store.text("default", "interrupted")
-    store.text("default", "after it")
+        store.post("default", "interrupted")
+    store.post("default", "after it")
     mine = list(store.posts_by(ANN.key))
     assert len(mine) == (4 if written else 3)  # a post/join too
     assert len({post.timestamp_ms for post in mine}) == len(mine)
@@ -79,7 +79,7 @@ def test_followers_are_told_of_an_interrupted_write(store: CableStore) -> None:
     calls: list[int] = []
     store.watch(lambda: calls.append(store.last_sequence))
     with failing(store, KeyboardInterrupt, written=True):
-        store.text("default", "interrupted")
+        store.post("default", "interrupted")
     assert [event.sequence for event in store.events(last)] == [last + 1]
     assert store.last_sequence == last + 1
     assert calls[-1] == last + 1
@@ -155,10 +155,10 @@ with CableStore.open(sys.argv[1]) as store:
         try:
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.02))
             while True:
-                store.text("default", "x")
+                store.post("default", "x")
         except KeyboardInterrupt:
             pass
-    store.text("default", "last")
+    store.post("default", "last")
     report = store.check()
     assert report.is_clean, [str(problem) for problem in report.problems]
 """

@@ -66,7 +66,7 @@ def test_a_member_does_not_join_again(store: CableStore, body: Body) -> None:
         store.write(body)
         assert [post.body for post in written(store)] == [Join("default"), body, body]
         store.ingest(raws(ANN.text("other", "from another device", at=1)))
-        store.text("other", "from here")
+        store.post("other", "from here")
         assert not any(post.body == Join("other") for post in written(store))
 
 
@@ -86,9 +86,9 @@ def test_who_left_joins_again(store: CableStore, body: Body) -> None:
 
 def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, dialect=DRAFT8) as store:
-        store.text("Cabal", "one")
-        store.text("cABAL", "two")
-        store.text("else", "three")
+        store.post("Cabal", "one")
+        store.post("cABAL", "two")
+        store.post("else", "three")
         assert [post.body for post in written(store)] == [
             Join("Cabal"),
             Text("Cabal", "one"),
@@ -101,7 +101,7 @@ def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
 def test_the_reserved_channel_is_joined_as_any_other(store: CableStore) -> None:
     """Other programs see it as a channel, and its posts as those of a member."""
     with store:
-        store.text(ARCHIVES_CHANNEL, "archives 1 magnet:")
+        store.post(ARCHIVES_CHANNEL, "archives 1 magnet:")
         assert next(post.body for post in written(store)) == Join(ARCHIVES_CHANNEL)
 
 
@@ -133,14 +133,14 @@ def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
                 (
                     store.join,
                     partial(leave_if_in, store),
-                    lambda name: store.text(name, "x"),
-                    lambda name: store.topic(name, "y"),
+                    lambda name: store.post(name, "x"),
+                    lambda name: store.set_topic(name, "y"),
                 )
             )(channel)
         posts = written(store)
         assert sum(isinstance(post.body, Join) for post in posts) > 10
         assert all(one.timestamp_ms < other.timestamp_ms for one, other in pairwise(posts))
         now_ms -= 2 * limits.MAX_OWN_CLOCK_STEP_MS
-        store.text("d", "after the clock was set back")
+        store.post("d", "after the clock was set back")
         join, text = written(store)[-2:]
         assert (join.timestamp_ms, text.timestamp_ms) == (now_ms - 1, now_ms)

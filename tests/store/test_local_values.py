@@ -105,7 +105,7 @@ def assert_full(store: CableStore) -> None:
 def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         fill(store.local)
         sequence = store.last_sequence
         store.rebuild()
@@ -120,7 +120,7 @@ def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
 def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         store.local.put("old", "gone by then", b"x")
         store.local.set_draft("default", "earlier")
     with locked_folder(path) as folder:

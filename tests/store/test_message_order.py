@@ -169,6 +169,6 @@ def test_a_page_in_the_middle_follows_max_links_followed_and_no_more() -> None:
             posts.append(said(f"{number}", START_MS - YEAR_MS + number, posts[-1]))
         with holding(posts) as store:
             start_ms = posts[-1].timestamp_ms
-            page = store.messages("default", newest_first=False, start_ms=start_ms, end_ms=start_ms + 1)
+            page = store.messages("default", newest_first=False, after_ms=start_ms, before_ms=start_ms + 1)
             assert texts(page.messages) == ([] if is_moved else [f"{length - 1}"])
             assert len(read(store)) == length + 1

@@ -350,10 +350,10 @@ def test_a_deletion_that_is_refused_leaves_private_acts_as_they_are(store: Cable
     (private,) = [post.hash for post in effect.posts]
     with pytest.raises(InvalidPostError, match="only its author can delete it"):
         store.delete([private, foreign.hash])
-    assert store.post(private) == effect.posts[0]
+    assert store.get(private) == effect.posts[0]
     assert store.user(CYD.key).is_hidden
     assert store.delete([private]) == []
-    assert store.post(private) is None
+    assert store.get(private) is None
     assert not store.user(CYD.key).is_hidden
 
 
@@ -429,6 +429,6 @@ def test_the_first_own_post_is_spared_by_acts_of_others_as_any_other(tmp_path: P
     with CableStore.open(tmp_path, clock=clock) as store:
         store.moderation.join_with_seed(bytes([UserRole.ADMIN]) + BOB.key)
         told(store, BOB.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)))
-        post = store.text("c", "the store gets its identity by this")
-        assert store.post(post.hash) == post
+        post = store.post("c", "the store gets its identity by this")
+        assert store.get(post.hash) == post
         assert_clean(store)

@@ -28,7 +28,7 @@ def written(store: CableStore, effect: Effect) -> Post:
     [post] = effect.posts
     with CableStore.in_memory(verify_threads=1) as other:
         assert [outcome.verdict.value for outcome in other.ingest([post.raw])] == ["accepted"]
-    assert store.post(post.hash) is not None
+    assert store.get(post.hash) is not None
     return post
 
 
@@ -98,7 +98,7 @@ def test_what_is_written_is_read_by_a_second_implementation(count: int, reason: 
     """Of all acts: fields in their order, at most 16 recipients and 128 bytes of reason, which cable.js bears."""
     users, at_ms = USERS[:count], 1_700_000_000_000
     with CableStore.in_memory(verify_threads=1, clock=lambda: at_ms) as store:
-        text = store.text("default", "to be hidden")
+        text = store.post("default", "to be hidden")
         moderator = store.moderation
         acts = {
             "role": moderator.set_role(users[0], UserRole.MOD, channel="default", reason=reason),

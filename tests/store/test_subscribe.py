@@ -72,7 +72,7 @@ def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
 
     listener = threading.Thread(target=listen)
     listener.start()
-    sent = [store.text("default", str(i), sync=False).hash for i in range(30)]
+    sent = [store.post("default", str(i), sync=False).hash for i in range(30)]
     listener.join(LIMIT_S)
     assert heard == sent
 
@@ -113,7 +113,7 @@ def test_a_close_between_a_wait_and_the_read_after_it_ends_a_follower(
     wait = engine_of(store).wait
 
     def wait_and_close(after: int, timeout_s: float | None) -> bool:
-        store.text("default", "another thread writes this")
+        store.post("default", "another thread writes this")
         found = wait(after, timeout_s)
         store.close()
         return found
@@ -185,9 +185,9 @@ def test_a_watcher_is_called_after_each_write_and_at_the_end(tmp_path: Path) -> 
         store.watch(lambda: told.append((store.last_sequence, store.is_closed)))
         unwatch = store.watch(lambda: also_told.append(store.last_sequence))
         store.join("default")
-        store.text("default", "text")
+        store.post("default", "text")
         unwatch()
-        store.text("default", "another")
+        store.post("default", "another")
     assert told == [(1, False), (2, False), (3, False), (3, True)]
     assert also_told == [1, 2]
 

@@ -18,7 +18,7 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 """A method's name, "moderation." before it for an act, and its arguments."""
 
 READS: list[Call] = [
-    *((name, (channel,), {}) for name in ("messages", "members", "topic_of", "heads", "missing") for channel in CHANNELS[:3]),
+    *((name, (channel,), {}) for name in ("messages", "members", "topic", "heads", "missing") for channel in CHANNELS[:3]),
     *(("channels", (), {"with_reserved": flag}) for flag in (True, False)),
     *((name, (who.public_key,), {}) for name in ("posts_by", "user", "joined_channels") for who in AUTHORS),
     *((name, (), {}) for name in ("users", "events", "local_only", "stats", "dump", "dump_digest", "check")),
@@ -49,16 +49,16 @@ def call_of(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Call:
     made: list[Call] = [
         ("ingest", (raws(*some),), {"batch_posts": 1 + place}),
         ("ingest_batches", ([*raws(*some), b"no post"],), {"batch_posts": 2}),
-        ("text", (channel, word), {"sync": False}),
-        ("topic", (channel, word), {"sync": True}),
+        ("post", (channel, word), {"sync": False}),
+        ("set_topic", (channel, word), {"sync": True}),
         ("join", (channel,), {}),
         ("leave", (channel,), {}),
-        ("info", (), {"name": word}),
+        ("set_info", (), {"name": word}),
         ("delete", (hashes,), {}),
         ("discard", (hashes,), {}),
         ("prune", (), {"by_author": who}),
         ("prune", (), {"keep_newest": 1}),
-        ("post", (hashes[0] if hashes else bytes(32),), {}),
+        ("get", (hashes[0] if hashes else bytes(32),), {}),
         ("moderation.hide", (), {"users": [who]}),
         ("moderation.hide", (), {"posts": hashes, "private": True}),
         ("moderation.block", ([who],), {"drop": True, "private": True}),

@@ -100,10 +100,10 @@ def test_a_write_that_a_view_fails_on_changes_nothing(name: str, tmp_path: Path)
     wrong, function, told = VIEWS[name]
     catalog = CATALOG.extended([wrong])
     with CableStore.open(tmp_path / "s", catalog=catalog, identity=ANN.identity) as store:
-        store.text("default", "good")
+        store.post("default", "good")
         before = store.dump_digest(), store.last_sequence, store.cursor
         with pytest.raises(ViewError) as own:
-            store.text("default", BAD)
+            store.post("default", BAD)
         other = ANN.text("default", BAD)
         with pytest.raises(ViewError) as ingested:
             store.ingest(raws(ANN.text("default", "in one batch"), other))
@@ -114,7 +114,7 @@ def test_a_write_that_a_view_fails_on_changes_nothing(name: str, tmp_path: Path)
         assert name.startswith("merge") or f"on the post {other.hash.hex()}" in str(ingested.value)
         assert (store.dump_digest(), store.last_sequence, store.cursor) == before
         if not name.startswith("merge"):
-            store.text("default", "good again")
+            store.post("default", "good again")
         assert store.check().is_clean
     with CableStore.open(tmp_path / "s", catalog=catalog) as store:
         assert store.check().is_clean
@@ -132,12 +132,12 @@ def test_a_write_that_a_view_fails_on_changes_nothing(name: str, tmp_path: Path)
 )
 def test_a_deletion_that_a_view_fails_on_changes_nothing(wrong: View) -> None:
     with CableStore.in_memory(catalog=CATALOG.extended([wrong])) as store:
-        post = store.text("default", "good")
+        post = store.post("default", "good")
         before = store.dump_digest()
         with pytest.raises(ViewError, match="the view own failed"):
             store.delete(post.hash)
         assert store.dump_digest() == before
-        assert store.post(post.hash) is not None
+        assert store.get(post.hash) is not None
 
 
 def test_a_census_that_fails_is_named() -> None:
@@ -146,7 +146,7 @@ def test_a_census_that_fails_is_named() -> None:
     own = replace(own, folds=(replace(own.folds[0], census=Census(b"!x!own!n!", raising)),))
     with CableStore.in_memory(catalog=CATALOG.extended([own])) as store:
         with pytest.raises(ViewError, match="the view own failed: `counts` raised KeyError"):
-            store.text("default", "good")
+            store.post("default", "good")
         assert store.check().is_clean
 
 
@@ -156,7 +156,7 @@ def folded(post: Post) -> list[Row]:
 
 def test_a_store_whose_new_view_fails_stays_as_it_was(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "s") as store:
-        post = store.text("default", BAD)
+        post = store.post("default", BAD)
         digest = store.dump_digest()
     catalog = CATALOG.extended([VIEWS["another prefix"][0]])
     with pytest.raises(ViewError, match=f"the view own failed on the post {post.hash.hex()}"):
