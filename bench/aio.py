@@ -98,7 +98,7 @@ async def following(blocking: CableStore, number: int) -> None:
     """Measure how long a write takes to reach many tasks that follow the store."""
     store, before = AsyncCableStore(blocking), threading.active_count()
     after = store.last_sequence
-    waiting = [asyncio.create_task(anext(store.subscribe(after))) for _ in range(number)]
+    waiting = [asyncio.create_task(anext(store.events(after))) for _ in range(number)]
     for _ in range(10):
         await asyncio.sleep(0)
     started = time.perf_counter()

@@ -34,8 +34,7 @@ USES: dict[str, Callable[[CableStore], object]] = {
     "search": lambda store: store.search("parent"),
     "identity": lambda store: store.identity,
     "snapshot": lambda store: store.snapshot(),
-    "wait": lambda store: store.wait(10_000),
-    "events": lambda store: list(store.subscribe(10_000)),
+    "events": lambda store: list(store.events(10_000)),
     "moderation": lambda store: store.moderation,
     "local values": lambda store: store.local,
     "rebuild": lambda store: store.rebuild(),
@@ -57,7 +56,7 @@ def test_a_child_gets_an_error_that_names_the_owner(store: CableStore, use: str)
 def test_what_was_taken_from_a_store_before_the_fork_is_refused_too(store: CableStore) -> None:
     for number in range(3):
         store.post("default", f"text {number}")
-    write, events, state = store.post, store.subscribe(timeout_s=0), store.snapshot()
+    write, events, state = store.post, store.events(timeout_s=0), store.snapshot()
     next(events)
     for use in (partial(write, "default", "x"), partial(list, events), lambda: list(state.channels())):
         assert "ForkedError" in run_forked(use)

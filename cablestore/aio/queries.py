@@ -40,7 +40,6 @@ class AsyncQueries(Mirror):
     missing = each_on_reader(Queries.missing)
     links = on_reader(Queries.links)
     linking = on_reader(Queries.linking)
-    events = on_reader(Queries.events)
     dump = each_on_reader(Queries.dump)
     dump_digest = on_worker(Queries.dump_digest)
 
@@ -65,6 +64,8 @@ class AsyncSnapshot(AsyncQueries):
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
+
+    events = each_on_reader(Queries.events)
 
     @property
     def last_sequence(self) -> int:

@@ -130,12 +130,10 @@ def _show_new(store: CableStore, printer: MessagePrinter, channel: str, after: i
     """Print messages after an event, of another process's store until nobody reads them. Returns the latest event."""
     is_remote = not isinstance(store, CableStore)
     while True:
-        # A closed store has no next events, and raises if its events are requested.
-        found = store.next_events(after, _LOOK_S if is_remote else 0) or store.events(after)
-        for event in found:
+        for event in store.events(after, timeout_s=_LOOK_S if is_remote else 0):
             after = event.sequence
             _show_event(store, printer, channel, event, hidden)
-        if not printer.out.is_wanted() or not (found or is_remote):
+        if not is_remote or not printer.out.is_wanted():
             return after
 
 

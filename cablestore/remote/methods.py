@@ -82,12 +82,9 @@ _READS: Final = frozenset({
     "clock_difference",
     "continues",
     "next_changes",
-    "next_events",
     "now_ms",
     "public_key",
     "stats",
-    "subscribe",
-    "wait",
 })  # fmt: skip
 """Public names outside `Queries` that write nothing."""
 

@@ -392,14 +392,21 @@ class Queries(ABC):
         with self._reading() as reader:
             return cursor_of(reader)
 
-    def events(self, after: int = 0, limit: int = limits.MAX_EVENTS_READ) -> list[Event]:
-        """Return up to `limit` events of posts after number `after`, oldest first: entries of the arrival log.
+    def events(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
+        """Yield the events of posts after number `after`, oldest first: entries of the arrival log.
 
-        Entries of local changes are left out; `changes` reports them.
+        Entries of local changes are left out; `changes` reports them. A fixed state has no later events, so nothing is
+        waited for, whatever `timeout_s` is.
         """
-        check(after=after, limit=limit)
+        check(after=after)
+        check_given(timeout_s=timeout_s)
+        return self._events(after)
+
+    def _events(self, after: int) -> Iterator[Event]:
         with self._reading() as reader:
-            return events_after(reader, self._moderation(), after, limit)
+            while found := events_after(reader, self._moderation(), after):
+                yield from found
+                after = found[-1].sequence
 
     def dump(self) -> Iterator[Row]:
         """Yield every (key, value) row in key order, without the arrival log and local rows."""
@@ -464,11 +471,9 @@ class Snapshot(Queries, Closable):
         return self._places
 
 
-def events_after(
-    reader: Reader, moderation: AppliedModeration | None, after: int, limit: int = limits.MAX_EVENTS_READ
-) -> list[Event]:
-    """Return up to `limit` events of posts after number `after`, oldest first."""
-    found = zip(range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.post_entries(reader, after), strict=False)
+def events_after(reader: Reader, moderation: AppliedModeration | None, after: int) -> list[Event]:
+    """Return up to `limits.MAX_EVENTS_READ` events of posts after number `after`, oldest first."""
+    found = zip(range(limits.MAX_EVENTS_READ), arrival_log.post_entries(reader, after), strict=False)
     display = Display(reader, moderation)
     posts = ((entry, reader.post(entry.hash)) for _, entry in found)
     return [Event(*entry, post if post and display.is_here(post) else None) for entry, post in posts]

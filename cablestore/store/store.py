@@ -444,20 +444,14 @@ class CableStore(Queries, Closable, ProcessBound):
         """Cursor of the current state. `changes` and `next_changes` return the changes after it."""
         return self._follower.cursor()
 
-    def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
+    def events(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
         """Yield every event after number `after`: first the stored events, then new ones as they happen.
 
-        Save the number of the last handled event. Subscribing after that number, even after a restart, neither repeats
-        nor loses an event. Ends after `timeout_s` without an event, or when the store is closed.
+        Save the number of the last handled event. Following after that number, even after a restart, neither repeats
+        nor loses an event. Ends after `timeout_s` without an event, or when the store is closed. Local changes are not
+        events: `changes` reports them.
         """
-        return self._follower.subscribe(after, timeout_s)
-
-    def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
-        """Return the events after number `after`, or wait for the first one.
-
-        Returns an empty list after `timeout_s`, or when the store is closed.
-        """
-        return self._follower.next_events(after, timeout_s)
+        return self._follower.events(after, timeout_s)
 
     def changes(
         self,
@@ -488,13 +482,6 @@ class CableStore(Queries, Closable, ProcessBound):
         of another database, and StoreClosedError when the store is closed. `local` has the meaning of `changes`.
         """
         return self._follower.next_changes(after, channel, timeout_s, local=local)
-
-    def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
-        """Wait for events after number `after`. Returns False after `timeout_s`, or when the store is closed.
-
-        Events are those that `events` returns. With `local`, log entries of local changes count too.
-        """
-        return self._follower.wait(after, timeout_s, local=local)
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
         """Call a function after each successful or failed write, and when the store is closed.

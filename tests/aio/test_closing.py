@@ -42,13 +42,11 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
         waiting = [
             asyncio.create_task(each)
             for each in (
-                all_of(store.subscribe(last)),
+                all_of(store.events(last)),
                 all_of(store.changes()),
                 all_of(store.moderation.follow()),
-                store.next_events(last),
             )
         ]
-        closed = asyncio.create_task(store.wait(last))
         await asyncio.sleep(0)
         text = asyncio.create_task(store.post("c", "asked for before the end"))
         await asyncio.sleep(0)
@@ -56,7 +54,6 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
             await store.close()
             assert (await text).hash
             heard = [await each for each in waiting]
-            await closed
         assert heard[2] == [], "no act of moderation was written"
         assert store.is_closed
         with pytest.raises(StoreClosedError):
@@ -73,8 +70,7 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
         for call in calls:
             with pytest.raises(StoreClosedError):
                 await call()
-        assert await all_of(store.subscribe()) == []
-        assert not await store.wait(0)
+        assert await all_of(store.events()) == []
         await snapshot.close()
         await store.close()
         wait_until(lambda: not own_threads())
@@ -90,7 +86,7 @@ def test_thousands_of_followers_take_no_thread() -> None:
         async with AsyncCableStore.in_memory() as store:
             await store.join("c")
             after, cursor = store.last_sequence, await store.cursor
-            heard = [asyncio.create_task(anext(store.subscribe(after))) for _ in range(1_000)]
+            heard = [asyncio.create_task(anext(store.events(after))) for _ in range(1_000)]
             heard += [asyncio.create_task(anext(store.changes("c", cursor))) for _ in range(1_000)]  # type: ignore[arg-type] # the list has tasks of both
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -126,7 +122,7 @@ def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None
         await store.post("c", text)
 
     async def hear(number: int) -> list[bytes]:
-        events = store.subscribe()
+        events = store.events()
         async with asyncio.timeout(LIMIT_S):
             return [(await anext(events)).hash for _ in range(number)]
 
@@ -186,7 +182,7 @@ def test_a_store_that_is_closed_while_a_task_begins_to_wait_does_not_keep_it(mon
 
         monkeypatch.setattr(Arrivals, "_next", after_the_end)
         async with asyncio.timeout(LIMIT_S):
-            assert not await store.wait(0)
+            assert await all_of(store.events()) == []
             await store.close()
 
     asyncio.run(use())

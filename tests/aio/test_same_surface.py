@@ -107,7 +107,7 @@ def test_type_checkers_know_its_types() -> None:
             assert_type(await store.post("c", "text", sync=False), Post)
             assert_type(await store.messages("c", 10, newest_first=False), Page)
             assert_type(store.channels(with_reserved=True), Items[Channel])
-            assert_type(store.subscribe(), Feed[Event, int])
+            assert_type(store.events(), Feed[Event, int])
             assert_type(await store.identity, Identity)
             assert_type(store.changes("c"), Feed[Change, str | None])
             assert_type(await store.local.get("name"), bytes | None)

@@ -106,7 +106,7 @@ def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts:
     assert listed == {("hidden post", posts[0].hash.hex()), ("dropped post", posts[1].hash.hex())}
     told(run, "undrop", posts[1].hash.hex())
     assert run("show", posts[1].hash.hex())[0] == 2
-    assert [act["outcome"] for act in told(run, "moderation", "--history")] == ["applies", "undone", "applies"]
+    assert [act["result"] for act in told(run, "moderation", "--history")] == ["applies", "undone", "applies"]
 
 
 @pytest.mark.thorough

@@ -177,7 +177,7 @@ READS: list[Callable[[CableStore], object]] = [
     lambda store: list(store.users()),
     lambda store: [list(store.posts_by(author)) for author in (ANN.key, BOB.key)],
     lambda store: (store.heads("default"), list(store.missing("default"))),
-    lambda store: store.events(),
+    lambda store: list(store.events(timeout_s=0)),
     lambda store: store.stats(),
     lambda store: store.post("default", "x"),
     lambda store: store.ingest(raws(ANN.delete(*store.posts_by(ANN.key)))),

@@ -145,7 +145,7 @@ READS: list[Callable[[CableStore], object]] = [
     lambda store: list(store.users()),
     lambda store: [list(store.posts_by(person.key)) for person in (ANN, BOB, CYD, DAN)],
     lambda store: (store.heads("default"), list(store.missing("default"))),
-    lambda store: (store.events(), store.stats()),
+    lambda store: (list(store.events(timeout_s=0)), store.stats()),
     lambda store: (store.mentions().messages, store.read_state("default")),
     lambda store: (store.local.get("app", "key"), list(store.local.drafts()), list(store.local.muted())),
     lambda store: (store.moderation.in_force(), store.moderation.history(), store.moderation.seed),

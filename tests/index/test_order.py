@@ -136,7 +136,7 @@ def test_on_disk_reopened_in_between(history: tuple[Dialect, list[Post]], random
             assert_whole(store)
             store.rebuild()
             assert list(store.dump()) == expected
-            assert store.last_sequence == len([e for e in store.events() if e.sequence])
+            assert store.last_sequence == len([e for e in store.events(timeout_s=0) if e.sequence])
         ClosedStore(folder, identity=AUTHORS[0]).rebuild()
         with on_disk(Path(folder), dialect) as store:
             assert list(store.dump()) == expected
@@ -226,7 +226,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def log_tells_everything(self) -> None:
         live: set[bytes] = set()
-        for event in self.store.subscribe(timeout_s=0):
+        for event in self.store.events(timeout_s=0):
             (live.add if event.kind.name == "ACCEPTED" else live.discard)(event.hash)
         assert live == {post.hash for author in AUTHORS for post in self.store.posts_by(author.public_key)}
 

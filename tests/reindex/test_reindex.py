@@ -144,7 +144,7 @@ def test_spark_is_in_process_is_incremental(history: tuple[Dialect, list[Post]],
             assert list(made.dump()) == list(store.dump())
             made.rebuild()
             assert list(made.dump()) == list(store.dump())
-            logged = {event.hash for event in made.events(limit=1000)}
+            logged = {event.hash for event in made.events(timeout_s=0)}
             assert logged == Model(posts).live.keys()
 
 
@@ -191,7 +191,7 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
         store.discard([gone.hash])
         store.post("a!b", "after the export")
         before, last = list(store.dump()), store.last_sequence
-        events = store.events(limit=1000)
+        events = list(store.events(timeout_s=0))
     said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
     assert said["generation"] == "generation-000002"
     assert said["arrived_since"] == last - through
@@ -200,7 +200,7 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
         assert list(store.dump()) == before
         assert store.check().is_clean
         assert store.identity == me
-        assert store.events(limit=1000) == events
+        assert list(store.events(timeout_s=0)) == events
         assert store.last_sequence == last
         store.post("default", "life goes on")
 
@@ -221,11 +221,8 @@ def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run
     with CableStore.open(path) as store:
         now = {key for key, _ in store.dump() if key.startswith(b"!data!")}
         news: dict[str, set[bytes]] = {"accepted": set(), "deleted": set()}
-        after = last
-        while events := store.events(after):
-            for event in events:
-                news[event.kind.name.lower()].add(b"!data!" + event.hash.hex().encode())
-            after = events[-1].sequence
+        for event in store.events(last, timeout_s=0):
+            news[event.kind.name.lower()].add(b"!data!" + event.hash.hex().encode())
     assert news == {"accepted": now - held, "deleted": held - now}
     assert len(news["deleted"]) >= 4
 
@@ -380,7 +377,7 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
         store.export(tmp_path / "export")
         store.local.set_draft("default", "later")  # concerns no view
         before = dict(store.dump())
-        log = store.events(limit=1000)
+        log = list(store.events(timeout_s=0))
     catalog = changed_catalog()
     report = reindex([tmp_path / "export"], path, views=frozenset(["messages", "author"]), catalog=catalog)
     assert report.checked.is_clean
@@ -388,7 +385,7 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
         assert store.check().is_clean
         after = dict(store.dump())
         assert store.local.draft("default") == "later"
-        assert store.events(limit=1000) == log
+        assert list(store.events(timeout_s=0)) == log
         store.rebuild()
         assert dict(store.dump()) == after
     changed = {key for key in before if before[key] != after[key]}
@@ -480,7 +477,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
         assert store.check().is_clean
         assert [m.text for m in store.messages("default", 1).messages] == ["since"]
         assert any(store.posts_by(BOB.key)), "what was dropped is not back"
-        sequences = [event.sequence for event in store.events(limit=1000)]
+        sequences = [event.sequence for event in store.events(timeout_s=0)]
         assert sequences == sorted(set(sequences))
     run("generations", *here, "--remove", "generation-000001", expect=2)
     run("generations", *here, "--remove", "kept")

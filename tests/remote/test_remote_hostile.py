@@ -106,7 +106,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-HARMLESS = sorted(names() - {"export", "import_exports", "rebuild", "compact", "wait", "dump"})
+HARMLESS = sorted(names() - {"export", "import_exports", "rebuild", "compact", "dump"})
 
 
 @given(name=st.sampled_from(HARMLESS) | st.text(max_size=20), given=VALUES | st.lists(VALUES, max_size=5))
@@ -205,12 +205,12 @@ def test_a_number_in_use_is_rejected(server: StoreServer, store: CableStore) -> 
 
 def test_iterators_at_once_have_a_limit(server: StoreServer, store: CableStore) -> None:
     with connected(server) as program:
-        opened = [program.subscribe(store.last_sequence) for _ in range(limits.MAX_REMOTE_ITERATORS)]
+        opened = [program.events(store.last_sequence) for _ in range(limits.MAX_REMOTE_ITERATORS)]
         with pytest.raises(CableStoreError, match="64 iterators of this program are open: close one"):
-            next(program.subscribe())
+            next(program.events())
         del opened
         for _ in range(limits.MAX_REMOTE_ITERATORS + 10):
-            wait_until(lambda: _begins(program.subscribe()))  # abandoned ones are closed
+            wait_until(lambda: _begins(program.events()))  # abandoned ones are closed
 
 
 def _begins(events: Iterator[object]) -> bool:
@@ -322,7 +322,7 @@ def test_a_program_that_leaves_keeps_nothing_open(server: StoreServer) -> None:
     for _ in range(20):
         with connected(server) as program:
             program.snapshot()
-            program.subscribe()
+            program.events()
     wait_until(lambda: open_descriptors() <= before)
 
 

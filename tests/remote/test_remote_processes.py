@@ -116,12 +116,10 @@ def test_every_kind_of_wait_ends_with_the_owner(tmp_path: Path) -> None:
         cursor, latest = store.cursor, store.last_sequence
         waits = [
             lambda: next(store.changes()),
-            lambda: next(store.subscribe(latest)),
+            lambda: next(store.events(latest)),
             lambda: next(store.moderation.follow()),
             lambda: store.next_changes(cursor),
-            lambda: store.next_events(latest),
-            lambda: store.wait(latest),
-            lambda: store.wait(latest, local=True),
+            lambda: next(store.changes(local=True)),
         ]
         threads = [threading.Thread(target=until_it_ends, args=(wait,)) for wait in waits]
         for thread in threads:
@@ -139,7 +137,7 @@ def test_a_killed_program_leaves_the_store_to_others(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "s", identity=ANN.identity) as store, cablestore.offer(store):
         for _ in range(3):
             with child("program", tmp_path / "s") as program:
-                assert store.wait(store.last_sequence + 5, LIMIT_S)
+                assert next(store.events(store.last_sequence + 5, timeout_s=LIMIT_S), None)
                 program.kill()
             with cablestore.connect(tmp_path / "s") as other:
                 assert other.post("d", "still served")
@@ -321,8 +319,7 @@ def test_watchers_are_called_after_writes_of_others_and_at_the_end() -> None:
         while posts.get(timeout=LIMIT_S) < store.last_sequence:
             pass
         end()
-        assert remote.wait(0, 0, local=True)
-        assert not remote.wait(store.last_sequence, 0, local=True)
+        assert list(remote.events(store.last_sequence, timeout_s=0)) == []
         remote.close()
         assert everything.get(timeout=LIMIT_S) is not None
         with pytest.raises(StoreClosedError, match="the store is closed"):
@@ -365,7 +362,7 @@ def test_a_cancelled_call_leaves_the_next_one_its_own_result() -> None:
                 await asyncio.sleep(0)
                 task.cancel()
                 assert await store.topic("c") == "the topic"
-            waiting = asyncio.create_task(store.next_events(store.last_sequence))
+            waiting = asyncio.create_task(anext(store.events(store.last_sequence)))
             await asyncio.sleep(0)
             waiting.cancel()
             assert (await store.post("c", "text")).body.channel == "c"  # type: ignore[union-attr] # it is a Text
@@ -401,7 +398,7 @@ def test_a_program_that_leaves_at_once_harms_no_other(tmp_path: Path) -> None:
 
 def test_a_store_that_is_closed_under_its_programs_ends_their_calls() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
-        following = remote.subscribe(store.last_sequence)
+        following = remote.events(store.last_sequence)
         snapshot = remote.snapshot()
         store.close()
         assert list(following) == []

@@ -163,7 +163,7 @@ def test_the_join_that_the_store_wrote_before_a_text_is_sent_before_it(clients: 
     for sent in ann.sent():
         assert bob.posts.receive(sent.data, START_MS).verdict is ReceiveResult.DELIVERED
     bob.effects()
-    assert [event.post.body for event in bob.store.events() if event.post is not None] == [
+    assert [event.post.body for event in bob.store.events(timeout_s=0) if event.post is not None] == [
         Join("default"),
         first.body,
         second.body,

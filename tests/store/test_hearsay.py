@@ -92,12 +92,12 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert witnessed(store) == {post.hash: ANN.key}
         assert time_of(store, post) == post.timestamp_ms
         assert list(store.dump()) == list(expected.dump())
-        assert [event.kind for event in store.events() if event.hash == post.hash] == [EventKind.DELETED]
+        assert [event.kind for event in store.events(timeout_s=0) if event.hash == post.hash] == [EventKind.DELETED]
         again = store.import_exports([tmp_path / "forged"])
         assert again.skeletons == 0
         assert list(store.dump()) == list(expected.dump())
         assert store.ingest([post.raw])[0].verdict is Verdict.DELETED
-        assert len(store.events()) == 3
+        assert len(list(store.events(timeout_s=0))) == 3
         assert_whole(store)
 
 

@@ -23,7 +23,9 @@ BODIES = pytest.mark.parametrize("body", [Text("default", "hello"), Topic("defau
 
 def written(store: CableStore) -> list[Post]:
     """Return the posts of the store, as the arrival log has them."""
-    return [event.post for event in store.events() if event.kind is EventKind.ACCEPTED and event.post is not None]
+    return [
+        event.post for event in store.events(timeout_s=0) if event.kind is EventKind.ACCEPTED and event.post is not None
+    ]
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> 
         heads = store.heads("default")
         last = store.last_sequence
         post = store.write(body)
-        events = list(store.events(last))
+        events = list(store.events(last, timeout_s=0))
         assert [event.kind for event in events] == [EventKind.ACCEPTED] * 2
         join, second = (event.post for event in events)
         assert join is not None

@@ -131,12 +131,12 @@ def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
         fill(store.local)
         store.local.delete("old", "gone by then")
         store.ingest(raws(ANN.text("default", "later")))
-        before = [event[:3] for event in store.events()]
+        before = [event[:3] for event in store.events(timeout_s=0)]
     ClosedStore(path).roll_back(first)
     with CableStore.open(path) as store:
         assert_full(store)
         assert store.local.get("old", "gone by then") is None
-        assert [event[:3] for event in store.events()] == before
+        assert [event[:3] for event in store.events(timeout_s=0)] == before
 
 
 @pytest.mark.thorough

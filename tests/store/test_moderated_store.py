@@ -366,8 +366,7 @@ def test_lists_say_who_when_and_why(store: CableStore) -> None:
     store.moderation.hide(users=[CYD.key], channel="c", reason="rude")
     store.moderation.unhide(users=[CYD.key], channel="c")
     found = [
-        (judged.act.author, judged.act.reason, judged.target, judged.outcome)
-        for judged in store.moderation.history("c")
+        (judged.act.author, judged.act.reason, judged.target, judged.result) for judged in store.moderation.history("c")
     ]
     assert found == [
         (ANN.key, "helps", BOB.key, "applies"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
@@ -76,8 +77,11 @@ def test_other_values_are_rejected_here_and_in_another_process(wrong: object, tm
                 each.messages("garden", after_ms=wrong)  # type: ignore[arg-type] # that is tested
 
 
-async def test_awaited_reads_accept_datetimes() -> None:
-    async with AsyncCableStore.in_memory(identity=ANN.identity) as store:
-        await store.ingest(POSTS)
-        page = await store.messages("garden", after_ms=aware(TIMES_MS[5]))
-        assert [message.text for message in page.messages] == ["word 5"]
+def test_awaited_reads_accept_datetimes() -> None:
+    async def run() -> list[str]:
+        async with AsyncCableStore.in_memory(identity=ANN.identity) as store:
+            await store.ingest(POSTS)
+            page = await store.messages("garden", after_ms=aware(TIMES_MS[5]))
+            return [message.text for message in page.messages]
+
+    assert asyncio.run(run()) == ["word 5"]

@@ -13,7 +13,7 @@ from cablestore.aio import AsyncCableStore
 
 
 async def listen(store: AsyncCableStore) -> None:
-    async for _ in store.subscribe(store.last_sequence):
+    async for _ in store.events(store.last_sequence):
         pass
 
 
@@ -27,7 +27,7 @@ def say() -> None:
 
 
 async def wait_forever(store: AsyncCableStore, folder: Path, how: str) -> None:
-    waiting = [asyncio.create_task(each) for each in (listen(store), watch(store), store.wait(10**9))]
+    waiting = [asyncio.create_task(each) for each in (listen(store), watch(store))]
     await asyncio.sleep(0.05)
     if how.endswith("writes"):
         say()

@@ -18,7 +18,7 @@ def moment_of(post: Post | Message) -> Moment:
 
 
 def _arrived(store: CableStore) -> dict[bytes, int]:
-    return {event.hash: event.sequence for event in store.events() if event.kind is EventKind.ACCEPTED}
+    return {event.hash: event.sequence for event in store.events(timeout_s=0) if event.kind is EventKind.ACCEPTED}
 
 
 @dataclass
