@@ -16,7 +16,7 @@ from pathlib import Path
 
 from common import START_MS, authors, median, seconds, sentence, signed, size, size_given, tell
 
-from cablestore import CableStore, Moderation, Text
+from cablestore import CableStore, Moderation, StoreOptions, Text
 from cablestore.moderation import Action
 from cablestore.store.searching import Order
 
@@ -45,7 +45,7 @@ def texts(number: int, first: int) -> list[bytes]:
 
 def opened(folder: Path) -> CableStore:
     """Open a store whose clock is far after the texts."""
-    return CableStore.open(folder, clock=lambda: START_MS + 10**12)
+    return CableStore.open(folder, options=StoreOptions(clock=lambda: START_MS + 10**12))
 
 
 def fill(store: CableStore, posts: list[bytes]) -> None:

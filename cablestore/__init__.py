@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.serving.server import offer as offer
     from cablestore.store.display import Message as Message
     from cablestore.store.display import User as User
+    from cablestore.store.options import StoreOptions as StoreOptions
     from cablestore.store.queries import Snapshot as Snapshot
     from cablestore.store.results import Channel as Channel
     from cablestore.store.results import Event as Event
@@ -69,6 +70,7 @@ _MODULES: Final = {
     "remote.store": "connect",
     "serving.server": "offer",
     "store.display": "Message User",
+    "store.options": "StoreOptions",
     "store.queries": "Snapshot",
     "store.results": "Channel Event Page ReadState Stats",
     "store.store": "CableStore",

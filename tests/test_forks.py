@@ -16,7 +16,7 @@ import pytest
 from forking import fork, idle_child, run_forked
 from serving import own_host
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.aio import AsyncCableStore
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
@@ -195,7 +195,9 @@ def test_a_child_in_which_leveldb_lacks_its_thread_refuses_large_writes(tmp_path
     CableStore.open(tmp_path / "of the parent").close()
 
     def work() -> None:
-        with CableStore.open(tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**16)) as store:
+        with CableStore.open(
+            tmp_path / "store", options=StoreOptions(tuning=Tuning(write_buffer_size_bytes=2**16))
+        ) as store:
             while True:
                 store.post("default", "a text " * 100)
 

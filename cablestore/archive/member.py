@@ -30,7 +30,8 @@ from cablestore.files import make_folder, storage_errors, write_whole
 from cablestore.index.place import LogPlace
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
-from cablestore.store.store import CableStore, own_key, system_clock_ms
+from cablestore.store.options import system_clock_ms
+from cablestore.store.store import CableStore, own_key
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
 """How long a member waits after an announcement for a newer one before it acts (RFC 61)."""

@@ -14,7 +14,8 @@ from cablestore.cli.output import Output, size
 from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
 from cablestore.files import make_folder
 from cablestore.index.batches import Progress
-from cablestore.store.store import CableStore, own_key, system_clock_ms
+from cablestore.store.options import system_clock_ms
+from cablestore.store.store import CableStore, own_key
 
 if TYPE_CHECKING:
     from cablestore.archive.writer import CreateReport

@@ -30,7 +30,8 @@ from cablestore.protocol.post import Post, encode_post
 from cablestore.store import answers
 from cablestore.store.closed import ClosedStore
 from cablestore.store.display import Message
-from cablestore.store.store import CableStore, system_clock_ms
+from cablestore.store.options import system_clock_ms
+from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
 SEED_PHRASE: Final = "demo"

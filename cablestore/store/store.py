@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -34,14 +33,12 @@ from cablestore.index.check import check as check_rows
 from cablestore.index.engine import Engine
 from cablestore.index.evidence import find_evidence
 from cablestore.index.folder import store_path
-from cablestore.index.leveldb import Tuning
 from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
-from cablestore.index.view import Catalog
 from cablestore.moderation.applied import AppliedModeration
 from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
@@ -57,12 +54,12 @@ from cablestore.store.key_file import StoreIdentity
 from cablestore.store.known_places import KnownPlaces, PlacesMemory
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
+from cablestore.store.options import StoreOptions
 from cablestore.store.present import Present
 from cablestore.store.queries import Queries, Snapshot, stats_of
 from cablestore.store.results import Event, Page, Stats
 from cablestore.store.searching import Order, Searcher, SearchPage
 from cablestore.store.writing import Writer
-from cablestore.views import CATALOG
 
 if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
@@ -72,10 +69,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
-def system_clock_ms() -> int:
-    """Return the present time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+_DEFAULTS: Final = StoreOptions()
 
 
 def own_key(store: CableStore) -> bytes:
@@ -94,10 +88,7 @@ class CableStore(Queries, Closable, ProcessBound):
         self,
         engine: Engine | None = None,
         store_identity: StoreIdentity | None = None,
-        clock: Callable[[], int] = system_clock_ms,
-        threads: int | None = None,
-        *,
-        moderated: bool = True,
+        options: StoreOptions = _DEFAULTS,
     ) -> None:
         """Use `open` or `in_memory`."""
         if not isinstance(engine, Engine) or not isinstance(store_identity, StoreIdentity):
@@ -107,16 +98,16 @@ class CableStore(Queries, Closable, ProcessBound):
             )
         self._engine = engine
         self._identity = store_identity
-        self._verifier = SignatureVerifier(threads)
-        self._intake = Intake(engine.dialect, self._verifier, clock, store_identity)
-        composer = Composer(store_identity, clock)
+        self._verifier = SignatureVerifier(options.verify_threads)
+        self._intake = Intake(engine.dialect, self._verifier, options.clock, store_identity)
+        composer = Composer(store_identity, options.clock)
         engine.when_reloaded(composer.forget)
-        self._present = Present(engine, store_identity, moderated=moderated)
+        self._present = Present(engine, store_identity, moderated=options.moderated)
         self._writer = Writer(engine, self._present, self._intake, composer)
         self._follower = Follower(engine, self._present)
         self._places = PlacesMemory()
         self._searcher = Searcher(engine, self._present)
-        self.moderation: Final = Moderator(engine, self._present, composer, clock)
+        self.moderation: Final = Moderator(engine, self._present, composer, options.clock)
         """Roles, hidden, dropped and blocked users, posts and channels, and the moderation actions of the user."""
         self.local: Final = LocalValues(engine)
         """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
@@ -130,27 +121,19 @@ class CableStore(Queries, Closable, ProcessBound):
         path: Path | str,
         *,
         create: bool = True,
+        read_only: bool = False,
         dialect: Dialect | None = None,
         identity: Identity | None = None,
         upgrade: bool = False,
         progress: Progress = no_progress,
-        catalog: Catalog = CATALOG,
-        allow_missing_views: bool = False,
-        tuning: Tuning | None = None,
-        verify_threads: int | None = None,
-        clock: Callable[[], int] = system_clock_ms,
-        moderated: bool = True,
-        read_only: bool = False,
+        options: StoreOptions = _DEFAULTS,
     ) -> Self:
         """Open the store in a folder. With `create`, a missing store is created.
 
-        `dialect` applies to a new store (default: legacy) and must match that of an existing one. `identity` replaces
-        the key file in the folder. With `upgrade`, a store whose views another version built is rebuilt first, and
-        `progress` counts its posts. An interrupted upgrade leaves the store unchanged; the next call repeats it.
-        `catalog` contains the views to maintain: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with custom
-        views. A store with views that `catalog` lacks raises MissingViewError. `allow_missing_views` opens it for
-        reading; writes then raise. `clock` returns milliseconds since 1970. Without `moderated`, the store keeps and
-        shows everything and ignores the moderation posts in it. `is_read_only` describes `read_only` stores.
+        `is_read_only` describes `read_only` stores. `dialect` applies to a new store (default: legacy) and must match
+        that of an existing one. `identity` replaces the key file in the folder. With `upgrade`, a store whose views
+        another version built is rebuilt first, and `progress` counts its posts. An interrupted upgrade leaves the store
+        unchanged; the next call repeats it. A store with views that `options.catalog` lacks raises MissingViewError.
 
         Raises LocationError for an unusable path, and a subclass of OpenError that states the reason. Raises
         StorageError for I/O errors and damaged files. Its subclass CorruptStoreError means that an upgrade would lose a
@@ -158,20 +141,18 @@ class CableStore(Queries, Closable, ProcessBound):
         then nothing is created. Raises IdentityError if the key file is unreadable, malformed, empty or readable by
         others, and if local-only posts need a missing key.
         """
-        check(create=create, upgrade=upgrade, progress=progress)
-        check(allow_missing_views=allow_missing_views, read_only=read_only)
-        check_instance("tuning", tuning, (Tuning, NoneType))
-        _check_parts(dialect, identity, catalog, verify_threads, clock, moderated=moderated)
+        check(create=create, upgrade=upgrade, progress=progress, read_only=read_only)
+        _check_parts(dialect, identity, options)
         path = store_path(path)
         store_identity = StoreIdentity(identity, path, read_only=read_only)
         open_engine = partial(
             Engine.open,
             path,
-            catalog,
+            options.catalog,
             dialect=dialect,
-            tuning=tuning or Tuning(),
+            tuning=options.tuning,
             unseal=store_identity.unseal,
-            allow_missing_views=allow_missing_views or read_only,
+            allow_missing_views=options.allow_missing_views or read_only,
             read_only=read_only,
         )
         try:
@@ -181,18 +162,16 @@ class CableStore(Queries, Closable, ProcessBound):
                 raise
             from cablestore.store.closed import ClosedStore  # noqa: PLC0415 - opening a store does without it
 
-            ClosedStore(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
+            ClosedStore(path, identity=identity, catalog=options.catalog).rebuild(only_whole=True, progress=progress)
             engine = open_engine(create=False)
-        return cls._made_of(engine, store_identity, clock, verify_threads, moderated=moderated)
+        return cls._made_of(engine, store_identity, options)
 
     @classmethod
-    def _made_of(
-        cls, engine: Engine, identity: StoreIdentity, clock: Callable[[], int], threads: int | None, *, moderated: bool
-    ) -> Self:
+    def _made_of(cls, engine: Engine, identity: StoreIdentity, options: StoreOptions) -> Self:
         """Make the store of an open engine, and write what follows from changes that no write of a store made."""
         try:
             identity.load()
-            store = cls(engine, identity, clock, threads, moderated=moderated)
+            store = cls(engine, identity, options)
             if engine.is_writable:
                 store._present.catch_up()
         except BaseException:
@@ -206,17 +185,14 @@ class CableStore(Queries, Closable, ProcessBound):
         *,
         dialect: Dialect = LEGACY,
         identity: Identity | None = None,
-        catalog: Catalog = CATALOG,
-        verify_threads: int | None = None,
-        clock: Callable[[], int] = system_clock_ms,
-        moderated: bool = True,
+        options: StoreOptions = _DEFAULTS,
     ) -> Self:
         """Create a store in memory, for tests and throwaway clients. Closing it discards its content."""
         check_instance("dialect", dialect, Dialect)
-        _check_parts(dialect, identity, catalog, verify_threads, clock, moderated=moderated)
+        _check_parts(dialect, identity, options)
         store_identity = StoreIdentity(identity or Identity.generate(), None)
-        engine = Engine.in_memory(dialect, catalog, store_identity.unseal)
-        return cls._made_of(engine, store_identity, clock, verify_threads, moderated=moderated)
+        engine = Engine.in_memory(dialect, options.catalog, store_identity.unseal)
+        return cls._made_of(engine, store_identity, options)
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open raise StoreClosedError from then on."""
@@ -764,20 +740,10 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._identity.known_key
 
 
-def _check_parts(
-    dialect: Dialect | None,
-    identity: Identity | None,
-    catalog: Catalog,
-    threads: int | None,
-    clock: Callable[[], int],
-    *,
-    moderated: bool,
-) -> None:
-    check(clock=clock, moderated=moderated)
-    check_given(verify_threads=threads)
-    check_instance("catalog", catalog, Catalog)
+def _check_parts(dialect: Dialect | None, identity: Identity | None, options: StoreOptions) -> None:
     check_instance("dialect", dialect, (Dialect, NoneType))
     check_instance("identity", identity, (Identity, NoneType))
+    check_instance("options", options, StoreOptions)
 
 
 def _check_tombstone(name: str, value: object) -> None:

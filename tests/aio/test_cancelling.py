@@ -14,7 +14,7 @@ import pytest
 from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore, Post
+from cablestore import CableStore, Post, StoreOptions
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import CableStoreError, StoreLockedError
 from cablestore.store.changes import MessageAdded
@@ -46,7 +46,7 @@ def test_a_write_that_has_begun_ends_and_one_that_waits_is_dropped(tmp_path: Pat
     clock = HeldClock()
 
     async def use() -> None:
-        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock) as store:
+        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, options=StoreOptions(clock=clock)) as store:
             begun = asyncio.create_task(store.post("c", "begun"))
             await until(clock.has_begun.is_set)
             waiting = asyncio.create_task(store.post("c", "waiting"))
@@ -173,7 +173,7 @@ def test_closing_that_is_cancelled_is_carried_out(tmp_path: Path) -> None:
     clock = HeldClock()
 
     async def use() -> None:
-        store = await AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock)
+        store = await AsyncCableStore.open(tmp_path, identity=ANN.identity, options=StoreOptions(clock=clock))
         writing = asyncio.create_task(store.post("c", "begun"))
         await until(clock.has_begun.is_set)
         closing = asyncio.create_task(store.close())
@@ -233,7 +233,7 @@ def test_a_cancelled_end_of_a_with_leaves_the_folder_free(tmp_path: Path) -> Non
     clock = HeldClock()
 
     async def stay(left: asyncio.Event) -> None:
-        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock) as store:
+        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, options=StoreOptions(clock=clock)) as store:
             writing.append(asyncio.create_task(store.post("c", "begun")))
             await until(clock.has_begun.is_set)
             left.set()

@@ -22,7 +22,7 @@ from serving import HERE as ANY_PORT
 from serving import Served, cablestore
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore, Identity
+from cablestore import CableStore, Identity, StoreOptions
 from cablestore.archive.format.announcement import parse_link
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.period import WEEK_MS, Period
@@ -33,7 +33,7 @@ from cablestore.archive.member import ANNOUNCEMENT_WAIT_MS, announce
 from cablestore.cli.archive_fetch import FetchProgress
 from cablestore.cli.output import Output
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, LEGACY
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 WEEKS = 4
 SECONDS_AGO = 12
@@ -118,7 +118,7 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
 
         earlier_ms = system_clock_ms() - SECONDS_AGO * 1000
         with (
-            CableStore.open(made.store, clock=lambda: earlier_ms) as control,
+            CableStore.open(made.store, options=StoreOptions(clock=lambda: earlier_ms)) as control,
             CableStore.open(made.member) as member,
         ):
             announce(control, parse_link(link))

@@ -32,7 +32,7 @@ from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 WEEKS = 3
 ANN = Person("ann")

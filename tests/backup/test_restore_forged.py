@@ -16,7 +16,7 @@ from forging import add_posts, add_rows, sign, strip_signature
 from history import AUTHORS, NOW_MS
 from people import ANN, BOB, raws
 
-from cablestore import CableStore, Identity, limits
+from cablestore import CableStore, Identity, StoreOptions, limits
 from cablestore.backup import backup, restore, verify_backup
 from cablestore.errors import BackupError, CorruptBackupError, IdentityError
 from cablestore.index.local import DRAFT, SEED, WITNESSED, local_key
@@ -94,7 +94,9 @@ def test_a_manifest_that_was_changed_is_noticed_by_its_signature(tmp_path: Path,
 
 def test_posts_from_a_clock_that_was_ahead_are_rejected_of_a_genuine_backup_too(tmp_path: Path) -> None:
     ahead_ms = NOW_MS + limits.MAX_FUTURE_MS * 3
-    with CableStore.open(tmp_path / "store", clock=lambda: ahead_ms, identity=AUTHORS[0]) as store:
+    with CableStore.open(
+        tmp_path / "store", options=StoreOptions(clock=lambda: ahead_ms), identity=AUTHORS[0]
+    ) as store:
         store.ingest(raws(ANN.text("default", "now", at=NOW_MS), ANN.text("default", "later", at=ahead_ms)))
         backup(store, tmp_path / "backup")
     report = restore(tmp_path / "backup", tmp_path / "restored", identity=AUTHORS[0], clock=now)

@@ -17,7 +17,7 @@ from people import ANN, BOB, CYD, Person, raws
 from terminals import CTRL_Q, Screen, Terminal
 from waiting import wait_until
 
-from cablestore import CableStore, Post, offer
+from cablestore import CableStore, Post, StoreOptions, offer
 from cablestore.chat.notifications import notification
 
 BLUR, FOCUS = "\x1b[O", "\x1b[I"
@@ -36,7 +36,7 @@ def live(text: str, channel: str = "garden", by: Person = BOB) -> Post:
 
 @contextmanager
 def served(folder: Path) -> Iterator[CableStore]:
-    with CableStore.open(folder, identity=ANN.identity, verify_threads=1) as store, offer(store):
+    with CableStore.open(folder, identity=ANN.identity, options=StoreOptions(verify_threads=1)) as store, offer(store):
         store.ingest(raws(ANN.named("ann"), BOB.named("bob"), CYD.named("cyd")))
         for channel in ("garden", "shed", "quiet"):
             store.join(channel)

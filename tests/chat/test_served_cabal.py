@@ -24,7 +24,7 @@ from remote_stores import served_in
 from stores import scratch_folder
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore, Dialect, Page, Post
+from cablestore import CableStore, Dialect, Page, Post, StoreOptions
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.changes import CabalChanges
 from cablestore.chat.keeper import OpenStore
@@ -110,7 +110,7 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
 
     def store() -> CableStore:
         options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
-        made = CableStore.in_memory(clock=lambda: NOW_MS, **options)
+        made = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options)
         made.ingest(raws(*posts))
         return made
 
@@ -251,7 +251,11 @@ def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> N
         return NOW_MS
 
     silence_s = 3.0
-    with CableStore.in_memory(clock=clock) as store, served_in(tmp_path, store), ThreadPoolExecutor(1) as pool:
+    with (
+        CableStore.in_memory(options=StoreOptions(clock=clock)) as store,
+        served_in(tmp_path, store),
+        ThreadPoolExecutor(1) as pool,
+    ):
         client = served_cabal(tmp_path, silence_s=silence_s)
         is_held.set()
         writing = pool.submit(lambda: asyncio.run(client.post("default", "slowly")))

@@ -12,7 +12,7 @@ import wcwidth
 from terminals import CTRL_Q, Screen, Start, Terminal
 from waiting import wait_until
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 PERSIAN = "\u0645\u06cc\u200c\u0631\u0648\u0645"
@@ -100,10 +100,13 @@ def test_a_message_of_a_thousand_lines_takes_a_page(start_chat: Start, tmp_path:
 def test_an_answer_with_a_clock_that_is_behind_is_below_its_question(start_chat: Start, tmp_path: Path) -> None:
     """In the client and in `log`, without the day of its clock between the two."""
     now_ms = time.time_ns() // 1_000_000
-    with CableStore.open(tmp_path / "bob", clock=lambda: now_ms) as bob, CableStore.open(tmp_path / "ann") as ann:
+    with (
+        CableStore.open(tmp_path / "bob", options=StoreOptions(clock=lambda: now_ms)) as bob,
+        CableStore.open(tmp_path / "ann") as ann,
+    ):
         question = bob.post("default", "where is the rake?")
         ann.ingest([question.raw])
-    with CableStore.open(tmp_path / "ann", clock=lambda: now_ms - 5 * 365 * 86_400_000) as ann:
+    with CableStore.open(tmp_path / "ann", options=StoreOptions(clock=lambda: now_ms - 5 * 365 * 86_400_000)) as ann:
         ann.post("default", "in the shed")
         ann.post("default", "behind the ladder")
     said = ["where is the rake?", "in the shed", "behind the ladder"]

@@ -11,7 +11,7 @@ import pytest
 from people import BOB, CYD, raws
 from serving import HERE, Served, cablestore
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -45,7 +45,7 @@ def serve(mode: str, folder: Path, serving: Callable[..., Served]) -> Callable[[
 
 def write_ahead(folder: Path, ahead_ms: int) -> None:
     """Write what a user writes whose clock is ahead."""
-    with CableStore.open(folder, clock=lambda: now_ms() + ahead_ms) as store:
+    with CableStore.open(folder, options=StoreOptions(clock=lambda: now_ms() + ahead_ms)) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms() - DAY_MS)))
         store.set_name("old")
         store.set_topic("garden", "old topic")
@@ -197,7 +197,7 @@ def test_a_deletion_is_not_written_twice(run: Run, folder: Path) -> None:
 
 def test_an_unblock_that_is_dated_ahead_says_which_posts_stay_dropped(run: Run, folder: Path) -> None:
     """They are those that are written until then."""
-    with CableStore.open(folder, clock=lambda: now_ms() + DAY_MS) as store:
+    with CableStore.open(folder, options=StoreOptions(clock=lambda: now_ms() + DAY_MS)) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))
         store.moderation.block([BOB.key], drop=True)
     code, _, notes = run("unblock", BOB.key.hex())

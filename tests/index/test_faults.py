@@ -17,7 +17,7 @@ from folders import SUPPORT
 from people import ANN, BOB, raws
 from waiting import LIMIT_S
 
-from cablestore import CableStore, CableStoreError, Post
+from cablestore import CableStore, CableStoreError, Post, StoreOptions
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError, StorageError
 from cablestore.store import ClosedStore, Tuning
 
@@ -224,7 +224,7 @@ def posts() -> list[Post]:
 def folder(tmp_path: Path, posts: list[Post]) -> Path:
     """Return a store whose database has several tables, closed."""
     with CableStore.open(
-        tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**20, table_size_bytes=2**20)
+        tmp_path / "store", options=StoreOptions(tuning=Tuning(write_buffer_size_bytes=2**20, table_size_bytes=2**20))
     ) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
         store.ingest(raws(ANN.delete(posts[0])))

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cablestore import CableStore, Dialect, Post, Verdict
+from cablestore import CableStore, Dialect, Post, StoreOptions, Verdict
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.dialect import LEGACY
 from cablestore.store import ClosedStore, answers
@@ -29,12 +29,16 @@ def clock() -> int:
 
 @contextmanager
 def in_memory(dialect: Dialect) -> Iterator[CableStore]:
-    with CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], clock=clock, moderated=False) as store:
+    with CableStore.in_memory(
+        dialect=dialect, identity=AUTHORS[0], options=StoreOptions(clock=clock, moderated=False)
+    ) as store:
         yield store
 
 
 def on_disk(path: Path, dialect: Dialect) -> CableStore:
-    return CableStore.open(path, dialect=dialect, identity=AUTHORS[0], clock=clock, moderated=False)
+    return CableStore.open(
+        path, dialect=dialect, identity=AUTHORS[0], options=StoreOptions(clock=clock, moderated=False)
+    )
 
 
 def feed(store: CableStore, posts: list[Post], cuts: list[int]) -> None:
@@ -175,7 +179,9 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = CableStore.in_memory(dialect=LEGACY, identity=AUTHORS[0], clock=clock, moderated=False)
+        self.store = CableStore.in_memory(
+            dialect=LEGACY, identity=AUTHORS[0], options=StoreOptions(clock=clock, moderated=False)
+        )
         self.offered: dict[bytes, Post] = {}
 
     @rule(history=histories(max_posts=8), batch_posts=st.integers(1, 9))

@@ -23,7 +23,7 @@ from cablestore.index.place import LogPlace
 from cablestore.peers import Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 POSTS = 100
 FIRST = "generation-000001"

@@ -15,7 +15,7 @@ from cablestore import limits
 from cablestore.peers import Address, Node
 from cablestore.peers.history import safe_point_ms
 from cablestore.peers.settings import SYNC_OVERLAP_MS
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 
 def test_a_second_connection_asks_little() -> None:

@@ -16,13 +16,13 @@ from people import ANN, BOB, START_MS, Person, raws
 from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 from talking import conversation, hello, two_halves, with_stores
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions
 from cablestore.errors import NodeError, PeerRefusedError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.metrics import OUTCOMES
 from cablestore.peers.reconciler import jittered
 from cablestore.protocol.message import TimeRangeRequest
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 WAYS = pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "beside Cable"])
 KEYS = pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
@@ -101,10 +101,10 @@ async def test_since_window_and_channels() -> None:
     """Only what both want: posts older than --after or the window, or in channels not followed, are not moved."""
     now_ms = system_clock_ms()
     texts = [ANN.text(name, f"{name} {h}", at=now_ms - 3_600_000 * h) for name in ("a", "b") for h in (1, 5, 50)]
-    store = CableStore.in_memory(verify_threads=1)
+    store = CableStore.in_memory(options=StoreOptions(verify_threads=1))
     store.ingest(raws(*texts, ANN.named("Ann", at=now_ms - 1_000)))
     follows = NodeSettings(channels=frozenset({"a"}), window_ms=10 * 3_600_000)
-    with store, CableStore.in_memory(verify_threads=1) as empty:
+    with store, CableStore.in_memory(options=StoreOptions(verify_threads=1)) as empty:
         async with Node(store) as one, Node(empty, follows) as other:
             address = await one.reconcile_port.listen(Address(HOST, 0))
             await once(other, address, since_ms=now_ms - 2 * 3_600_000)
@@ -159,7 +159,7 @@ async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: byte
     settings = NodeSettings(
         cabal_key=key, reconcile_every_s=0.2, reconcile_delay_ms=300, reconcile_window_ms=60_000, list_every_s=600
     )
-    one_store, other_store = (CableStore.in_memory(verify_threads=1) for _ in range(2))
+    one_store, other_store = (CableStore.in_memory(options=StoreOptions(verify_threads=1)) for _ in range(2))
     one_store.ingest(raws(*recent(ANN, 500, age_ms=10**9)))
     other_store.ingest(raws(*recent(BOB, 500, age_ms=10**10)))
     async with two_nodes(one_store, other_store, over_cable=over_cable, key=key, settings=settings) as (
@@ -180,7 +180,10 @@ async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: byte
 @on_loop
 async def test_each_new_connection_compares_everything() -> None:
     """Also if all was compared a moment ago: the peer may have imported old logs meanwhile."""
-    store, empty = CableStore.in_memory(verify_threads=1), CableStore.in_memory(verify_threads=1)
+    store, empty = (
+        CableStore.in_memory(options=StoreOptions(verify_threads=1)),
+        CableStore.in_memory(options=StoreOptions(verify_threads=1)),
+    )
     async with two_nodes(store, empty, settings=NodeSettings(reconcile_every_s=600)) as (one, other, address):
         for number in range(3):
             store.ingest(raws(*recent(ANN, 5, age_ms=10**9 + 1_000 * number)))

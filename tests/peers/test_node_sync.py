@@ -53,7 +53,7 @@ from cablestore.peers.sync_once import SingleSync
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.protocol.body import INFO, TOPIC
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 # --- paging ------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from cablestore.peers import Address, Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.peers.time_ranges import TimeRanges
 from cablestore.reconcile.messages import Terms
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

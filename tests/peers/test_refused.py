@@ -14,7 +14,7 @@ import pytest
 from people import ANN, BOB, raws
 from store_commands import COMMANDS
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.cli.commands import load_all
 from cablestore.cli.values import FolderValue
 from cablestore.errors import IdentityError
@@ -116,7 +116,7 @@ def test_a_damaged_store_that_must_not_be_copied(shared: Path) -> None:
 
 def test_too_many_open_files_are_no_damage(folder: Path) -> None:
     """A table that cannot be opened now can be opened later."""
-    with CableStore.open(folder, tuning=Tuning(table_size_bytes=2**20)) as store:
+    with CableStore.open(folder, options=StoreOptions(tuning=Tuning(table_size_bytes=2**20))) as store:
         store.ingest(raws(*(ANN.text("default", f"{i}" + "x" * 3000) for i in range(1000))), verify=False)
         store.compact()
     code = """

@@ -25,7 +25,7 @@ from talking import (
     with_stores,
 )
 
-from cablestore import LEGACY, Dialect, Post, limits
+from cablestore import LEGACY, Dialect, Post, StoreOptions, limits
 from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
 from cablestore.reconcile import conversation as conversations
 from cablestore.reconcile import outgoing
@@ -93,7 +93,10 @@ def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: s
     dialect, posts = history
     which = data.draw(st.lists(st.integers(0, 3), min_size=len(posts), max_size=len(posts)))
     stores = with_stores([], [])
-    stores = [type(store).in_memory(dialect=dialect, verify_threads=1, clock=lambda: 10**12) for store in stores]
+    stores = [
+        type(store).in_memory(dialect=dialect, options=StoreOptions(verify_threads=1, clock=lambda: 10**12))
+        for store in stores
+    ]
     for side, store in enumerate(stores):
         store.ingest(raws(*(post for post, to in zip(public(posts), which, strict=False) if to in (side, 2))))
     one, other = reconciled(*stores)

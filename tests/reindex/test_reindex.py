@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 from reindexing import conversation, digest_of, digest_of_all, export_of, small_shares, spark_session, store_at
 
+from cablestore import StoreOptions
 from cablestore.store import ClosedStore
 
 pytest.importorskip("pyspark")
@@ -381,7 +382,7 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
     catalog = changed_catalog()
     report = reindex([tmp_path / "export"], path, views=frozenset(["messages", "author"]), catalog=catalog)
     assert report.checked.is_clean
-    with CableStore.open(path, catalog=catalog) as store:
+    with CableStore.open(path, options=StoreOptions(catalog=catalog)) as store:
         assert store.check().is_clean
         after = dict(store.dump())
         assert store.local.draft("default") == "later"

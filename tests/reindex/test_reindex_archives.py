@@ -24,7 +24,7 @@ from reindexing import digest_of, small_shares, spark_session
 from s3 import S3Server
 from stores import public, scratch_folder, store_of
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions
 from cablestore.archive.content.community import CidFolder
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
@@ -45,7 +45,7 @@ from cablestore.reindex import archive_input as archives_read
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input
 from cablestore.reindex.prepare import read_sources
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 COMMUNITY = CONTROL.public_key.hex()
 
@@ -263,7 +263,7 @@ def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
             (ANN.text("default", "?", at=system_clock_ms() + 2 * MAX_FUTURE_MS).raw, "posts must be dated before"),
         )
     ):
-        forged = CableStore.in_memory(clock=lambda: LATE_MS * 2)
+        forged = CableStore.in_memory(options=StoreOptions(clock=lambda: LATE_MS * 2))
         forged.ingest([raw], verify=False)
         (post,) = [forged.get(digest) for digest in forged.hashes_starting("", 2)]
         assert post is not None

@@ -16,7 +16,7 @@ from people import ANN
 from remote_stores import RawProgram, call, connected
 from waiting import wait_until
 
-from cablestore import CableStore, limits
+from cablestore import CableStore, StoreOptions, limits
 from cablestore.errors import CableStoreError
 from cablestore.remote import RemoteStore, messages
 from cablestore.remote.link import Link
@@ -40,7 +40,7 @@ from cablestore.serving import StoreServer
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[CableStore]:
-    with CableStore.in_memory(identity=ANN.identity, verify_threads=1) as store:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(verify_threads=1)) as store:
         for number in range(600):
             store.post("c", f"text {number} {'x' * 500}", sync=False)
         yield store
@@ -112,7 +112,10 @@ HARMLESS = sorted(names() - {"export", "import_exports", "rebuild", "compact", "
 @given(name=st.sampled_from(HARMLESS) | st.text(max_size=20), given=VALUES | st.lists(VALUES, max_size=5))
 @settings(deadline=None, max_examples=30)
 def test_any_arguments_have_a_result_or_an_error(name: str, given: object) -> None:
-    with CableStore.in_memory(identity=ANN.identity, verify_threads=1) as store, StoreServer(store) as server:
+    with (
+        CableStore.in_memory(identity=ANN.identity, options=StoreOptions(verify_threads=1)) as store,
+        StoreServer(store) as server,
+    ):
         program = RawProgram(server)
         program.send(Call(1, name, msgspec.Raw(msgspec.msgpack.encode(given)), 1e12), Cancel(1), Ping(2))
         while not isinstance(found := program.answer(), Pong):
@@ -342,7 +345,11 @@ def test_posts_travel_in_parts(store: CableStore) -> None:
     posts = [post.raw for post in store.posts_by(ANN.identity.public_key)]
     stored: list[int] = []
 
-    with CableStore.in_memory(verify_threads=1) as empty, StoreServer(empty) as server, connected(server) as program:
+    with (
+        CableStore.in_memory(options=StoreOptions(verify_threads=1)) as empty,
+        StoreServer(empty) as server,
+        connected(server) as program,
+    ):
 
         def given() -> Iterator[bytes]:
             for _ in range(3 * limits.REMOTE_INGEST_SIZE_BYTES // sum(map(len, posts)) + 1):

@@ -20,7 +20,7 @@ from people import ANN
 from remote_stores import remote_of
 from store_calls import READS, blocking_result, call_of, comparable, drafts, method_of
 
-from cablestore import CableStore, Dialect, Post, Text
+from cablestore import CableStore, Dialect, Post, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import ArgumentError, CableStoreError, CursorError
 from cablestore.remote import RemoteStore
@@ -59,8 +59,8 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 def compare(history: tuple[Dialect, list[Post]], chosen: list[tuple[int, int, int, list[int]]]) -> None:
     dialect, posts = history
     options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
-    plain = CableStore.in_memory(clock=lambda: NOW_MS, **options)
-    served = CableStore.in_memory(clock=lambda: NOW_MS, **options)
+    plain = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options)
+    served = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options)
     with plain, served, remote_of(served) as remote:
         for call in [*(call_of(draft, posts) for draft in chosen), *READS, *WRONG]:
             assert (call, blocking_result(remote, call)) == (call, blocking_result(plain, call))
@@ -100,8 +100,8 @@ def test_the_store_for_asyncio_works_over_a_connection(history: tuple[Dialect, l
                 assert (call, await awaited(store, call)) == (call, blocking_result(plain, call))
 
     with (
-        CableStore.in_memory(clock=lambda: NOW_MS, **options) as plain,
-        CableStore.in_memory(clock=lambda: NOW_MS, **options) as served,
+        CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options) as plain,
+        CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options) as served,
         remote_of(served) as remote,
     ):
         asyncio.run(run(remote, plain))

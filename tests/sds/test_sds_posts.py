@@ -8,7 +8,7 @@ import pytest
 from people import ANN, BOB, Person
 from sds_people import CHANNEL, PATIENT, START_MS, changed, content, database_of
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.errors import SdsError
 from cablestore.protocol.body import LOCAL_ONLY, Block, Join
 from cablestore.protocol.crypto import post_hash
@@ -23,7 +23,7 @@ class Client:
 
     def __init__(self, person: Person, name: str) -> None:
         self.person = person
-        self.store = CableStore.in_memory(identity=person.identity, verify_threads=1)
+        self.store = CableStore.in_memory(identity=person.identity, options=StoreOptions(verify_threads=1))
         self.log = CausalLog.in_memory()
         self.posts = PostChannel(self.store, self.log, CHANNEL, name, PATIENT)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, Person, raws
 
-from cablestore import CableStore, limits
+from cablestore import CableStore, StoreOptions, limits
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -25,7 +25,7 @@ def clock() -> SetClock:
 
 @pytest.fixture
 def store(clock: SetClock) -> Iterator[CableStore]:
-    with CableStore.in_memory(identity=ANN.identity, clock=clock) as store:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=clock)) as store:
         yield store
 
 
@@ -127,7 +127,7 @@ def test_few_texts_are_read(store: CableStore) -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(-5 * HOUR_MS, TOLERANCE_MS)), max_size=12), st.booleans())
 def test_clocks_within_the_tolerance_are_never_reported(said: list[tuple[int, int]], answers: bool) -> None:
     clock = SetClock(NOW_MS)
-    with CableStore.in_memory(identity=ANN.identity, clock=clock) as store:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=clock)) as store:
         heads = (store.post("a", "hello").hash,) if answers else ()
         for who, at_ms in said:
             if not answers or at_ms >= -TOLERANCE_MS:

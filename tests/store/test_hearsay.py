@@ -18,7 +18,7 @@ from inside import engine_of
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
-from cablestore import LEGACY, CableStore, Post, Skeleton, Tombstone, Verdict
+from cablestore import LEGACY, CableStore, Post, Skeleton, StoreOptions, Tombstone, Verdict
 from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row
@@ -230,13 +230,13 @@ def test_on_disk_reopened_in_between(case: Told, random: Random) -> None:
             store.import_exports(exports)
             expected, seen = list(store.dump()), witnessed(store)
         path = folder / "store"
-        CableStore.open(path, dialect=case.dialect, verify_threads=1).close()
+        CableStore.open(path, dialect=case.dialect, options=StoreOptions(verify_threads=1)).close()
         for part in parts_of(case, exports, random):
-            with CableStore.open(path, verify_threads=1) as store:
+            with CableStore.open(path, options=StoreOptions(verify_threads=1)) as store:
                 take(store, part)
             if random.random() < 0.2:
                 ClosedStore(path).rebuild(processes=1)
-        with CableStore.open(path, verify_threads=1) as store:
+        with CableStore.open(path, options=StoreOptions(verify_threads=1)) as store:
             assert list(store.dump()) == expected
             assert witnessed(store) == seen
             assert_whole(store)

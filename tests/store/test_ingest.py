@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from people import ANN, BOB, CYD, START_MS, Person, raws
 
-from cablestore import DRAFT8, Block, CableStore, Delete, Text, Verdict, limits
+from cablestore import DRAFT8, Block, CableStore, Delete, StoreOptions, Text, Verdict, limits
 from cablestore.index import signatures as verify_module
 from cablestore.protocol import crypto
 from cablestore.protocol.body import LOCAL_ONLY
@@ -108,7 +108,7 @@ def test_posts_may_come_as_an_endless_stream(store: CableStore) -> None:
 
 
 def test_posts_dated_a_week_ahead_are_refused_and_just_less_are_not() -> None:
-    with CableStore.in_memory(clock=lambda: START_MS) as store:
+    with CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS)) as store:
         last, first_refused = START_MS + limits.MAX_FUTURE_MS - 1, START_MS + limits.MAX_FUTURE_MS
         posts = raws(ANN.text("default", "x", at=last), ANN.text("default", "x", at=first_refused))
         assert verdicts(store, posts) == [V.ACCEPTED, V.TOO_FAR_AHEAD]
@@ -116,7 +116,7 @@ def test_posts_dated_a_week_ahead_are_refused_and_just_less_are_not() -> None:
 
 def test_the_week_is_not_applied_again_by_a_rebuild() -> None:
     now = START_MS
-    with CableStore.in_memory(clock=lambda: now) as store:
+    with CableStore.in_memory(options=StoreOptions(clock=lambda: now)) as store:
         post = ANN.text("default", "x", at=START_MS + 1000)
         store.ingest(raws(post))
         now = 0

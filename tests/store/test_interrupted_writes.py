@@ -11,14 +11,14 @@ from ctrl_c import interrupted
 from inside import live_database
 from people import ANN, BOB, START_MS, raws
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.errors import StorageError
 from cablestore.index import arrival_log
 from cablestore.index.local import JUDGED
 
 
 def opened(path: Path) -> CableStore:
-    return CableStore.open(path, identity=ANN.identity, clock=lambda: START_MS, verify_threads=1)
+    return CableStore.open(path, identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS, verify_threads=1))
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_new_identity_is_decided_for_after_an_interruption(
         own.ingest(raws(BOB.text("default", "dropped", at=START_MS - 1)))
         acts = own.moderation.drop(users=[BOB.key]).posts + own.moderation.drop(channel="other").posts
         public = [post for post in acts if not post.is_local_only]
-    with CableStore.open(tmp_path / "store", clock=lambda: START_MS) as store:
+    with CableStore.open(tmp_path / "store", options=StoreOptions(clock=lambda: START_MS)) as store:
         store.ingest(raws(*public, BOB.text("other", "dropped", at=START_MS - 1)))
         with failing(store, error, written=written):
             store.import_identity(ANN.identity)
@@ -137,7 +137,7 @@ def test_a_new_identity_is_decided_for_after_an_interruption(
         assert not list(store.posts_by(BOB.key))
         before = list(store.moderation.in_force("other"))
         assert before
-    with CableStore.open(tmp_path / "store", clock=lambda: START_MS) as store:
+    with CableStore.open(tmp_path / "store", options=StoreOptions(clock=lambda: START_MS)) as store:
         assert store.moderation.in_force("other") == before
         with store.snapshot() as snapshot:
             assert snapshot.reader.local(JUDGED, b"") == ANN.key

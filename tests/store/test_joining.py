@@ -11,7 +11,7 @@ import pytest
 from people import ANN, BOB, raws
 from turns import leave_if_in
 
-from cablestore import DRAFT8, CableStore, EventKind, Join, Leave, Post, Text, Topic, limits
+from cablestore import DRAFT8, CableStore, EventKind, Join, Leave, Post, StoreOptions, Text, Topic, limits
 from cablestore.errors import InvalidPostError
 from cablestore.protocol.body import Body
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
@@ -30,7 +30,7 @@ def written(store: CableStore) -> list[Post]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> CableStore:
-    return CableStore.open(tmp_path / "store", identity=ANN.identity, clock=lambda: NOW_MS)
+    return CableStore.open(tmp_path / "store", identity=ANN.identity, options=StoreOptions(clock=lambda: NOW_MS))
 
 
 @BODIES
@@ -127,7 +127,7 @@ def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
     """Each own post is later than the one before, joins included, unless the clock was set back by more than a minute."""
     rng = random.Random("dates of joins rise")
     now_ms = NOW_MS
-    with CableStore.open(tmp_path, clock=lambda: now_ms) as store:
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now_ms)) as store:
         for _ in range(60):
             now_ms += rng.choice((-3, -1, 0, 0, 1, 1, 2, 5))
             channel = rng.choice("abc")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import START_MS
 
-from cablestore import CableStore, Delete, Identity, Join, Message, Text, limits
+from cablestore import CableStore, Delete, Identity, Join, Message, StoreOptions, Text, limits
 from cablestore.protocol.dialect import LEGACY
 from cablestore.protocol.post import Post, encode_post
 
@@ -23,7 +23,7 @@ def said(text: str, at_ms: int, *links: Post, by: Identity = ANN, channel: str =
 
 
 def holding(posts: Sequence[Post]) -> CableStore:
-    store = CableStore.in_memory(clock=lambda: START_MS)
+    store = CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS))
     store.ingest([post.raw for post in posts])
     return store
 

@@ -11,7 +11,7 @@ import pytest
 from clock import SetClock
 from people import ANN, BOB, CYD, raws
 
-from cablestore import CableStore, Post, Verdict, limits
+from cablestore import CableStore, Post, StoreOptions, Verdict, limits
 from cablestore.errors import CableStoreError, InvalidPostError
 from cablestore.moderation import UserRole
 from cablestore.store.changes import TopicChanged
@@ -31,7 +31,7 @@ def clock() -> SetClock:
 
 @pytest.fixture
 def store(clock: SetClock) -> CableStore:
-    store = CableStore.in_memory(identity=ANN.identity, clock=clock)
+    store = CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=clock))
     store.ingest(raws(BOB.text("garden", "hello", at=NOW_MS - 10), BOB.text("shed", "hello", at=NOW_MS - 9)))
     return store
 
@@ -152,7 +152,7 @@ def test_an_own_post_takes_effect_after_the_clock_was_corrected(
     assert max(post.timestamp_ms for post in posts) < NOW_MS + WEEK_MS
     assert store.check(signatures=True).is_clean
     random.Random(f"{ahead_ms}").shuffle(posts)
-    with CableStore.in_memory(identity=ANN.identity, clock=clock) as other:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=clock)) as other:
         other.ingest(raws(*posts))
         assert see(other) == expected
 
@@ -241,7 +241,7 @@ def test_posts_that_replace_nothing_are_dated_now_after_one_that_is_dated_ahead(
 
 def test_a_member_who_dates_a_topic_ahead_cannot_lock_it(store: CableStore, clock: SetClock) -> None:
     """The next one wins, here and for the others, also if the member does it again."""
-    with CableStore.in_memory(identity=CYD.identity, clock=clock) as other:
+    with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         for number in range(5):
             clock.now_ms += 1000
             locked = BOB.topic("garden", f"insults {number}", at=clock.now_ms + WEEK_MS - 1)
@@ -299,7 +299,7 @@ def test_a_topic_of_a_hidden_user_is_replaced_for_others_as_well(store: CableSto
     store.ingest(raws(locked))
     store.moderation.hide(users=[BOB.key], private=True)
     topic = store.set_topic("garden", "roses")
-    with CableStore.in_memory(identity=CYD.identity, clock=clock) as other:
+    with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         other.ingest(raws(locked, topic))
         assert other.topic("garden") == "roses"
 
@@ -336,7 +336,7 @@ def test_few_topics_of_blocked_users_are_read(store: CableStore, clock: SetClock
 
 def test_an_act_that_overrules_another_moderators_takes_effect_for_others(store: CableStore, clock: SetClock) -> None:
     """Another admin's clock is ahead. For the own user the own act is in effect in any case."""
-    with CableStore.in_memory(identity=CYD.identity, clock=clock) as other:
+    with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         cyd = store.moderation.set_role(CYD.key, UserRole.ADMIN).posts
         other.moderation.set_role(ANN.key, UserRole.ADMIN)
         clock.now_ms = NOW_MS + DAY_MS

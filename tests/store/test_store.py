@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, Verdict, limits
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, StoreOptions, Verdict, limits
 from cablestore.errors import CursorError, InvalidPostError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 
@@ -106,22 +106,22 @@ def test_more_heads_than_a_post_may_link_to_are_drawn_together(store: CableStore
 
 def test_own_posts_keep_their_order_when_the_clock_stands_or_steps_back(tmp_path: Path) -> None:
     now = START_MS
-    with CableStore.open(tmp_path, clock=lambda: now) as store:
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:
         times = [store.post("default", str(i)).timestamp_ms for i in range(3)]
         now -= 30_000
         times.append(store.post("default", "3").timestamp_ms)
         assert times == [START_MS, START_MS + 1, START_MS + 2, START_MS + 3]
-    with CableStore.open(tmp_path, clock=lambda: now) as store:  # also after a restart
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:  # also after a restart
         assert store.post("default", "4").timestamp_ms == START_MS + 4
     now -= 10 * limits.MAX_OWN_CLOCK_STEP_MS  # the store follows a wrong clock when it is corrected
-    with CableStore.open(tmp_path, clock=lambda: now) as store:
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:
         assert store.post("default", "5").timestamp_ms == now
 
 
 @pytest.mark.parametrize("way", ["ingest", "replace"])
 def test_own_posts_come_after_those_of_another_device(way: str) -> None:
     """The clock of the other device is ahead by a few seconds, or by far too much: then it does not count."""
-    with CableStore.in_memory(identity=ANN.identity, clock=lambda: START_MS) as store:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS)) as store:
 
         def sync(*posts: Post) -> None:
             if way == "ingest":
@@ -140,7 +140,7 @@ def test_own_posts_come_after_those_of_another_device(way: str) -> None:
 
 
 def test_a_forged_post_does_not_date_own_ones() -> None:
-    with CableStore.in_memory(identity=ANN.identity, clock=lambda: START_MS) as store:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS)) as store:
         first = store.post("default", "x")
         raw = bytearray(ANN.text("default", "forged", at=START_MS + 5_000).raw)
         raw[-1] ^= 1

@@ -20,7 +20,7 @@ import pytest
 from people import ANN, START_MS, raws
 
 import cablestore
-from cablestore import CableStore, Identity, Join, Snapshot, Text
+from cablestore import CableStore, Identity, Join, Snapshot, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import ArgumentError, CableStoreError, CursorError, LocationError, ModerationError
 from cablestore.export import Filters, ImportSummary, Manifest
@@ -263,7 +263,15 @@ def test_the_functions_of_the_package_refuse_them(function: Callable[..., Any], 
     [
         lambda: CableStore("x"),  # type: ignore[arg-type] # that is tested
         CableStore,
-        lambda: CableStore(Path("x"), moderated=True),  # type: ignore[arg-type] # that is tested
+        lambda: CableStore(Path("x"), "y"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(clock=5),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(catalog="x"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(tuning=5),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(verify_threads="2"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(verify_threads=-1),
+        lambda: StoreOptions(moderated="no"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(allow_missing_views=1),  # type: ignore[arg-type] # that is tested
+        lambda: CableStore.in_memory(options={"clock": 5}),  # type: ignore[arg-type] # that is tested
         lambda: AsyncCableStore("x"),  # type: ignore[arg-type] # that is tested
         lambda: Node("x"),  # type: ignore[arg-type] # that is tested
         lambda: ClosedStore("store", identity=HEX),  # type: ignore[arg-type] # that is tested
