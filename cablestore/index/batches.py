@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,13 +16,6 @@ T = TypeVar("T")
 
 Progress = Callable[[int], None]
 """Called with the number of posts done since the last call."""
-
-
-_pausing = threading.Lock()
-_pauses = 0
-"""Bodies of `gc_paused` that run."""
-_resumes = False
-"""True if the collector ran before the first of them."""
 
 
 def no_progress(_: int) -> None:
@@ -73,19 +65,12 @@ def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
 def gc_paused() -> Iterator[None]:
     """Pause the garbage collector while the body runs. It can take a third of the time if there are many objects.
 
-    Bodies in several threads may overlap: the last one to end resumes it. The objects must form no reference cycles.
-    Keep the body short in a process that also does other work.
+    The objects must form no reference cycles. Keep the body short in a process that also does other work.
     """
-    global _pauses, _resumes  # noqa: PLW0603 - the collector is one for all threads, too
-    with _pausing:
-        if _pauses == 0:
-            _resumes = gc.isenabled()
-            gc.disable()
-        _pauses += 1
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        with _pausing:
-            _pauses -= 1
-            if _pauses == 0 and _resumes:
-                gc.enable()
+        if was_enabled:
+            gc.enable()
