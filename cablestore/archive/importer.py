@@ -127,7 +127,7 @@ def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: b
     profile = verified.index.profile.name
     archives = ((profile, entry, verified.commitments[entry.archive_id], stored, key) for entry, stored in fetched)
     if isinstance(store, RemoteStore):
-        return ((archive[1], partial(store.run, import_archive, *archive)) for archive in archives)
+        return ((archive[1], partial(store.run, import_archive, *archive)) for archive in archives)  # type: ignore[call-arg] # mypy does not unpack it
     return _one_ahead(
         (archive[1], partial(write_archive, store, read_archive(store, *archive))) for archive in archives
     )
