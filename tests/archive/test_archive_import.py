@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,12 @@ from exporting import forge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
+from remote_stores import remote_of
 
 from cablestore import DRAFT8, LEGACY, Dialect, Skeleton, Tombstone, Verdict, encode_post
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS
+from cablestore.archive.format.profile import Entry
 from cablestore.archive.importer import import_archives, import_deletions
 from cablestore.archive.writer import ArchivePlan
 from cablestore.errors import ArchiveError, InvalidPostError
@@ -257,3 +261,48 @@ def test_deletions_tell_what_they_took_away(tmp_path: Path) -> None:
     assert bring(member, folder, plan, merges=True).deleted_here == 1
     assert [member.get(post.hash) is None for post in (text, later, kept)] == [True, True, False]
     assert bring(member, folder, plan).deleted_here == 0
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_archives_before_a_failing_one_stay_and_are_reported(tmp_path: Path, is_remote: bool) -> None:
+    """A damaged archive, and a source that fails; the same import again completes. Local and remote are equal."""
+    plan, source = plan_of(), store_of(some_weeks())
+    folder = archived(source, tmp_path, plan)
+    verified = plan.verified(folder)
+    assert verified is not None
+    first, second, *_ = verified.index.entries
+
+    def failing() -> Iterator[tuple[Entry, bytes]]:
+        yield first, folder.stored(first)
+        raise OSError("the source failed")
+
+    damaged = iter([(first, folder.stored(first)), (second, folder.stored(second)[::-1])])
+    sources: list[tuple[type[Exception], Iterator[tuple[Entry, bytes]]]] = [
+        (ArchiveError, damaged),
+        (OSError, failing()),
+    ]
+    for error, fetched in sources:
+        served, expected = store_of(()), store_of(())
+        [(_, report)] = import_archives(expected, verified, [(first, folder.stored(first))])
+        with remote_of(served) if is_remote else nullcontext(served) as member:
+            imports = import_archives(member, verified, fetched)
+            assert next(imports) == (first, report)
+            with pytest.raises(error):
+                next(imports)
+            assert served.dump_digest() == expected.dump_digest()
+            bring(member, folder, plan)
+            assert served.dump_digest() == source.dump_digest()
+
+
+def test_an_import_that_is_closed_has_written_what_it_reported(tmp_path: Path) -> None:
+    plan = plan_of()
+    folder = archived(store_of(some_weeks()), tmp_path, plan)
+    verified = plan.verified(folder)
+    assert verified is not None
+    fetched = [(entry, folder.stored(entry)) for entry in verified.index.entries]
+    member, expected = store_of(()), store_of(())
+    imports = import_archives(member, verified, fetched)
+    next(imports)
+    imports.close()  # type: ignore[attr-defined] # it is a generator
+    list(import_archives(expected, verified, fetched[:1]))
+    assert member.dump_digest() == expected.dump_digest()
