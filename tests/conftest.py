@@ -36,9 +36,10 @@ settings.register_profile(
     "soak", settings.get_profile("normal"), max_examples=5_000, derandomize=False, print_blob=True
 )
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every process they start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts the tests in the background, and nohup, have them ignore signals, and so would all they start.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 seeds.replace_system()

@@ -136,7 +136,7 @@ def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None
         asyncio.run(write(text))
     for listener in listeners:
         listener.join()
-    expected = [event.hash for event in store.blocking.events()]
+    expected = [event.hash for event in store.blocking.events(timeout_s=0)]
     assert heard == [expected, expected]
     asyncio.run(store.close())
 

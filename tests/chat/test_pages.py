@@ -59,8 +59,10 @@ def post_late_before_all(store: CableStore) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("is_at_end", [True, False], ids=["at the end", "scrolled up"])
-@pytest.mark.parametrize("happen", [delete, hide, rename, post_late, post_late_before_all])
+@pytest.mark.parametrize(
+    ("happen", "is_at_end"),
+    [(delete, True), (delete, False), (hide, True), (rename, True), (post_late, False), (post_late_before_all, True)],
+)
 def test_what_happens_to_messages_far_above_is_seen_when_one_scrolls_up(
     happen: Callable[[CableStore], None], is_at_end: bool
 ) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -195,11 +195,17 @@ def test_arguments_are_those_of_commands() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_with_any_streams(sample: Path, tmp_path: Path, name: str) -> None:
-    *_, usual = tried(sample, tmp_path, name, "")
-    for kind in ("nothing", "full errors", "a reader that stops"):
-        status, errors, made = tried(sample, tmp_path, name, STREAMS[kind])
-        require_status(name, kind, status, errors)
+def test_a_command_with_any_streams(
+    sample: Path, tmp_path: Path, name: str, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the files that it leaves with usual streams."""
+    monkeypatch.chdir(shutil.copytree(sample, tmp_path / "usual"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "usual" / "data"))
+    run(*line_of(name).split())
+    usual = sorted(path.name for path in Path().glob("*"))
+    for streams in ("<&- >&- 2>/dev/full", STREAMS["a reader that stops"]):
+        status, errors, made = tried(sample, tmp_path, name, streams)
+        require_status(name, streams, status, errors)
         assert made == usual
 
 

@@ -186,7 +186,7 @@ def test_an_iterator_sends_two_parts_ahead(server: StoreServer) -> None:
 
 def test_calls_at_once_have_a_limit(server: StoreServer, store: CableStore) -> None:
     program = RawProgram(server)
-    waits = [call(number, "wait", store.last_sequence, None, False) for number in range(limits.MAX_REMOTE_CALLS + 1)]
+    waits = [call(number, "next_changes", store.cursor, None, None, False) for number in range(limits.MAX_REMOTE_CALLS + 1)]
     program.send(*waits)
     found = program.answer()
     assert isinstance(found, Error)
@@ -199,7 +199,7 @@ def test_calls_at_once_have_a_limit(server: StoreServer, store: CableStore) -> N
 
 def test_a_number_in_use_is_rejected(server: StoreServer, store: CableStore) -> None:
     program = RawProgram(server)
-    program.send(*[call(7, "wait", store.last_sequence, None, False)] * 2)
+    program.send(*[call(7, "next_changes", store.cursor, None, None, False)] * 2)
     found = program.answer()
     assert isinstance(found, Error)
     assert found.text == "the number 7 is in use"

@@ -476,7 +476,7 @@ def test_dumps_of_equal_stores_are_equal(tmp_path: Path) -> None:
         a.ingest(posts)
         b.ingest(posts[::-1], batch_posts=3)
         assert a.dump_digest() == b.dump_digest()
-        assert list(a.events()) != list(b.events())
+        assert list(a.events(timeout_s=0)) != list(b.events(timeout_s=0))
         b.ingest(raws(BOB.text("default", "x")))
         assert a.dump_digest() != b.dump_digest()
 
