@@ -55,8 +55,8 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("search", (word,), {}),
         ("own_name", (), {}),
         ("users_named", (("x", "hello", who.hex()[:6])[person],), {}),
-        ("text", (channel, word), {}),
-        ("text", (channel, "hello hello"), {}),
+        ("post", (channel, word), {}),
+        ("post", (channel, "hello hello"), {}),
         ("mark_seen", (channel, [place_in_time], None), {}),
         ("mark_seen", (channel, [], word), {}),
         ("read_state", (channel,), {}),
@@ -65,7 +65,7 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("join", (channel,), {}),
         ("join", (word,), {}),
         ("leave", (channel,), {}),
-        ("topic", (channel, word), {}),
+        ("set_topic", (channel, word), {}),
         ("set_name", (word,), {}),
         ("delete", (hashes[0] if hashes else bytes(32),), {}),
         ("delete", (b"too short",), {}),
@@ -109,8 +109,8 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
     every = [(kind, 0, 0, [0]) for kind in range(KINDS)]
 
     def store() -> CableStore:
-        options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
-        made = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options)
+        options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0]}
+        made = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS, verify_threads=1), **options)
         made.ingest(raws(*posts))
         return made
 

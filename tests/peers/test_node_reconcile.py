@@ -106,7 +106,7 @@ async def test_since_window_and_channels() -> None:
     with store, CableStore.in_memory(options=StoreOptions(verify_threads=1)) as empty:
         async with Node(store) as one, Node(empty, follows) as other:
             address = await one.reconcile_port.listen(Address(HOST, 0))
-            await once(other, address, since_ms=now_ms - 2 * 3_600_000)
+            await once(other, address, after_ms=now_ms - 2 * 3_600_000)
             assert {message.text for message in empty.messages("a").messages} == {"a 1"}
             await once(other, address)
             assert {message.text for message in empty.messages("a").messages} == {"a 1", "a 5"}

@@ -241,7 +241,7 @@ async def test_a_later_beginning_than_an_unfinished_one_reached_is_reconciled(tm
             left.broke(has_moved=False)
         left.done()
         left.broke(has_moved=False)
-        report = await once(other, address, since_ms=now_ms - DAY_MS // 24)
+        report = await once(other, address, after_ms=now_ms - DAY_MS // 24)
         assert report.posts_received == 1
         assert other.store.get(recent.hash)
         assert not other.store.get(old.hash)

@@ -186,7 +186,9 @@ def test_an_iterator_sends_two_parts_ahead(server: StoreServer) -> None:
 
 def test_calls_at_once_have_a_limit(server: StoreServer, store: CableStore) -> None:
     program = RawProgram(server)
-    waits = [call(number, "next_changes", store.cursor, None, None, False) for number in range(limits.MAX_REMOTE_CALLS + 1)]
+    waits = [
+        call(number, "next_changes", store.cursor, None, None, False) for number in range(limits.MAX_REMOTE_CALLS + 1)
+    ]
     program.send(*waits)
     found = program.answer()
     assert isinstance(found, Error)

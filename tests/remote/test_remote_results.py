@@ -58,9 +58,9 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 def compare(history: tuple[Dialect, list[Post]], chosen: list[tuple[int, int, int, list[int]]]) -> None:
     dialect, posts = history
-    options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
-    plain = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options)
-    served = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options)
+    options = StoreOptions(clock=lambda: NOW_MS, verify_threads=1)
+    plain = CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], options=options)
+    served = CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], options=options)
     with plain, served, remote_of(served) as remote:
         for call in [*(call_of(draft, posts) for draft in chosen), *READS, *WRONG]:
             assert (call, blocking_result(remote, call)) == (call, blocking_result(plain, call))
@@ -92,7 +92,7 @@ def test_many_histories_have_the_results_of_the_store_itself(history: Any, chose
 @settings(max_examples=5, phases=[Phase.generate], deadline=None)
 def test_the_store_for_asyncio_works_over_a_connection(history: tuple[Dialect, list[Post]], chosen: Any) -> None:
     dialect, posts = history
-    options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
+    options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0]}
 
     async def run(remote: RemoteStore, plain: CableStore) -> None:
         async with AsyncCableStore(remote) as store:
@@ -100,8 +100,8 @@ def test_the_store_for_asyncio_works_over_a_connection(history: tuple[Dialect, l
                 assert (call, await awaited(store, call)) == (call, blocking_result(plain, call))
 
     with (
-        CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options) as plain,
-        CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS), **options) as served,
+        CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS, verify_threads=1), **options) as plain,
+        CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS, verify_threads=1), **options) as served,
         remote_of(served) as remote,
     ):
         asyncio.run(run(remote, plain))
