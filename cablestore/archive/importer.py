@@ -101,11 +101,12 @@ def import_archives(
 ) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives one by one, each in one atomic write, and yield a report of each.
 
-    While one archive is written, threads verify the signatures of the next. Another process may have the store open:
-    it imports the archives then, one after the other. Posts are removed only if all archives of
-    their period are given, and never with `merges`. An archive that is not what its index says changes nothing:
-    `on_damaged` is called, and the others are imported. Without `on_damaged` the first such archive raises
-    ArchiveError; archives before it stay.
+    While one archive is written, threads verify the signatures of the next. So an archive is written when the next one
+    is there. Another process may have the store open: it imports the archives then, one after the other.
+
+    Posts are removed only if all archives of their period are given, and never with `merges`. An archive that is not
+    what its index says changes nothing: `on_damaged` is called, and the others are imported. Without `on_damaged` the
+    first such archive raises ArchiveError; archives before it stay.
     """
     import_deletions(store, verified)
     periods = _Periods(verified)
