@@ -18,7 +18,6 @@ __version__: Final = "0.16.0"
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.errors import CableStoreError as CableStoreError
     from cablestore.index.arrival_log import EventKind as EventKind
-    from cablestore.index.tombstone import Skeleton as Skeleton
     from cablestore.index.tombstone import Tombstone as Tombstone
     from cablestore.index.verdict import Outcome as Outcome
     from cablestore.index.verdict import Verdict as Verdict
@@ -60,7 +59,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
 _MODULES: Final = {
     "errors": "CableStoreError",
     "index.arrival_log": "EventKind",
-    "index.tombstone": "Skeleton Tombstone",
+    "index.tombstone": "Tombstone",
     "index.verdict": "Outcome Verdict",
     "index.view": "Catalog Fold Tally View",
     "protocol.body": "Block Body Delete Info Join Leave Moderation Role Text Topic Unblock",

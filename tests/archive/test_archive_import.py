@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from people import ANN, BOB
 from remote_stores import remote_of
 
-from cablestore import DRAFT8, LEGACY, Dialect, Skeleton, Tombstone, Verdict, encode_post
+from cablestore import DRAFT8, LEGACY, Dialect, Tombstone, Verdict, encode_post
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.format.profile import Entry
 from cablestore.archive.importer import import_archives, import_deletions
 from cablestore.archive.writer import ArchivePlan
 from cablestore.errors import ArchiveError, InvalidPostError
+from cablestore.index.tombstone import Skeleton
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.post import SIGNED_FROM, decode_post
 from cablestore.store import answers

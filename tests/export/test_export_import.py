@@ -21,7 +21,6 @@ from cablestore import (
     Join,
     Post,
     Role,
-    Skeleton,
     Text,
     Tombstone,
     decode_post,
@@ -31,6 +30,7 @@ from cablestore.arguments import checked_window
 from cablestore.errors import ExportError
 from cablestore.export import Filters, read_manifest, verify_export
 from cablestore.export.writer import ExportWriter, post_record
+from cablestore.index.tombstone import Skeleton
 from cablestore.protocol.acts import consent_of
 from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
 

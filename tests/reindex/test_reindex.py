@@ -22,6 +22,7 @@ from people import ANN, BOB, CYD, START_MS, raws
 from reindexing import conversation, digest_of, digest_of_all, export_of, small_shares, spark_session, store_at
 
 from cablestore import StoreOptions
+from cablestore.index.tombstone import Skeleton
 from cablestore.store import ClosedStore
 
 pytest.importorskip("pyspark")
@@ -30,7 +31,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 from reindex_tasks import Plan, plans, write_exports
 from stores import scratch_folder, store_of
 
-from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, encode_post
+from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Tombstone, Verdict, encode_post
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.index.check import CheckReport

@@ -18,13 +18,14 @@ from inside import engine_of
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
-from cablestore import LEGACY, CableStore, Post, Skeleton, StoreOptions, Tombstone, Verdict
+from cablestore import LEGACY, CableStore, Post, StoreOptions, Tombstone, Verdict
 from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import SWEPT, WITNESSED, local_key
 from cablestore.index.reader import tombstone_key
+from cablestore.index.tombstone import Skeleton
 from cablestore.store import answers
 from cablestore.store.closed import ClosedStore, locked_folder
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import LEGACY, CableStore, Join, Post, Skeleton, StoreOptions, Text, Tombstone, limits
+from cablestore import LEGACY, CableStore, Join, Post, StoreOptions, Text, Tombstone, limits
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
+from cablestore.index.tombstone import Skeleton
 from cablestore.store.known_places import KnownPlaces
 from cablestore.store.message_order import MessageOrder
 
