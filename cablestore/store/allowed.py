@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final
 
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.index.reader import Reader
 from cablestore.moderation.stored import StoredActs
 from cablestore.protocol.acts import Action, ModerationAct
@@ -18,20 +18,20 @@ BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
 
 
 def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
-    """Raise ModerationError for a post that its author must not write (moderation.md 4.2.4, 4.4.3, 4.5.1)."""
+    """Raise ArgumentError for a post that its author must not write (moderation.md 4.2.4, 4.4.3, 4.5.1)."""
     match body:
         case Role(recipient=user):
             if user == own_key:
-                raise ModerationError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
+                raise ArgumentError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
             if has_declined(reader, user):
-                raise ModerationError(f"the user {user.hex()} declines roles, so nobody can assign one to it")
+                raise ArgumentError(f"the user {user.hex()} declines roles, so nobody can assign one to it")
         case Block(recipients=users, privacy=privacy, notify=notify):
             if own_key in users:
-                raise ModerationError("you cannot block yourself: name other users")
+                raise ArgumentError("you cannot block yourself: name other users")
             if privacy == LOCAL_ONLY and notify:
-                raise ModerationError("a private block never leaves this store, so nobody can be notified of it")
+                raise ArgumentError("a private block never leaves this store, so nobody can be notified of it")
         case Moderation(action=Action.HIDE_USER, recipients=users) if own_key in users:
-            raise ModerationError("you cannot hide yourself: name other users")
+            raise ArgumentError("you cannot hide yourself: name other users")
         case Unblock(recipients=users) if body.privacy != LOCAL_ONLY:
             _require_private(private_doings(reader, own_key, BLOCKS, users, None))
         case Moderation(action=action, recipients=targets, channel=channel) if (
@@ -43,7 +43,7 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
 
 def _require_private(known: list[ModerationAct]) -> None:
     if known:
-        raise ModerationError(
+        raise ArgumentError(
             f"what you did in the private post {known[0].hash.hex()} can only be undone privately (moderation.md 4.5.1)"
         )
 

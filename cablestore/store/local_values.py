@@ -12,7 +12,7 @@ from typing import Any
 
 from cablestore import limits
 from cablestore.arguments import check
-from cablestore.errors import LocalValueError
+from cablestore.errors import ArgumentError
 from cablestore.index.database import Row
 from cablestore.index.engine import Engine
 from cablestore.index.local import DRAFT, MUTED, VALUE, local_key
@@ -25,7 +25,7 @@ class LocalValues:
     A value has a name, which a client chooses for one kind of value, and a key under this name. Both are strings of at
     most `limits.MAX_LOCAL_NAME_SIZE_BYTES` in UTF-8. Values are bytes of at most `limits.MAX_LOCAL_VALUE_SIZE_BYTES`.
     Each method that writes is one atomic write; with `sync` it is on disk when the call returns. Larger names and
-    values raise LocalValueError.
+    values raise ArgumentError.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -58,23 +58,23 @@ class LocalValues:
     def get_json(self, name: str, key: str = "") -> Any:
         """Return a value that `put_json` stored, or None.
 
-        Raises LocalValueError if the value is not JSON, or nested deeper than Python can read.
+        Raises ArgumentError if the value is not JSON, or nested deeper than Python can read.
         """
         value = self.get(name, key)
         try:
             return None if value is None else json.loads(value)
         except (ValueError, RecursionError):
-            raise LocalValueError(
+            raise ArgumentError(
                 f"the value of {name!r}, {key!r} is not JSON, or nested too deep: read it with `get`"
             ) from None
 
     def put_json(self, name: str, key: str, value: Any, *, sync: bool = False) -> None:
-        """Store a value as JSON. Raises LocalValueError if JSON cannot represent it."""
+        """Store a value as JSON. Raises ArgumentError if JSON cannot represent it."""
         check(name=name, key=key, sync=sync)
         try:
             encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise LocalValueError(f"the value for {name!r}, {key!r} cannot be said in JSON: {error}") from None
+            raise ArgumentError(f"the value for {name!r}, {key!r} cannot be said in JSON: {error}") from None
         self.put(name, key, encoded, sync=sync)
 
     # --- what clients have in common -----------------------------------------------------------
@@ -131,7 +131,7 @@ class LocalValues:
     def _set(self, row_name: bytes, key: bytes, value: bytes | None, *, sync: bool) -> None:
         check(sync=sync)
         if value is not None and len(value) > limits.MAX_LOCAL_VALUE_SIZE_BYTES:
-            raise LocalValueError(
+            raise ArgumentError(
                 f"the value has {len(value):,} bytes, at most {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,} are kept"
             )
         with self._engine.transaction() as transaction:
@@ -143,15 +143,15 @@ class LocalValues:
 def _value_key(name: str, key: str) -> bytes:
     check(name=name, key=key)
     if not name:
-        raise LocalValueError("a value has a name: what your client calls its kind")
+        raise ArgumentError("a value has a name: what your client calls its kind")
     return _part(name, "name") + b"!" + _part(key, "key")
 
 
 def _part(text: str, what: str) -> bytes:
-    """Return a string escaped as a part of a key. Raises LocalValueError."""
+    """Return a string escaped as a part of a key. Raises ArgumentError."""
     size_bytes = len(_utf8(text, what))
     if size_bytes > limits.MAX_LOCAL_NAME_SIZE_BYTES:
-        raise LocalValueError(f"the {what} has {size_bytes} bytes, at most {limits.MAX_LOCAL_NAME_SIZE_BYTES} are kept")
+        raise ArgumentError(f"the {what} has {size_bytes} bytes, at most {limits.MAX_LOCAL_NAME_SIZE_BYTES} are kept")
     return escape(text)
 
 
@@ -159,4 +159,4 @@ def _utf8(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise LocalValueError(f"the {what} {text[:80]!r} cannot be encoded as UTF-8") from None
+        raise ArgumentError(f"the {what} {text[:80]!r} cannot be encoded as UTF-8") from None

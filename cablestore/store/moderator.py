@@ -18,7 +18,7 @@ from cablestore.arguments import (
     check_instance,
     checked_each,
 )
-from cablestore.errors import ModerationError, StoreClosedError
+from cablestore.errors import ArgumentError, StoreClosedError
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.drops import dropped_post
 from cablestore.index.engine import Engine, Transaction
@@ -126,7 +126,7 @@ class Moderator:
     """Moderation actions of the store's user, and the decisions that apply for the user. Use `CableStore.moderation`.
 
     Users are 32-byte public keys, posts 32-byte hashes. `channel` is the context of an action; None is the whole cabal.
-    Every action accepts `ActOptions`. All methods that write raise ModerationError for actions that moderation.md
+    Every action accepts `ActOptions`. All methods that write raise ArgumentError for actions that moderation.md
     forbids.
 
     Reads reflect an action at once. Dropped posts are removed in batches: the first with the action, further ones with
@@ -152,7 +152,7 @@ class Moderator:
     ) -> Effect:
         """Assign a role to a user. `UserRole.USER` removes a role, including one that others assigned (4.2, 5.1.2).
 
-        Raises ModerationError for the own user (4.4.3) and for a user who declines roles (4.2.4).
+        Raises ArgumentError for the own user (4.4.3) and for a user who declines roles (4.2.4).
         """
         how = _How(**options)
         check(user=user)
@@ -258,7 +258,7 @@ class Moderator:
     def join_with_seed(self, seed: bytes | str, *, dry_run: bool = False) -> Effect:
         """Apply the roles of a moderation seed, until each user receives another role or the seed is revoked (4.7).
 
-        `seed` is bytes or a hex string. Raises ModerationError if it is malformed, or if another seed is in force:
+        `seed` is bytes or a hex string. Raises ArgumentError if it is malformed, or if another seed is in force:
         revoke that one first.
         """
         check(dry_run=dry_run)
@@ -267,18 +267,18 @@ class Moderator:
         given = Seed.read_hex(seed, now_ms) if isinstance(seed, str) else Seed.read(seed, now_ms)
         known = self.seed
         if known is not None and known.revoked_at_ms is None and known.roles != given.roles:
-            raise ModerationError("another moderation seed is in force. Revoke it first")
+            raise ArgumentError("another moderation seed is in force. Revoke it first")
         return self._with_seed(given, dry_run=dry_run)
 
     def revoke_seed(self, *, dry_run: bool = False) -> Effect:
         """Revoke the moderation seed. Earlier actions of its users stay applied (4.7.2).
 
-        Raises ModerationError if no seed is in force.
+        Raises ArgumentError if no seed is in force.
         """
         check(dry_run=dry_run)
         known = self.seed
         if known is None or known.revoked_at_ms is not None:
-            raise ModerationError("no moderation seed is in force")
+            raise ArgumentError("no moderation seed is in force")
         return self._with_seed(known.revoked(self._clock()), dry_run=dry_run)
 
     def sweep(self, progress: Progress = no_progress) -> int:
@@ -395,7 +395,7 @@ class Moderator:
     def _context(self, channel: str | None) -> str:
         check_given(channel=channel)
         if channel == "":
-            raise ModerationError("a channel has a name: leave it out for the whole cabal")
+            raise ArgumentError("a channel has a name: leave it out for the whole cabal")
         return channel or ""
 
     def _users(self, users: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -412,7 +412,7 @@ class Moderator:
         hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_bytes)))
         on_channel = acts.first >= Action.DROP_CHANNEL
         if bool(people) + bool(hashes) + (on_channel and not hashes and channel is not None) != 1:
-            raise ModerationError("name either " + ("posts or a channel" if on_channel else "users or posts"))
+            raise ArgumentError("name either " + ("posts or a channel" if on_channel else "users or posts"))
         with self._engine.transaction() as transaction:
             if hashes:
                 _require_keys(hashes, "posts")
@@ -438,14 +438,12 @@ class Moderator:
             bones = remains if post is None else Skeleton.of(post)
             if bones is not None and bones.type not in acts.types:
                 names = " or ".join(f"post/{TYPE_NAMES[each]}" for each in acts.types)
-                raise ModerationError(
+                raise ArgumentError(
                     f"the post {digest.hex()} is a post/{TYPE_NAMES[bones.type]}. This act is for a {names} alone"
                 )
             name = getattr(post.body, "channel", None) if post else (bones.channel if bones else channel)
             if name is None or (bones is None and not acts.on_posts % 2):
-                raise ModerationError(
-                    f"the post {digest.hex()} is not stored. To undo an action on it, name its channel"
-                )
+                raise ArgumentError(f"the post {digest.hex()} is not stored. To undo an action on it, name its channel")
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}
 
@@ -482,9 +480,7 @@ class Moderator:
         with self._engine.transaction() as transaction:
             before = self._present.follow_identity().moderation
             if before is None:
-                raise ModerationError(
-                    "this store is open without moderation: open it with moderation to give it a seed"
-                )
+                raise ArgumentError("this store is open without moderation: open it with moderation to give it a seed")
             reader = transaction.reader
             after = read_with_seed(reader, before, seed)
             effect = Effect((), tuple(differences(before, after, reader)), count_removed(before, after, reader))
@@ -497,16 +493,16 @@ class Moderator:
 
 def _require_keys(values: Sequence[bytes], what: str) -> None:
     if not 1 <= len(values) <= limits.MAX_RECIPIENTS:
-        raise ModerationError(f"{len(values)} {what} are named, allowed are 1 to {limits.MAX_RECIPIENTS}")
+        raise ArgumentError(f"{len(values)} {what} are named, allowed are 1 to {limits.MAX_RECIPIENTS}")
     for value in values:
         if len(value) != KEY_SIZE_BYTES:
-            raise ModerationError(f"{value.hex()} has {len(value)} bytes. Name {what} by {KEY_SIZE_BYTES} bytes")
+            raise ArgumentError(f"{value.hex()} has {len(value)} bytes. Name {what} by {KEY_SIZE_BYTES} bytes")
 
 
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     check_given(channel=channel)
     if checked_each("posts", posts, check_bytes) or channel is not None:
-        raise ModerationError("name either users, posts or a channel. Users are dropped in the whole cabal")
+        raise ArgumentError("name either users, posts or a channel. Users are dropped in the whole cabal")
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from cablestore import limits
 from cablestore.arguments import Time, check, check_choice, check_given, checked_window
-from cablestore.errors import SearchError
+from cablestore.errors import ArgumentError
 from cablestore.index.batches import Progress
 from cablestore.index.engine import Engine
 from cablestore.index.reader import DATA_PREFIX, Reader
@@ -154,5 +154,5 @@ def _place_of(cursor: str | None, order: Order) -> int | None:
         return None
     name, _, digits = cursor.partition("-")
     if name != order or len(digits) != _CURSOR_DIGITS or set(digits) - set("0123456789abcdef"):
-        raise SearchError(f"invalid cursor of a search in the order {order!r}: {cursor!r}. Begin with the first page")
+        raise ArgumentError(f"invalid cursor of a search in the order {order!r}: {cursor!r}. Begin with the first page")
     return int(digits, 16)

@@ -135,7 +135,7 @@ class CableStore(Queries, Closable, ProcessBound):
         another version built is rebuilt first, and `progress` counts its posts. An interrupted upgrade leaves the store
         unchanged; the next call repeats it. A store with views that `options.catalog` lacks raises MissingViewError.
 
-        Raises LocationError for an unusable path, and a subclass of OpenError that states the reason. Raises
+        Raises ArgumentError for an unusable path, and a subclass of OpenError that states the reason. Raises
         StorageError for I/O errors and damaged files. Its subclass CorruptStoreError means that an upgrade would lose a
         post; then nothing changes. Its subclass MissingDatabaseError means that the header or the database is lost;
         then nothing is created. Raises IdentityError if the key file is unreadable, malformed, empty or readable by
@@ -589,7 +589,7 @@ class CableStore(Queries, Closable, ProcessBound):
         `SearchPage.pending` is the number of posts left. A search does not wait until the words of removed messages are
         overwritten in a large index: later searches and `update_search_index` continue that.
 
-        Raises SearchError for a text without words, an exceeded limit or an invalid cursor. Raises StorageError if the
+        Raises ArgumentError for a text without words, an exceeded limit or an invalid cursor. Raises StorageError if the
         index cannot be written, and MissingExtraError without the extra `search`.
         """
         return self._searcher.search(

@@ -26,7 +26,7 @@ from moderating import decide
 from people import ANN, BOB, CYD
 
 from cablestore import Block, CableStore, Info, Moderation, Role, Verdict, limits
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.index import drops
 from cablestore.index.folder import Folder
 from cablestore.index.local import DROPPED_HEAD, local_key
@@ -249,10 +249,10 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
     store.moderation.drop(users=[BOB.key])
     assert store.get(declines.hash) is None
     assert store.user(BOB.key).name == BOB.key.hex()
-    with pytest.raises(ModerationError, match="declines roles"):
+    with pytest.raises(ArgumentError, match="declines roles"):
         store.moderation.set_role(BOB.key, UserRole.MOD)
     store.rebuild()
-    with pytest.raises(ModerationError, match="declines roles"):
+    with pytest.raises(ArgumentError, match="declines roles"):
         store.moderation.set_role(BOB.key, UserRole.MOD)
     told(store, BOB.delete(declines))
     store.moderation.set_role(BOB.key, UserRole.MOD)
@@ -260,7 +260,7 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
 
 def test_a_dropped_channel_is_not_written_to(store: CableStore) -> None:
     store.moderation.drop(channel="c")
-    with pytest.raises(ModerationError, match="Undrop it first"):
+    with pytest.raises(ArgumentError, match="Undrop it first"):
         store.post("c", "x")
     assert store.moderation.decisions is not None
 

@@ -9,7 +9,7 @@ from moderated import DAN, NOW_MS, assert_clean, own, told, wanted
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import LEGACY, Block, Body, CableStore, Info, Moderation, Post, Role, Text, Unblock, Verdict, limits
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.moderation import Action, UserRole, act_of
 from cablestore.protocol.body import LOCAL_ONLY, PUBLIC
 
@@ -101,7 +101,7 @@ def test_writing_rejects_what_an_act_rejects(body: Body, message: str) -> None:
         store.moderation.hide(users=[CYD.key], channel="c", private=True)
         store.moderation.drop(channel="d", private=True)
         before = store.stats().posts
-        with pytest.raises(ModerationError, match=message):
+        with pytest.raises(ArgumentError, match=message):
             store.write(body)
         assert store.stats().posts == before
 

@@ -22,7 +22,7 @@ from people import ANN, START_MS, raws
 import cablestore
 from cablestore import CableStore, Identity, Join, Snapshot, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
-from cablestore.errors import ArgumentError, CableStoreError, CursorError, LocationError, ModerationError
+from cablestore.errors import ArgumentError, CableStoreError, CursorError
 from cablestore.export import Filters, ImportSummary, Manifest
 from cablestore.moderation import UserRole
 from cablestore.peers import Address, Node
@@ -43,12 +43,12 @@ OF_A_SUBJECT: dict[str, type[CableStoreError]] = {
     "cursor": CursorError,
     "upto": CursorError,
     "seen": CursorError,
-    "path": LocationError,
-    "users": ModerationError,
+    "path": ArgumentError,
+    "users": ArgumentError,
 }
 """Parameters whose wrong values raise the error that other wrong ones of them do."""
 UNCHECKED = {("put_json", "value")}
-"""What JSON cannot say raises LocalValueError, which other tests show."""
+"""What JSON cannot say raises ArgumentError, which other tests show."""
 RIGHT: dict[str, Any] = {
     "address": Address("127.0.0.1", 1),
     "after": 0,
