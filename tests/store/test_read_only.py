@@ -160,7 +160,6 @@ def test_a_store_of_another_user(made: tuple[Path, str]) -> None:
         lambda store: store.moderation.sweep(),
         lambda store: store.compact(),
         lambda store: store.rebuild(),
-        lambda store: store.lay_skeletons([]),
     ],
 )
 def test_every_write_is_refused(made: tuple[Path, str], write: Callable[[CableStore], object]) -> None:

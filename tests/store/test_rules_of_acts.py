@@ -110,7 +110,7 @@ def test_a_post_whose_deletion_by_its_author_is_known_is_not_passed_on() -> None
     text, other = BOB.text("c", "x"), BOB.text("c", "y")
     with own() as store:
         told(store, BOB.delete(text), CYD.delete(other))
-        verdicts = [outcome.verdict for outcome in store.appraise([text.raw, other.raw], LEGACY)]
+        verdicts = [outcome.verdict for outcome in store.parts.appraise([text.raw, other.raw], LEGACY)]
         assert verdicts == [Verdict.DELETED, Verdict.ACCEPTED]
 
 

@@ -127,7 +127,7 @@ def test_own_posts_come_after_those_of_another_device(way: str) -> None:
             if way == "ingest":
                 store.ingest(raws(*posts))
             else:
-                store.replace(store.admit(posts), lambda _: [])
+                store.parts.writer.replace(store.parts.intake.admit(posts), lambda _: [], sync=True)
 
         store.post("default", "the time of the last own post is known")
         sync(ANN.named("theirs", at=START_MS + 5_000))
