@@ -268,7 +268,7 @@ def rescued(folder: Path, posts: list[Post]) -> int:
         assert store.stats().posts.get("text", 0) == kept
         if store.stats().posts.get("delete"):
             assert store.get(posts[0].hash) is None  # what was deleted does not come back
-        store.post("channel0", "life goes on")
+        store.post("channel0", "after the damage")
         assert kept == report.posts - store.stats().posts.get("delete", 0)
     assert not list(folder.glob("*.readable"))
     return kept
