@@ -37,7 +37,8 @@ class Selection:
         """`is_hidden` tells which posts are hidden, for filters that leave these out."""
         self._reader = reader
         self._filters = filters
-        self._start_ms, self._end_ms = checked_window(filters.after_ms, filters.before_ms)
+        self._start_ms, _ = checked_window(filters.after_ms, None)
+        _, self._end_ms = checked_window(None, filters.before_ms)  # a window that ends before it starts has no post
         self._is_hidden = is_hidden if filters.without_hidden else None
         self._is_known_here = lru_cache(_AUTHORS_REMEMBERED)(self._find_author)
 

@@ -12,7 +12,6 @@ from people import BOB, CYD, raws
 from serving import HERE, Served
 
 from cablestore import CableStore, StoreOptions
-from cablestore.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
 DAY_MS = 86_400_000
@@ -44,17 +43,9 @@ def serve(mode: str, folder: Path, serving: Callable[..., Served]) -> Callable[[
 
 
 @pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command in this process: there are many."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "-s", str(folder)])
-        found = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, found.out, found.err
-
-    return run
+def run(run: Run, folder: Path) -> Run:
+    """Return a function that runs a command on the store of the folder, in this process."""
+    return lambda *words: run(*words, "-s", str(folder))
 
 
 def write_ahead(folder: Path, ahead_ms: int) -> None:

@@ -12,7 +12,6 @@ from people import ANN, BOB, CYD, raws
 from serving import HERE, Served, cablestore
 
 from cablestore import CableStore, Post
-from cablestore.cli import main
 from cablestore.moderation import Seed, UserRole
 
 Run = Callable[..., tuple[int, str, str]]
@@ -33,16 +32,9 @@ def folder(tmp_path: Path, posts: list[Post]) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "-s", str(folder)])
-        found = capsys.readouterr()
-        code = ended.value.code
-        assert isinstance(code, int)
-        return code, found.out, found.err
-
-    return run
+def run(run: Run, folder: Path) -> Run:
+    """Return a function that runs a command on the store of the folder, in this process."""
+    return lambda *words: run(*words, "-s", str(folder))
 
 
 def told(run: Run, *words: str) -> list[dict[str, Any]]:

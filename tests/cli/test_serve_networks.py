@@ -39,9 +39,10 @@ def test_after_a_change_of_address_the_peer_is_dialled_at_once(serving: Serving,
 
 
 @pytest.mark.thorough
-def test_both_ends_notice_a_network_that_vanished(serving: Serving, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
+def test_both_ends_notice_a_network_that_vanished(serving: Serving, tmp_path: Path, key: str | None) -> None:
     """No packet arrives, and nobody says so: a router lost its uplink. A third side is not needed to find out."""
-    options = ("--cabal-key", KEY)
+    options = ("--cabal-key", key) if key else ()
     with two_machines() as (one, other, router):
         there = serving(
             tmp_path / "there", "--create", "--listen", f"{other.host}:{PORT}", *options, prefix=other.prefix

@@ -120,8 +120,12 @@ COMMUNITIES: dict[str, tuple[Post, ...]] = {
     "no post": (),
     "a join": (JOIN,),
     "a deleted text": (TEXT, DELETION),
-    "a text after the year 9999": (NAME, TOPIC, FAR),
+    "a name": (NAME,),
+    "a topic": (TOPIC,),
+    "a text": (TEXT,),
+    "a text after the year 9999": (FAR,),
     "no deletion": (NAME, JOIN, TOPIC, TEXT, REPLY),
+    "no reply": (NAME, JOIN, TOPIC, TEXT),
     "everything": (NAME, JOIN, TOPIC, TEXT, REPLY, DELETION),
 }
 

@@ -170,7 +170,7 @@ def matches(post: Post, filters: Filters, known_here: set[bytes]) -> bool:
     """Return what the rules say of a post that is no post/delete."""
     if filters.authors and post.author not in filters.authors:
         return False
-    after_ms, before_ms = checked_window(filters.after_ms, filters.before_ms)
+    after_ms, before_ms = checked_window(filters.after_ms, None)[0], checked_window(None, filters.before_ms)[1]
     if not after_ms <= post.timestamp_ms < (before_ms or 2**60):
         return False
     if not filters.channels or (post.type in LINKABLE_TYPES and post.channel in filters.channels):
@@ -186,8 +186,8 @@ filters_drawn = st.builds(
     Filters,
     channels=st.frozensets(st.sampled_from(CHANNELS), max_size=2),
     authors=st.frozensets(st.sampled_from([author.public_key for author in AUTHORS]), max_size=2),
-    start_ms=st.none() | st.sampled_from(TIMES_MS),
-    end_ms=st.none() | st.sampled_from(TIMES_MS[1:]),
+    after_ms=st.none() | st.sampled_from(TIMES_MS),
+    before_ms=st.none() | st.sampled_from(TIMES_MS[1:]),
 )
 
 

@@ -25,7 +25,7 @@ DOCUMENTS: list[tuple[Document, Documents]] = [
     *((table, status_go) for table in (STATUS_GO.archive_metadata, STATUS_GO.index_metadata, STATUS_GO.codex_metadata)),
     *((table, commitment) for table in (ARCHIVE_COMMITMENT, STATEMENT, SIGNED_STATEMENT, RAW_ENTRY)),
 ]
-MORE = settings(max_examples=2 * settings().max_examples)
+MORE = settings(max_examples=4 * settings().max_examples)
 """Each example is of one of the documents."""
 
 VALUES: dict[Any, st.SearchStrategy[Any]] = {

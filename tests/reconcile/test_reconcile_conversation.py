@@ -61,7 +61,7 @@ def are_alike(*sides: Side) -> bool:
     return len({side.store.dump_digest() for side in sides}) == 1
 
 
-@pytest.mark.thorough("1000-hear_unlisted6")
+@pytest.mark.thorough("3000-hear_unlisted6")
 @pytest.mark.parametrize(
     ("number", "hear_unlisted"),
     [
@@ -71,7 +71,7 @@ def are_alike(*sides: Side) -> bool:
         (120, (True, False)),
         (120, (False, True)),
         (120, (False, False)),
-        (1_000, (True, True)),
+        (3_000, (True, True)),
     ],
 )
 def test_two_stores_become_equal(number: int, hear_unlisted: tuple[bool, bool]) -> None:
@@ -95,7 +95,7 @@ def test_two_stores_become_equal(number: int, hear_unlisted: tuple[bool, bool]) 
 
 
 @pytest.mark.thorough
-@settings(max_examples=50)
+@settings(max_examples=100)
 @given(histories(), st.data())
 def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: st.DataObject) -> None:
     """The stores may each have any of the posts, and end with what any order of storing them would have said."""
@@ -117,8 +117,8 @@ def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: s
 @pytest.mark.thorough
 def test_deletions_go_behind_all_others() -> None:
     """What a deletion removes was sent before it, so both remember the same of it."""
-    texts = [ANN.text("default", f"{i}" + "x" * 500) for i in range(600)]
-    gone = [ANN.delete(*texts[:300])]
+    texts = [ANN.text("default", f"{i}" + "x" * 500) for i in range(2_000)]
+    gone = [ANN.delete(*texts[:1_000])]
     one, other = reconciled(*with_stores(texts, gone))
     assert are_alike(one, other)
     batches = [message for message in other.said if isinstance(message, PostsFrame | Given)]
@@ -189,14 +189,14 @@ def test_who_takes_nothing_still_gives(takes: tuple[bool, bool]) -> None:
 
 
 @pytest.mark.thorough
-@settings(max_examples=8)
+@settings(max_examples=15)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
 def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
     """After any number of frames, again and again; then one that is whole.
 
     Frames are smaller than usual, so there are more.
     """
-    stores = with_stores(*two_halves(conversation(150)))
+    stores = with_stores(*two_halves(conversation(300)))
     splitting = type(DEFAULT_SPLITTING)(frame_size_bytes=1_000, skip_equal_sets=True)
     for most in [*breaks, None]:
         with Side(stores[0], splitting=splitting) as one, Side(stores[1], splitting=splitting) as other:
@@ -468,7 +468,7 @@ def test_two_sides_with_much_to_send_do_not_wait_for_each_other(unsent: int, mon
     monkeypatch.setattr(conversations, "MAX_TALK_HELD_FRAMES", 6)  # more than honest peers need
     monkeypatch.setattr(outgoing, "TALK_BATCH_SIZE_BYTES", 600)
     splitting = type(DEFAULT_SPLITTING)(frame_size_bytes=2_000, skip_equal_sets=True)
-    for _ in range(2):
+    for _ in range(5):
         posts = [random.choice((ANN, BOB)).text("default", f"{i}", at=START_MS + i) for i in range(600)]
         stores = with_stores(*([post for post in posts if post.author == each.key] for each in (ANN, BOB)))
         with Side(stores[0], splitting=splitting) as one, Side(stores[1], splitting=splitting) as other:
@@ -511,7 +511,7 @@ def whole_talk() -> tuple[list[Post], tuple[list[Post], list[Post]], list[bytes]
 
 
 @pytest.mark.thorough
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(st.data())
 def test_whatever_a_peer_says_ends_in_order_or_in_an_error(data: st.DataObject) -> None:
     """The frames of a real conversation, damaged, left out, repeated, cut."""

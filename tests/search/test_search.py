@@ -129,11 +129,11 @@ def test_texts_of_one_millisecond_are_found_in_order_however_they_arrive(
         searched.ingest(raws(*posts[at : at + 50]))
         searched.search("word")
     for after, before in ((None, None), (0, 1), (None, 1), (1, None), (1, 3), (3, 4), (1, 4), (-3, 0), (9, None)):
-        limits_ms = {name: START_MS + ms for name, ms in (("after", after), ("before", before)) if ms is not None}
+        limits_ms = {name: START_MS + ms for name, ms in (("after_ms", after), ("before_ms", before)) if ms is not None}
         chosen = [
             post
             for post in posts
-            if limits_ms.get("after", 0) <= post.timestamp_ms < limits_ms.get("before", limits.MAX_TIMESTAMP_MS)
+            if limits_ms.get("after_ms", 0) <= post.timestamp_ms < limits_ms.get("before_ms", limits.MAX_TIMESTAMP_MS)
         ]
         assert all_pages(searched, "newest", **limits_ms) == in_order(chosen)
         assert sorted(all_pages(searched, "ranked", **limits_ms)) == sorted(post.hash for post in chosen)

@@ -376,12 +376,12 @@ def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> N
     told(store, *posts)
     store.moderation.drop(users=[BOB.key])
     assert store.heads("c") == [posts[2].hash]
-    mine = store.post("c", "goes on")
+    mine = store.post("c", "after the drop")
     join = store.get(mine.links[0])
     assert join is not None
     assert join.links == (posts[2].hash,)
     assert store.heads("c") == [mine.hash]
-    assert [message.text for message in store.causal_messages("c", 0)] == ["text 0", "goes on"]
+    assert [message.text for message in store.causal_messages("c", 0)] == ["text 0", "after the drop"]
     assert list(store.missing("c")) == []
 
 

@@ -54,8 +54,7 @@ def opened(threads: int, dialect: Dialect, **options: Any) -> CableStore:
     store = CableStore.in_memory(
         dialect=dialect,
         identity=AUTHORS[0],
-        options=StoreOptions(verify_threads=threads, clock=lambda: NOW_MS + 1),
-        **options,
+        options=StoreOptions(verify_threads=threads, clock=lambda: NOW_MS + 1, **options),
     )
     store.find_mentions()
     store.mark_read("default")
