@@ -21,7 +21,7 @@ from s3 import S3Server, s3_server
 from serving import Served
 from terminals import COLUMNS, LINES, Start, Terminal
 
-from cablestore import LEGACY, CableStore
+from cablestore import LEGACY, CableStore, limits
 from cablestore.cli import main
 from cablestore.cli import serve as service
 from cablestore.cli.serve_plan import ServePlan
@@ -265,5 +265,5 @@ def start_chat(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def quick_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the clock often, so that a test of a time-out is short."""
-    monkeypatch.setattr("cablestore.peers.node._TICK_S", 0.02)
+    """Check timeouts often, so that a test of a timeout is short."""
+    monkeypatch.setattr(limits, "TIMEOUTS_EVERY_S", 0.02)
