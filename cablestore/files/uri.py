@@ -40,6 +40,9 @@ _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _NO_USER: Final = frozenset({"s3"})
 """Schemes in which what precedes an @ is a credential. Others have there a user or a container, which is no secret."""
 _SHOWN: Final = 100
+_MALFORMED: Final = (
+    "a URI is malformed: its server or port is invalid, or it is not UTF-8. Expected SCHEME://PLACE/FOLDER"
+)
 
 
 def escaped(name: str) -> str:
@@ -121,13 +124,14 @@ def _split(text: str) -> SplitResult:
     try:
         text.encode()
         parts = urlsplit(text)
-        parts = parts._replace(scheme=_SAME.get(parts.scheme, parts.scheme))
-        _refuse_credentials(parts)
+    except ValueError:  # the message may contain a password
+        raise ArgumentError(_MALFORMED) from None
+    parts = parts._replace(scheme=_SAME.get(parts.scheme, parts.scheme))
+    _refuse_credentials(parts)
+    try:
         _ = parts.port
-    except ValueError:  # its message may have a password in it
-        raise ArgumentError(
-            "a URI is malformed: its server or port is invalid, or it is not UTF-8. Expected SCHEME://PLACE/FOLDER"
-        ) from None
+    except ValueError:
+        raise ArgumentError(_MALFORMED) from None
     if _CONTROL.search(text) or text.strip() != text:
         raise ArgumentError(f"{shown(text)} begins or ends with a space, or contains a control character")
     return parts
