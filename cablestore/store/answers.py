@@ -197,7 +197,7 @@ def is_deleted_by_author(reader: Reader, post: Post) -> bool:
 
 
 def is_dropped_here(reader: Reader, digest: bytes) -> bool:
-    """Return True if this store dropped or rejected a post because of a drop. It is neither requested nor forwarded."""
+    """Return True if this store dropped or rejected a post by a drop. It is not requested or forwarded."""
     return reader.local(DROPPED, digest.hex().encode()) is not None
 
 

@@ -55,8 +55,8 @@ class Attention:
                 self._note_removed(plan, post, naming)
             elif post.type == TEXT:
                 self._note_added(plan, post, naming, late)
-            # Heads are updated later in the write, so a post that other posts wait for is still missing here. The search
-            # includes texts of this plan that link to it.
+            # Heads are updated later in the write, so a post that other posts wait for is still missing here. The
+            # search includes texts of this plan that link to it.
             may_differ = naming is not None and naming.may_differ_for_links(post)
             if naming and may_differ and (post.hash in removed or links.is_missing(plan.reader, post)):
                 search_linking(plan, naming, post)

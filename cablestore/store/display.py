@@ -61,8 +61,9 @@ class Message:
 class User:
     """A user: 32-byte public key, name (the public key in hex if none was chosen), and the latest post/info.
 
-    The last four fields apply in the requested context: a channel or the whole cabal. Three of them are the actions
-    that hide, block and drop the user. A dropped user has the public key as its name.
+    `role` and `hidden_by` apply in the requested context, a channel or the whole cabal; `blocked_by` and `dropped_by`
+    apply in the whole cabal. The last three are the actions that hide, block and drop the user. A dropped user has the
+    public key as its name and an empty info.
     """
 
     public_key: bytes

@@ -21,7 +21,7 @@ class HiddenMessages:
     """The messages of one state of a store that are publicly hidden or dropped. Other posts are never hidden."""
 
     def __init__(self, reader: Reader, own_key: bytes | None) -> None:
-        """`own_key` is the public key of the store's user. Without one, no moderator's actions apply."""
+        """`own_key` is the public key of the store's user. Without one, only the seed gives authority."""
         self._decisions = Decisions.read(StoredActs(reader, _NOBODY), own_key or _NOBODY, seed_of(reader))
 
     def has(self, post: Post) -> bool:

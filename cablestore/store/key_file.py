@@ -141,7 +141,7 @@ def draft_identity(identity: Identity, path: Path) -> Path:
 
 
 def _name(draft: Path, path: Path) -> None:
-    """Name a file, atomically. Raises FileExistsError if another file has the name, even if created at the same time."""
+    """Name a file, atomically. Raises FileExistsError if another file has the name, even a simultaneous one."""
     try:
         os.link(draft, path)
     except FileExistsError:
