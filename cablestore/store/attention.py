@@ -1,6 +1,6 @@
 """Local rows of late texts and mentions: each write updates them, and searches complete them later.
 
-Does nothing until the user has marked a channel as read or asked for mentions.
+Does nothing until the user has marked a channel as read or requested mentions.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Attention:
         return has_names and reader.local(UNSEEN, b"") is None
 
     def _note_unseen(self, plan: Plan, naming: Naming | None, late: dict[bytes, int]) -> None:
-        """Add the rows of the next batch of texts after the number in the row UNSEEN of the arrival log."""
+        """Add the rows of the next batch of texts in the arrival log, after the number in the row UNSEEN."""
         after = number_in(plan.reader.local(UNSEEN, b""))
         entries = list(islice(arrival_log.entries(plan.reader, after), limits.MAX_BATCH_POSTS))
         for entry in entries:

@@ -37,7 +37,7 @@ class ChannelNodes:
         self._link_prefix: Final = b"!" + escape(channel) + b"!"
 
     def post(self, digest: bytes) -> Post | None:
-        """Return a stored post, from the posts that were read before if possible."""
+        """Return a stored post. A post that was read for its links is not read again."""
         return self._posts.pop(digest, None) or self._reader.post(digest)
 
     def node(self, digest: bytes) -> LinkedPost | None:

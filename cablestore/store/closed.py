@@ -1,7 +1,7 @@
 """Maintenance of a store that no process has open: rebuild, check, export, and its generations.
 
 A generation is one database of a store. The header of the folder names the live one. A rebuild, a reindexing or a
-rollback makes another generation live. The previous one stays in the folder if the store can return to it.
+rollback makes another generation live. The previous one may stay in the folder, so that the store can return to it.
 """
 
 from __future__ import annotations

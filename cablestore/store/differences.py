@@ -24,7 +24,7 @@ _State = tuple[UserRole | bool, ModerationAct | Seed | None]
 
 
 class Difference(NamedTuple):
-    """One difference. `what` is role, hidden, dropped or blocked.
+    """A changed value. `what` is role, hidden, dropped or blocked.
 
     `target` is the 32 bytes of a user or a post, b"" for a channel. `channel` is the context, None for the whole cabal.
     `before` and `after` are a UserRole or a bool. `by` is the action or the seed that causes the new value, None if

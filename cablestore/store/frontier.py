@@ -44,7 +44,7 @@ class RowBlock(NamedTuple):
 
 
 class Descent:
-    """Reading of texts downwards from a frontier. The caller resolves the order of blocks that are not `are_alone`."""
+    """Iteration over the texts below a frontier. The caller resolves the order of blocks that are not `are_alone`."""
 
     def __init__(self, nodes: ChannelNodes, frontier: Frontier) -> None:
         self._nodes: Final = nodes

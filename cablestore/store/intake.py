@@ -44,7 +44,7 @@ class IntakeBatch:
     _signed: list[bool] | None = None
 
     def signed(self) -> list[bool]:
-        """Wait for the verification. Returns True for each of `posts` with a valid signature."""
+        """Return the validity of each signature of `posts`. Waits until all are verified."""
         if not self.verifying:
             return [True] * len(self.posts)
         if self._signed is None:

@@ -49,7 +49,7 @@ class KnownPlaces:
     """Sort times up to which channels were read upwards from their oldest text."""
 
     def of(self, reader: Reader) -> KnownPlaces:
-        """Return the cache for a reader's state. It is empty if the state differs or the cache is too large."""
+        """Return the cache for a reader's state: an empty one if this cache does not fit it or is too large."""
         state = reader.generation, arrival_log.next_sequence(reader)
         if len(self.moved) + len(self.groups) + len(self.alone) > limits.MAX_KNOWN_PLACES:
             return KnownPlaces(state)

@@ -44,7 +44,7 @@ class MessageOrder:
         """The latest time that each post reaches, and the number of links that were followed."""
 
     def post(self, digest: bytes) -> Post | None:
-        """Return a stored post, from the posts that were read before if possible."""
+        """Return a stored post. A post that was read for its links is not read again."""
         return self._nodes.post(digest)
 
     def texts(
