@@ -1,8 +1,8 @@
 """Answers to the requests of Cable peers, read from one state of the store. Messages are encoded elsewhere.
 
 Every function yields as it reads, so memory does not grow with the answer. Answers never contain local-only posts:
-their bytes are stored under another prefix, and the views that these functions read have no rows of them. Answers also
-leave out dropped posts (moderation.md 4.4.6), even before they are removed.
+their bytes have a different key prefix, and the views read here have no rows of them. Answers also leave out dropped
+posts (moderation.md 4.4.6), even before they are removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _staying(reader: Reader, hashes: Iterator[bytes]) -> Iterator[bytes]:
-    """Return the hashes without those of dropped posts that are not removed yet."""
+    """Leave out the hashes of dropped posts that are not removed yet."""
     going = _going(reader)
     return (digest for digest in hashes if not _is_going(reader, going, digest)) if going else hashes
 
@@ -71,8 +71,8 @@ def channel_time_range(
 def channel_state(reader: Reader, channel: str, *, may_be_cable_js: bool = False) -> Iterator[bytes]:
     """Yield the hashes of the posts that describe the current state of a channel (wire.md 5.4.4, 6.3.2.4).
 
-    The first hash is the latest post/topic. The others are the latest post/join or post/leave of each user who was ever
-    in the channel, and the latest post/info of each member. Each costs one row, however long the history is. With
+    The first hash is the latest post/topic. The latest post/join or post/leave of each user who was ever in the channel
+    follows, and the latest post/info of each member. Each costs one row, however long the history is. With
     `may_be_cable_js`, topics and infos that crash cable.js are left out.
     """
     return _staying(reader, _state_of(reader, reader.dialect.channel_id(channel), may_be_cable_js=may_be_cable_js))
@@ -124,8 +124,8 @@ def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0
       one, so both are yielded.
 
     Each part is sorted from oldest to newest, the order in which posts must be applied (4.2.5, 4.4.4). Each hash is
-    yielded once. The keys contain all required fields, so no post is read. The cost is one row for each post since
-    `oldest_ms`, and one look-up for each target until one is found for which the action counts.
+    yielded once. The keys contain all required fields, so no post is read. Each post since `oldest_ms` costs one row.
+    Each action also costs one look-up per target, up to the first target for which it counts.
 
     The caller decides which peers receive the answer. A peer should be a member of one of the channels. A post/block
     with notify=0 must not reach the users that it blocks (5.1.4).
@@ -185,14 +185,14 @@ def appraised(reader: Reader, applied: AppliedModeration | None, post: Post) -> 
 def is_deleted_here(reader: Reader, digest: bytes) -> bool:
     """Return True if this store saw a post deleted. Such a post is neither requested nor forwarded.
 
-    A deletion that waits for its target does not count: anyone can write one, and the author of the target is not known
-    yet. Skeletons from other stores do not count either, because nobody signed them.
+    A deletion that waits for its target does not count. Anyone can write one, and the author of the target is not known
+    yet. Unsigned skeletons from other stores do not count either.
     """
     return reader.is_witnessed(digest)
 
 
 def is_deleted_by_author(reader: Reader, post: Post) -> bool:
-    """Return True if a post/delete by the author of a post is stored. It may have arrived before the post or after it."""
+    """Return True if a post/delete by the post's author is stored. It may have arrived before or after the post."""
     return post.type != DELETE and reader.tombstone(post.hash, post.author) is not None
 
 

@@ -63,7 +63,7 @@ class Attention:
         return replace(self, naming=naming, late=late)
 
     def marked(self, plan: Plan, channel_key: bytes, place: bytes | None) -> Self:
-        """Add a read mark to a plan, at a <mono-ts> or, if `place` is None, at the latest text of the channel."""
+        """Add a read mark at a <mono-ts> to a plan. If `place` is None, mark the latest text of the channel."""
         searched, _ = self.searched(plan)
         if place is None:
             latest = messages.texts(plan.reader, unescape(channel_key), newest_first=True)
@@ -72,14 +72,14 @@ class Attention:
         late = [key[len(prefix) :] for key, _ in plan.reader.prefix(prefix + channel_key + b"!")]
         known = self.marks.get(channel_key)
         if known is not None and known.place == place and not late:
-            return searched  # without a change there is no notification, or a client that marks on each would loop
+            return searched  # no change, no notification: a client that marks on each change would loop
         return searched.with_mark(plan, channel_key, place, late)
 
     def seen(self, plan: Plan, channel_key: bytes, seen: set[bytes], upto: bytes | None) -> Self:
         """Add to a plan that the texts at these <mono-ts> are read, and all texts from the mark up to `upto`.
 
-        Unread texts between that position and the last of `seen` become late texts, and the mark moves to the last of
-        `seen`. If they are more than `limits.MAX_UNREAD_COUNTED`, the mark moves only up to `upto`.
+        The mark moves to the last of `seen`, and unread texts before it become late texts. If this would make more than
+        `limits.MAX_UNREAD_COUNTED` texts late, the mark moves only up to `upto`.
         """
         searched, _ = self.searched(plan)
         known = self.marks.get(channel_key)
@@ -218,5 +218,5 @@ def _bound(plan: Plan, channel_key: bytes, number: int | None) -> int:
 
 
 def _is_text(reader: Reader, channel_key: bytes, place: bytes) -> bool:
-    """Return True if a channel has a text at a <mono-ts>. A client may have displayed one that is now deleted."""
+    """Return True if a channel has a text at a <mono-ts>. A client may have displayed a text that is now deleted."""
     return reader.get(b"%b%b!%b" % (messages.PREFIX, channel_key, place)) is not None

@@ -47,13 +47,12 @@ class Composer:
     def compose(self, transaction: Transaction, body: Body, moderation: AppliedModeration | None) -> list[Post]:
         """Return the signed posts of one write, in order. The last one has the given `body`.
 
-        It links to the heads of its channel. Its timestamp is the present or just after the last own post, and after
-        the posts that it replaces. If the author of a text or a topic is not a member, a post/join precedes it, dated
-        one millisecond earlier (wire.md 5.4.3).
+        It links to the heads of its channel. It is dated at the current time or just after the last own post, and after
+        the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first, dated
+        one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or topic to the join.
 
-        Raises InvalidPostError for a post that would have no effect: a post/leave of a user who is not a member, which
-        would create the channel for everyone; a post that replaces one dated too far ahead; and an invisible name of a
-        user or a channel.
+        Raises InvalidPostError in three cases: the author of a post/leave is not a member, so the post would create the
+        channel for everyone; a replaced post is dated too far ahead; or the name of a user or a channel is invisible.
         """
         reader, now_ms = transaction.reader, self._clock()
         if isinstance(body, Info):
@@ -113,7 +112,7 @@ class Composer:
         return date_after(replaced, time_ms, now_ms, self.public_key)
 
     def _time_ms(self, reader: Reader, now_ms: int) -> int:
-        """Return the present, or one millisecond after the last own post if the clock has not advanced since."""
+        """Return the current time, or one millisecond after the last own post if the clock has not advanced since."""
         if self._last_ms is None:
             until_ms = now_ms + limits.MAX_OWN_CLOCK_STEP_MS
             self._last_ms = author.latest_time(reader, self.public_key, before_ms=until_ms)

@@ -1,17 +1,16 @@
-"""Causal order: a message never precedes one that it links to, even if clocks are wrong. Computed when read.
+"""Causal order: a message follows all messages that it links to, even if clocks are wrong. Computed when read.
 
 The pairwise rule of wire.md 5.1.3 is not transitive, so it is not an order (A links to B, times A=1, B=10, C=5:
 A > B > C > A). The order here is transitive and agrees with every link. It compares posts by
 
 1. effective time: the greatest timestamp among the post and all posts that it reaches by links,
-2. steps: 0 if its own timestamp is the effective time, else one more than the greatest number of steps among its links
-   with that effective time,
+2. steps: 0 if its own timestamp is the effective time, else one more than the maximum of its links with that time,
 3. hash.
 
 If clocks agree, this is the order by (timestamp, hash).
 
-Links are followed back to `skew_ms` before the window. The order is exact with one exception: a post's ancestor claims
-a later time than the post, and every path to it leads through posts that claim to be older than the followed range.
+Links are followed back to `skew_ms` before the window. The order is exact unless a post's ancestor claims a later time
+than the post and is reached only through posts older than the followed range.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A text cannot be older than the texts that it links to, and cannot arrive before
 therefore show that clocks differ:
 
 * a text of another user is dated in the future: the local clock is slow, or the author's is fast;
-* a text of another user links to an own text and is dated before it: the local clock is fast, or the author's is slow.
+* an answer of another user to an own text is dated before it: the local clock is fast, or the author's is slow.
 
-A single user may be wrong. A difference is reported if at least `limits.MIN_CLOCK_WITNESSES` users agree, and if they
-outnumber the users whose texts of the same time show no difference. Old texts prove nothing: a cabal may be quiet.
+A single user may be wrong. A difference is reported if at least `limits.MIN_CLOCK_WITNESSES` users agree. They must
+also outnumber the users whose texts of the same time show no difference. Old texts prove nothing: a cabal may be quiet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ClockDifference(NamedTuple):
 
 
 def clock_difference(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDifference | None:
-    """Return the difference of the local clock from those of recent authors, None if their texts prove none."""
+    """Return the difference between the local clock and the clocks of recent authors. None if texts prove none."""
     return _slow_by(reader, own_key, now_ms) or (_fast_by(reader, own_key, now_ms) if own_key else None)
 
 

@@ -63,10 +63,11 @@ class Generation:
     """One database of a store: its name, its size, and when it was created (ISO 8601).
 
     `state` is one of
-    "live": the store uses it;
-    "kept": the store can return to it;
-    "missing": the header names it as kept, but it is not in the folder;
-    "unnamed": it is in the folder, but the header does not name it, so the store ignores it.
+
+    * "live": the store uses it;
+    * "kept": the store can return to it;
+    * "missing": the header names it, but it is not in the folder;
+    * "unnamed": it is in the folder, but the header does not name it. The store ignores it.
     """
 
     name: str
@@ -252,8 +253,8 @@ class ClosedStore:
     def roll_back(self, generation: str) -> TakeoverReport:
         """Make an earlier generation live, and add everything that arrived since. The current generation is kept.
 
-        Raises NotAStoreError if the generation is not kept, OutdatedViewError if another version built its views,
-        MissingViewError if either generation has views that the catalog lacks.
+        Raises NotAStoreError if the generation is not kept. Raises OutdatedViewError if another version built its
+        views, and MissingViewError if either generation has views that the catalog lacks.
         """
         from cablestore.index.takeover import take_over  # noqa: PLC0415 - not needed to open a store
 

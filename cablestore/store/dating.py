@@ -1,8 +1,8 @@
 """Timestamps of own posts that replace others: a name, a topic, a membership, a moderation action.
 
 The latest post by (timestamp, hash) is in effect. A new post must therefore be dated after the post that it replaces,
-even if a fast clock dated that one. Peers reject posts dated a week or more in the future, so a new post that would
-need such a date cannot take effect yet.
+even if a fast clock dated that one. Peers reject posts dated a week or more in the future. A new post that would need
+such a date cannot take effect yet.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class _Targets(NamedTuple):
 def previewed(
     plan: Plan, reader: Reader, before: AppliedModeration | None, own_key: bytes, acts: Iterable[ModerationAct] | None
 ) -> tuple[tuple[Difference, ...], int]:
-    """Return the changes that a plan makes for a user, and the number of stored posts that it drops.
+    """Return the changes by a plan in the view of a user, and the number of stored posts that it drops.
 
     Both are empty without moderation. `reader` reads the state before the plan. In a dry run, `own_key` may be a
     temporary key.

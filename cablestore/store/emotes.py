@@ -1,7 +1,7 @@
 """Emotes: messages that describe an action of their author, like `/me` in IRC.
 
-The text of an emote is `/me`, a space, and the action. `/me waves` of ann is displayed as `* ann waves`. The client and
-the importer of chat logs write and display this form. Other programs display the text unchanged.
+The text of an emote is `/me`, a space, and the action. The client displays `/me waves` of ann as `* ann waves`. The
+importer of chat logs also writes this form. Other programs display the text unchanged.
 """
 
 from __future__ import annotations

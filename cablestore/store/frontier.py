@@ -4,7 +4,7 @@ The frontier contains the unread texts that a read text links to, and the unread
 unread text is in the frontier or is reached by links from it. The texts that were read last form a block. Assume that
 
 * the frontier contains only the next text, and
-* every text of the block links to other texts of the block or to the next text, and to no newer text.
+* the texts of the block link only to other texts of the block or to the next text, not to newer texts.
 
 Then all texts of the block reach the next text, because links between hashes have no cycles. No text below links to a
 text of the block: the next text would reach it, and would then reach itself. So the block is in order of time, and no

@@ -1,4 +1,4 @@
-"""Messages that archives and exports leave out on request: those that the store's user or its authorities hid publicly.
+"""Messages that archives and exports leave out on request: hidden publicly by the store's user or its authorities.
 
 Private actions do not count. Otherwise, the missing messages would reveal them to other users (moderation.md 4.5).
 """

@@ -52,7 +52,7 @@ class IntakeBatch:
         return self._signed
 
     def attempts(self) -> Iterator[list[bool]]:
-        """Yield the signatures to treat as valid in a plan: all if planned ahead, then those that are valid.
+        """Yield the signatures to treat as valid in a plan: all if planned ahead, then the valid ones.
 
         The second value is left out if it equals the first.
         """
@@ -137,7 +137,7 @@ class Intake:
     def beware(self) -> None:
         """Verify the next batches before they are planned, because a post was forged.
 
-        This limits how often a peer that sends forged posts makes the store plan a batch twice.
+        This limits how many batches the store plans twice because of a peer that sends forged posts.
         """
         self._cautious_batches = _CAUTIOUS_BATCHES
 

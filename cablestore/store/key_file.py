@@ -23,7 +23,7 @@ class StoreIdentity:
     """Identity under which a store writes. The key file in `folder` is created when it is first needed.
 
     A store in memory has no folder and no key file. A `read_only` store may belong to another user, or be on a disk
-    without file modes: any mode is accepted, an unreadable key file counts as missing, and no key file is created.
+    without file modes. It accepts any mode, treats an unreadable key file as missing, and does not create a key file.
     """
 
     def __init__(self, identity: Identity | None, folder: Path | None, *, read_only: bool = False) -> None:
@@ -141,7 +141,7 @@ def draft_identity(identity: Identity, path: Path) -> Path:
 
 
 def _name(draft: Path, path: Path) -> None:
-    """Name a file, atomically. Raises FileExistsError if another file has the name, even a simultaneous one."""
+    """Give a file its name. Raises FileExistsError if another file has it, even one that appears at the same time."""
     try:
         os.link(draft, path)
     except FileExistsError:

@@ -27,8 +27,8 @@ class ReadingPlace(NamedTuple):
 class KnownPlaces:
     """Cached positions for one state of a store, and for later states that only append to the end of channels.
 
-    They are invalid in other states: a text is not moved before the texts that it links to arrive, nor after those are
-    deleted.
+    They are invalid in other states. For example, a text is not moved before the text that it links to arrives, or
+    after that text is deleted.
     """
 
     state: tuple[str, int] = "", 0

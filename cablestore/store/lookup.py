@@ -44,8 +44,8 @@ def typed_channel(text: str) -> str:
 def find_channel(text: str, known: Iterable[str]) -> str:
     """Return the known channel that a typed string names, otherwise the typed name as a new channel.
 
-    An exact match comes before a name that is equal after composition (NFC), and that before a name that differs in
-    case or form. Raises NotFoundError if several names match equally well.
+    Prefers exact matches, then names that are equal after composition (NFC), then names that differ in case or form.
+    Raises NotFoundError if several names match equally well.
     """
     name, folded_text = typed_channel(text), folded(typed_channel(text))
     alike = [each for each in known if each == text or folded(each) == folded_text]

@@ -103,7 +103,7 @@ class Naming:
         return bool(named) and any(named & self.names_near(time_ms) for time_ms in _linked_times_ms(reader, post))
 
     def may_differ_for_links(self, post: Post) -> bool:
-        """Return True if texts that link to a post may name the user by a name of the post's time, not of their own."""
+        """Return True if a text that links to a post may name the user by a name of the post's time only."""
         steady_ms = post.timestamp_ms - limits.MAX_FUTURE_MS - limits.MENTION_TOLERANCE_MS
         is_steady = not self.since or time_of(self.since[-1]) < steady_ms
         return post.is_linkable and not is_steady and bool(self.names_near(post.timestamp_ms))

@@ -1,4 +1,4 @@
-"""Reading order of a channel: by time, but never a message before one that it links to.
+"""Reading order of a channel: by time, but each message follows the messages that it links to.
 
 Texts are compared by
 
@@ -7,13 +7,14 @@ Texts are compared by
 3. timestamp, then hash.
 
 If clocks agree, this is the order by (timestamp, hash). A text whose effective time is later than its own timestamp is
-*moved*: it is left out at the position of its row in the view `messages`, and found by links at its effective time.
-Joins, topics and removed posts count only by their links. Posts of other channels do not count.
+*moved*. It is left out where its row is in the view `messages`, and found by links at its effective time. Joins, topics
+and removed posts count only by their links. Posts of other channels do not count.
 
 A page that begins at an end of the channel knows all moved texts. `store.frontier` finds the texts that are alone at
-their effective time from the posts that the page reads. For other texts, the posts that link to them are looked up. In
-a page from the middle, a text is moved only by a text that was read before, or that it reaches in at most
-`limits.MAX_LINKS_FOLLOWED` links.
+their effective time from the posts that the page reads. For other texts, the posts that link to them are looked up.
+
+In a page from the middle, links are followed to a depth of `limits.MAX_LINKS_FOLLOWED`. A text that would be moved by a
+text beyond it stays at its own timestamp, unless that text was read before.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class MessageOrder:
             row = following
 
     def _links_to_older(self, row: TextRow, previous: bytes) -> bool:
-        """Return True if neither the text nor a text that it links to is moved, and no text is moved to its time."""
+        """Return True if the text and the texts that it links to are not moved, and no text is moved to its time."""
         sort_time, digest = row
         moved = self._known.moved
         texts = self._nodes.texts_before(digest, previous)

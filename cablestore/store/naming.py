@@ -1,4 +1,4 @@
-"""Naming: decide if a text names a user, by `@name`, by the name as a word, or by the first digits of the key.
+"""Naming: a text names a user by `@name`, by the name as a word, or by the first digits of the key.
 
 A word must end before a name, and after a name without `@`: adjacent letters of the same word make a different name.
 Scripts without spaces between words (Thai, Chinese) have no such boundary, and Korean particles may follow a name. In
@@ -43,9 +43,9 @@ _APOSTROPHES: Final = frozenset("\u02bb\u02bc\u02b9")
 def folded(text: str) -> str:
     """Return a string in the form in which names are compared.
 
-    Case is removed, both Turkish i become one letter, compatibility characters are composed (NFKC), white space becomes
-    one space, and emoji selectors are removed. Zero-width characters stay: bridges insert them into names so that a
-    text does not mention the user.
+    Case and emoji selectors are removed, and both Turkish i become one letter. Compatibility characters are composed
+    (NFKC), and white space becomes one space. Zero-width characters stay: bridges insert them into names so that a text
+    does not mention the user.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", korean_letters_apart(text)).casefold())
@@ -87,7 +87,7 @@ def is_named(folded_text: str, folded_name: str) -> bool:
 
 
 def has_key(folded_text: str, key_hex: str) -> bool:
-    """Return True if a word of a folded text is a prefix of a public key, of at least KEY_DIGITS hex digits."""
+    """Return True if a word of a folded text is a prefix of a public key with at least KEY_DIGITS digits."""
     at = folded_text.find(key_hex[:KEY_DIGITS])
     while at >= 0:
         end = at + KEY_DIGITS
@@ -100,7 +100,7 @@ def has_key(folded_text: str, key_hex: str) -> bool:
 
 
 def _names_at(text: str, start: int, end: int) -> bool:
-    """Return True if the part from `start` to `end` of a folded text stands alone as a name."""
+    """Return True if the part from `start` to `end` of a folded text is a separate name."""
     has_sign = text[start - 1 : start] == "@"
     if not has_sign and _is_one_character(text[start:end]):
         return False
@@ -117,7 +117,7 @@ def _is_one_character(text: str) -> bool:
 
 
 def _ends_with_word(before: str, first: str) -> bool:
-    """Return True if the string before a name, or its `@`, begins a longer word, an address or a path."""
+    """Return True if the string before a name, or its `@`, ends in a part of the same word, address or path."""
     sign = before[-1:]
     if sign in _PATH_SIGNS:
         return first != "@" or not before.rsplit(" ", 1)[-1].startswith("@")

@@ -27,7 +27,7 @@ class StoreOptions:
     allow_missing_views: bool = False
     """Open a store with views that `catalog` lacks. Such a store can be read; writes raise MissingViewError."""
     moderated: bool = True
-    """If False, moderation posts are stored but ignored: nothing is hidden, dropped or rejected."""
+    """If False, moderation posts are stored but ignored: nothing is hidden, dropped or blocked."""
     clock: Callable[[], int] = system_clock_ms
     """Function that returns milliseconds since 1970."""
     verify_threads: int | None = None

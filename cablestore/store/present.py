@@ -1,4 +1,4 @@
-"""Present state of an open store. Each write changes it together with the rows.
+"""Current state of an open store. Each write changes it together with the rows.
 
     with engine.transaction() as transaction:
         state = present.follow_identity()
@@ -57,7 +57,7 @@ def finish(plan: Plan, state: State) -> Planned:
 
 
 class Present:
-    """Present state of an open store. Only the writer replaces it; any thread may read it."""
+    """Holder of an open store's current state. Only the writer replaces the state; any thread may read it."""
 
     def __init__(self, engine: Engine, identity: StoreIdentity, *, moderated: bool) -> None:
         self._engine = engine
@@ -92,7 +92,7 @@ class Present:
             self._sweep_if_possible(transaction, sync=False)
 
     def follow_identity(self) -> State:
-        """Update the state if the store's identity changed since its last write. Returns the present state."""
+        """Update the state if the store's identity changed since its last write. Returns the current state."""
         own_key = self._identity.known_key
         if own_key is None or own_key == self.state.attention.own_key or not self._engine.is_writable:
             return self.state
@@ -112,7 +112,7 @@ class Present:
     def commit(self, transaction: Transaction, planned: Planned, *, sync: bool) -> None:
         """Write a plan and set its state. A further write then removes some of the dropped posts.
 
-        If only the removal fails, the plan stays in force: reads leave out the dropped posts, and a later write or
+        If only the removal fails, the plan stays in force. Reads leave out the dropped posts, and a later write or
         `sweep_batch` removes them.
         """
         self._write(transaction, planned, sync=sync)

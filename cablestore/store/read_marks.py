@@ -6,11 +6,11 @@
 A text is late if it arrived after the channel was marked, or if the user saw a later text first. Late texts are marked
 as read one by one (`CableStore.mark_seen`). A channel keeps about `limits.MAX_LATE_TEXTS` of them at most.
 
-The unread texts are those after the mark and the late ones, except the user's own texts and hidden texts. They are not
-stored as a counter. The texts after a mark are one range of the view `messages`, the texts of one author in a channel
-one range of `channel_state`, and the texts of a hidden user one range of `author`. So the unread texts follow from the
-posts in any order of arrival, and a text dated after the mark needs no extra row. A channel without a mark was never
-read: the view `activity` has its number of texts.
+Unread texts are the texts after the mark and the late texts, except own and hidden ones. Their number is not stored.
+It is computed from three ranges: the texts after a mark in the view `messages`, an author's texts in a channel in
+`channel_state`, and a hidden user's texts in `author`. The result does not depend on the order of arrival, and a text
+dated after the mark needs no extra row. A channel without a mark was never read: the view `activity` has its number of
+texts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_HELD: Final = 1_000
 
 
 class ReadMark(NamedTuple):
-    """Mark of a channel: the <mono-ts> up to which it is read, b"" if it was empty, and the log's number then."""
+    """Mark of a channel: the <mono-ts> up to which it is read (b"" if it was empty), and the log's number then."""
 
     place: bytes
     sequence: int
@@ -152,7 +152,7 @@ class Unread:
         return iter(()) if self._own_key is None else (place for place, _ in self._by(self._own_key, channel, after))
 
     def _hidden_in(self, channel: str, after: bytes, hidden_users: list[HiddenUser]) -> set[bytes]:
-        """Return the <mono-ts> of the hidden texts of others after a position: of hidden users, and hidden posts."""
+        """Return the <mono-ts> of other users' hidden texts after a position: texts of hidden users, and hidden texts."""
         found: set[bytes] = set()
         for user in hidden_users:
             if user.is_hidden_in(channel) and user.public_key != self._own_key:

@@ -29,7 +29,7 @@ class _Act(NamedTuple):
 def without_repeated(
     reader: Reader, decisions: Decisions, own_key: bytes, body: Body
 ) -> tuple[Body | None, tuple[bytes, ...]]:
-    """Return an action on the targets for which it changes anything, None if there are none, and the other targets.
+    """Return an action limited to the targets that it changes (None without any), and the other targets.
 
     The target of an action on a channel is b"".
     """

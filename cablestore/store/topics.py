@@ -1,4 +1,4 @@
-"""Topics of a channel that apply for the store's user: those of blocked, dropped or hidden users do not count.
+"""Topics of a channel that apply for the store's user. Topics of blocked, dropped or hidden users do not count.
 
 Exception: a hidden user's topic counts if no other user's topic does, because hiding concerns messages.
 """

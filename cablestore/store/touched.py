@@ -1,8 +1,8 @@
 """Touched things: the subjects of arrival log entries, and their values in one state of the store.
 
-An entry says what happened. Here, it only names things that may have changed: a message, a member, a topic. Their
-current values are read from the state. So each thing is reported once, however often it changed, and reading the same
-entries twice reports nothing wrong.
+An entry records an event. Here, it only names things that may have changed: a message, a member, a topic. Their current
+values are read from the state. So each thing is reported once, however often it changed, and a repeated read of the
+same entries is harmless.
 
 An unread entry may concern the same thing. The earlier state is therefore derived from the posts that the read entries
 do not name. In case of doubt, the thing is reported.
@@ -140,7 +140,7 @@ class _Touched:
             self._add_gone(entry.hash)
 
     def add_row(self, key: bytes) -> None:
-        """Add the subject of a row that changed without a stored post."""
+        """Add the subject of a changed row whose post is not stored."""
         if key.startswith(membership.PREFIX):
             channel, _, author_hex = key[len(membership.PREFIX) :].partition(b"!")
             self._members[unescape(channel), unhex(author_hex)] = True

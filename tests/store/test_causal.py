@@ -1,4 +1,4 @@
-"""Causal order: a message never precedes one that it links to. If clocks agree, it is the order by time."""
+"""Causal order: a message follows all messages that it links to. If clocks agree, it is the order by time."""
 
 from __future__ import annotations
 

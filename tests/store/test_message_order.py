@@ -162,7 +162,7 @@ def test_what_is_known_of_one_state_is_not_used_in_another_one() -> None:
 
 
 def test_a_page_in_the_middle_follows_max_links_followed_and_no_more() -> None:
-    """A text that reaches the later text by more links stays at its own time, until a page from the end is read."""
+    """With one more link, the last text stays at its own time, until a page from the end is read."""
     for length, is_moved in ((limits.MAX_LINKS_FOLLOWED, True), (limits.MAX_LINKS_FOLLOWED + 1, False)):
         posts = [said("question", START_MS)]
         for number in range(length):

@@ -1,9 +1,9 @@
 """The posts that a moderated store holds do not depend on the order in which posts and actions arrive.
 
 Peers offer a rejected post again after it becomes acceptable, and so do the tests. Blocks keep posts that arrived
-before them (moderation.md 4.6): all posts if they do not drop, and otherwise actions and deletions. The histories here
-therefore contain only blocks that drop, no blocks on the own user, and no action or deletion of a blocked user that is
-later than the block.
+before them (moderation.md 4.6): all posts if they do not drop, and otherwise actions and deletions. Therefore, the histories
+here contain only blocks that drop, and no blocks on the own user. They contain no action or deletion of a blocked user
+that is later than the block.
 """
 
 from __future__ import annotations

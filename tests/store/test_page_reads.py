@@ -79,7 +79,7 @@ def page(store: CableStore, size: int, *, newest_first: bool = True) -> tuple[li
 
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_a_page_looks_up_no_links_where_clocks_agree(*, newest_first: bool) -> None:
-    """A page reads each of its posts and those between them once, and a few posts after its end."""
+    """A page reads each of its posts once, joins between them too, and a few posts after its end."""
     posts = conversation(600)
     with holding(posts) as store:
         found, reads = page(store, 100, newest_first=newest_first)
@@ -165,7 +165,7 @@ def test_pages_between_arrivals_are_those_of_a_store_that_was_read_once(count: i
 
 
 def test_what_others_say_of_deleted_posts_may_have_cycles(tmp_path: Path) -> None:
-    """A skeleton in an export claims that a deleted post linked to a text, and the text links to the deleted post."""
+    """A skeleton in an export claims a link from a deleted post to a text that links to the deleted post."""
     gone = BOB.text("default", "gone", at=START_MS)
     text = ANN.text("default", "text", at=START_MS + 1, links=(gone.hash,))
     early = CYD.text("default", "early", at=START_MS - 1, links=(text.hash, gone.hash))
