@@ -109,7 +109,7 @@ class Naming:
         return post.is_linkable and not is_steady and bool(self.names_near(post.timestamp_ms))
 
     def difference(self, other: Self) -> tuple[bytes, bytes] | None:
-        """Return the range (from, to) of escaped times near which two namings differ, None if they are equal.
+        """Return the range (from, to) of times near which two namings differ, in key format. None if they are equal.
 
         b"" means no bound.
         """

@@ -152,7 +152,7 @@ class Unread:
         return iter(()) if self._own_key is None else (place for place, _ in self._by(self._own_key, channel, after))
 
     def _hidden_in(self, channel: str, after: bytes, hidden_users: list[HiddenUser]) -> set[bytes]:
-        """Return the <mono-ts> of other users' hidden texts after a position: texts of hidden users, and hidden texts."""
+        """Return the <mono-ts> of other users' hidden texts after a position: by hidden users, or hidden singly."""
         found: set[bytes] = set()
         for user in hidden_users:
             if user.is_hidden_in(channel) and user.public_key != self._own_key:
