@@ -139,7 +139,7 @@ def meet_again(reader: Reader) -> None:
 
 
 def test_the_sessions_print_what_the_page_says(reader: Reader) -> None:
-    """The sessions before the complete program."""
+    """Runs the blocks of the page up to the first start of the client."""
     sessions = 0
     for language, text in blocks_in_order(CHAT_CLIENT):
         if language == "python":
