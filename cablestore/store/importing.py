@@ -13,7 +13,7 @@ from cablestore.store.parts import StoreParts
 
 
 def import_exports(parts: StoreParts, folders: Iterable[Location], progress: Progress) -> importer.ImportSummary:
-    """Store the posts, tombstones and statements about roles of exports: see `CableStore.import_exports`."""
+    """Store the posts, tombstones and role claims of exports: see `CableStore.import_exports`."""
     manifests = importer.manifests_of(folders, parts.engine.dialect)
     summary = importer.ImportSummary(len(manifests))
     posts = parts.writer.ingest(
@@ -25,7 +25,7 @@ def import_exports(parts: StoreParts, folders: Iterable[Location], progress: Pro
     for claims in importer.consents_of(manifests):
         summary.consents += parts.writer.lay_claims(claims)
     for stones in chain(importer.effective_tombstones(manifests), [[]]):
-        # The last write, which may be empty, also brings all writes before it to the disk.
+        # The last write, which may be empty, also flushes all earlier writes to disk.
         laid, refused = parts.writer.lay_skeletons(stones, sync=not stones)
         summary.skeletons += laid
         summary.refused_skeletons += refused

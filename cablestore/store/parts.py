@@ -1,4 +1,4 @@
-"""Parts of an open store, for the packages of cablestore that work on one. The API does not promise them."""
+"""Parts of an open store, for other packages of cablestore. They are not part of the public API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cablestore.store.writing import Writer
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """Parts of an open store. `CableStore.parts` has those of a store of this process."""
+    """Parts of a store that is open in this process: `CableStore.parts`."""
 
     engine: Engine
     present: Present
@@ -23,7 +23,7 @@ class StoreParts:
     writer: Writer
 
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
-        """Check encoded posts that peers forward to each other, and store nothing. ACCEPTED posts may be forwarded."""
+        """Check encoded posts that peers forward, without storing them. ACCEPTED posts may be forwarded."""
         intake = replace(self.intake, dialect=dialect)
         batch = intake.decode(posts)
         intake.verify(batch)

@@ -1,4 +1,4 @@
-"""Values of the user's own: kept across everything that makes a new database, and never told to others."""
+"""Local values of the user: every new database preserves them, and other users never receive them."""
 
 from __future__ import annotations
 

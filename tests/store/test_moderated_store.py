@@ -1,4 +1,4 @@
-"""Moderation that acts on a store: what is hidden and blocked, which acts are refused, and what clients hear of it."""
+"""Moderation in a store: hidden and blocked targets, rejected actions, and the changes that clients receive."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def store() -> Iterator[CableStore]:
         assert_clean(opened)
 
 
-# --- what is hidden (moderation.md 4.3, 5.1.3.4, 5.1.3.5) -----------------------------------------
+# --- hiding (moderation.md 4.3, 5.1.3.4, 5.1.3.5) -------------------------------------------------
 
 
 def test_a_hidden_user_is_left_out_marked_or_shown(store: CableStore) -> None:
@@ -56,7 +56,7 @@ def test_a_hidden_user_is_left_out_marked_or_shown(store: CableStore) -> None:
     assert not marked[1].is_hidden
     assert texts(store.causal_messages("c", 0)) == ["text 1"]
     assert {user.public_key: user.is_hidden for user in store.members("c")} == {BOB.key: True, CYD.key: False}
-    assert len(given(store, *posts)) == 3  # stored, and given to peers
+    assert len(given(store, *posts)) == 3  # hidden posts are stored, and sent to peers
     late = BOB.text("c", "late")
     assert told(store, late) == [Verdict.ACCEPTED]
     assert store.resolve(late).is_hidden
@@ -200,7 +200,7 @@ def test_a_block_by_a_moderator_counts_as_an_own_block(store: CableStore) -> Non
     store.moderation.set_role(BOB.key, UserRole.MOD)
     told(store, BOB.post(Block("", 0, (CYD.key, DAN.key), 1, 0), at=NOW_MS + 10))
     assert told(store, CYD.text("c", "x")) == [Verdict.DROPPED]
-    store.moderation.unblock([CYD.key], undrop=True)  # the local user's act comes first (4.4.5)
+    store.moderation.unblock([CYD.key], undrop=True)  # the local user's action takes precedence (4.4.5)
     assert told(store, CYD.text("c", "y"), DAN.text("c", "z")) == [Verdict.ACCEPTED, Verdict.DROPPED]
 
 
@@ -338,7 +338,7 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         assert texts(store.messages("c").messages) == []
         store.moderation.revoke_seed()
         assert store.user(BOB.key).role is UserRole.USER
-        assert told(store, CYD.text("c", "y")) == [Verdict.DROPPED]  # what was applied stays (4.7.2)
+        assert told(store, CYD.text("c", "y")) == [Verdict.DROPPED]  # earlier actions stay applied (4.7.2)
         with pytest.raises(ArgumentError, match="no moderation seed"):
             store.moderation.revoke_seed()
         assert_clean(store)
@@ -394,7 +394,7 @@ def test_followers_are_told_of_changes(store: CableStore) -> None:
     follower = threading.Thread(target=follow)
     follower.start()
     begun.wait()
-    while not found:  # the first act may come before the thread reads the present decisions
+    while not found:  # the first action may precede the thread's first read of the decisions
         store.moderation.unhide(users=[CYD.key])
         store.moderation.hide(users=[CYD.key])
         follower.join(0.05)

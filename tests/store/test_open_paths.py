@@ -1,4 +1,4 @@
-"""Paths where no store can be: every error of opening one is ours, names the path, and leaves nothing behind."""
+"""Paths where a store cannot be opened: the error is a CableStoreError with the path, and no files remain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _opened(path: Any) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, with what a path can meet."""
+    """Return the current folder, with the files, folders and links that a path may lead to."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").touch()
     (tmp_path / "OTHER").mkdir()
@@ -111,7 +111,7 @@ def test_a_link_to_a_folder_is_followed(folder: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o000, 0o400, 0o500])
 def test_a_folder_that_may_not_be_written(mode: int) -> None:
-    """In a process without the rights of root, which may use every folder."""
+    """The test runs in a process without the rights of root, who may use every folder."""
     program = (
         "import os, sys; from cablestore import CableStore; CableStore.open('first').close()\n"
         f"if os.geteuid() == 0: os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"

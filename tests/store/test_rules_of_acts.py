@@ -1,4 +1,4 @@
-"""Rules of moderation.md where a store meets a post or an act: before it comes, after its drop, and when one is written."""
+"""Rules of moderation.md for a post or an action that arrives late, arrives after its drop, or is written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_post_that_a_known_action_drops_is_not_requested(tmp_path: Path) -> No
 
 
 def test_a_post_that_comes_in_spite_of_a_void_drop_stays() -> None:
-    """The author or the channel of the post shows that the action does not drop it (4.4.5, 5.1.3.2)."""
+    """The author or the channel of the post shows that the drop does not apply to it (4.4.5, 5.1.3.2)."""
     by_mod, elsewhere = CYD.text("c", "of a mod", at=START_MS + 10), CYD.text("d", "elsewhere", at=START_MS + 11)
     with own() as store:
         told(store, role(BOB, 5), role(CYD, 5), action(BOB, Action.DROP_POST, (by_mod.hash, elsewhere.hash), 20))
@@ -115,7 +115,7 @@ def test_a_post_whose_deletion_by_its_author_is_known_is_not_passed_on() -> None
 
 
 def seeded_store() -> tuple[CableStore, list[Post]]:
-    """Return a store with Bob as admin by its seed, and acts of Bob's that are dated ahead of the store's clock."""
+    """Return a store with Bob as admin by its seed, and Bob's actions, dated ahead of the store's clock."""
     store = own()
     store.moderation.join_with_seed(bytes((UserRole.ADMIN,)) + BOB.key)
     ahead = NOW_MS - START_MS
