@@ -159,7 +159,7 @@ class Timeline:
         return _MessageRows(message, moment.date(), rows)
 
     def _first_from(self, cursor: str) -> Message | None:
-        """Return the message at a cursor, or the next one if it is gone. None if it may be outside the held messages."""
+        """Return the message at a cursor, or the next one if it is gone. None if it may be outside the held part."""
         later = [message for message in self.messages if message.cursor >= cursor] if cursor else []
         is_held = len(later) < len(self.messages) or not self.has_older
         found = min(later, key=lambda message: message.cursor, default=None)
