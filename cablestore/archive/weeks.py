@@ -1,6 +1,6 @@
-"""Posts in order of time and hash, cut into weeks; the messages of a week, and its archives.
+"""Posts in order of time and hash, split into weeks; the messages of a week, and its archives.
 
-Posts come as records (`export.writer`), from a store or from exports.
+Posts are records (`export.writer`), from a store or from exports.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def stones_by(
 ) -> dict[bytes, list[Tombstone]]:
     """Return the tombstones of the post/deletes among these records, by the hash of the post/delete.
 
-    `known` gets the tombstone that a post/delete makes. It returns the effective one, or None if that is of another
-    post/delete or the target was never seen.
+    `known` is called with the tombstone that a post/delete creates. It returns the effective one, or None if that is of
+    another post/delete or the target was never seen.
     """
     found: dict[bytes, list[Tombstone]] = {}
     for record in records:

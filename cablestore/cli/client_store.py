@@ -64,7 +64,7 @@ class _StoreSource:
         """Last owner of the store: `serve`, `chat`, or "" for another program."""
 
     def open(self) -> OpenStore:
-        """Open the store, or connect to the process that has it open. Raises StoreLockedError if none is possible."""
+        """Open the store, or connect to the process that has it open. Raises StoreLockedError if both fail."""
         until_s = time.monotonic() + _BEGIN_WAIT_S
         while True:
             try:
@@ -98,8 +98,9 @@ class _StoreSource:
         return OpenStore.there(store)
 
     def _allowed(self, opened: OpenStore) -> OpenStore:
-        """Reject node options without effect: other programs have a separate node, and a client without one starts
-        none.
+        """Reject node options that would have no effect on the process with the store.
+
+        Other programs have a separate node. A client without a node starts none later.
         """
         path, options = self._choice.path, self._choice.node_options
         if options and (self._owner != CLIENT or opened.node.state is None):
