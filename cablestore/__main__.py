@@ -35,7 +35,7 @@ def main() -> None:
         print("interrupted; what was stored stays stored", file=sys.stderr)
         sys.exit(130)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is complete, but Python takes a moment to exit
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is complete, but Python needs a moment to exit
         # If Ctrl-C arrived while Python executed source text, for example to create a dataclass, Python would exit with
         # SIGINT instead of our status. Executing another source text clears this state.
         exec("")  # noqa: S102 - constant and empty

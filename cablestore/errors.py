@@ -1,4 +1,4 @@
-"""Errors that cablestore raises. Each message says what happened and what to do."""
+"""Errors that cablestore raises. Each message describes the problem and a remedy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ class CableStoreError(Exception):
 class ArgumentError(CableStoreError, ValueError, TypeError):
     """An argument has a wrong type or value.
 
-    Also raised for a path or URI that cannot be used, a search without words, a malformed invitation or moderation
-    seed, a local value that is not JSON, and a moderation action that the protocol forbids.
+    This includes an unusable path or URI, a search without words, and a malformed invitation or moderation seed. It
+    also
+    includes a local value that is not JSON, and a moderation action that the protocol forbids.
     """
 
 
@@ -183,7 +184,7 @@ class ReconcileLimitError(ReconcileError):
 
 
 class PeerRefusedError(ReconcileError):
-    """The peer refused or ended a reconciliation; `reason` is its reason in one word."""
+    """The peer rejected or ended a reconciliation; `reason` is its reason in one word."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)

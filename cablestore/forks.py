@@ -1,8 +1,8 @@
 """Protection of forked children from objects that belong to their parent process.
 
-A fork copies memory and descriptors, but not threads. In the child, a database would write to its parent's files, a
-call would wait for a missing thread, and a lock file would stay locked after its owner has ended. Therefore each child
-that Python forks first changes these objects:
+A fork copies memory and descriptors, but not threads. In the child, a database would write to its parent's files, and a
+call would wait for a missing thread. A lock file would stay locked after its owner has ended. Therefore each child that
+Python forks first changes these objects:
 
 * each bound object raises ForkedError on every use, and its `close` and the end of its `with` do nothing;
 * its C++ objects are never destroyed, because their destructors write files and wait for threads;

@@ -170,7 +170,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def failed_writes(self) -> int:
-        """Number of writes that the disk refused since the store was opened."""
+        """Number of writes that failed since the store was opened."""
         return self._blocking.failed_writes
 
     @property

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cablestore.archive.torrent.config import TorrentConfig
 
 _INCOMING: Final = "incoming"
-"""Folder, beside those of communities, into which a torrent's index is fetched."""
+"""Folder next to those of communities, for the index of a torrent that is not verified yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _FetchTask:
 
     @contextmanager
     def by_torrent(self, magnet: Magnet) -> Iterator[RemoteArchives]:
-        """Fetch the index beside the community's folder, because libtorrent writes data before it is verified."""
+        """Fetch the index outside of the community's folder, because libtorrent writes data before it is verified."""
         from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - as said above
 
         community = self.control_key.hex()

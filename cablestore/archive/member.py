@@ -108,7 +108,7 @@ def settled_announcement(
     return found[1] if found else None
 
 
-# --- imported and wanted archives -----------------------------------------------------------------
+# --- imported and missing archives ----------------------------------------------------------------
 
 
 class ImportLog:

@@ -69,7 +69,7 @@ class Seeder:
                 raise StorageError(f"{self._folder.path} cannot be seeded any more: {error}") from None
             return False
         except ArchiveError:
-            if self._folder.state() != state:  # another process wrote to it meanwhile
+            if self._folder.state() != state:  # another process wrote to it in the meantime
                 return False
             raise
         self._seen = state

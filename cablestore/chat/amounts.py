@@ -20,7 +20,7 @@ MAX_MEMBERS_SHOWN: Final = 500
 """Members of a channel in the list."""
 
 MAX_NAMES_COMPARED: Final = 100_000
-"""Users whose names are compared to find look-alikes, which takes a second and 20 MB."""
+"""Users whose names are compared to find look-alikes, which requires a second and 20 MB."""
 
 NAMES_AT_ONCE: Final = 500
 """Names read between two pauses, in some milliseconds."""

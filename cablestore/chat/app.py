@@ -228,7 +228,7 @@ class ChatApp(App[None]):
         with suppress(OwnerGoneError):
             authors = {message.author for message in self.messages.timeline.messages}
             details = await open_cabal.details(place.channel, list(authors))
-            if place != self._place:  # another channel was opened meanwhile, and its lists are being read
+            if place != self._place:  # another channel was opened, and its lists are being read
                 return
             self._members, self._own_name = details.members, details.own_name
             self.messages.show_names(details.mentions, details.same_named)
@@ -269,7 +269,7 @@ class ChatApp(App[None]):
 
     @work(group=_CHANGES)
     async def _follow_changes(self) -> None:
-        """Follow the changes of all cabals. Keys are handled meanwhile, even if the store is busy."""
+        """Follow the changes of all cabals. Keys are handled at the same time, even if the store is busy."""
         self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
         while True:
             with suppress(TimeoutError):
@@ -354,7 +354,7 @@ class ChatApp(App[None]):
             self._driver.write(sequence)
 
     async def ask_to_delete_last(self, place: ChannelPlace) -> None:
-        """Ask for confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
+        """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
         await self._actions.delete_last(place)
 
     async def answer_of(self, screen: Screen[T]) -> T | None:

@@ -56,7 +56,7 @@ class Client(Protocol):
         """Show the newest messages of a channel, if it is shown."""
 
     async def ask_to_delete_last(self, place: ChannelPlace) -> None:
-        """Ask for confirmation to delete the last own message of a channel. Raises CableStoreError if none is near."""
+        """Request confirmation to delete the last own message of a channel. Raises CableStoreError if none is near."""
 
     async def end(self) -> None:
         """Exit the client."""

@@ -1,4 +1,4 @@
-"""Drawing of text whose width differs between terminals, without moving the text beside it.
+"""Drawing of text whose width differs between terminals, without moving the adjacent text.
 
 Textual cuts and colours lines before it writes them. Cursor movements are therefore encoded as zero-width characters
 that clean text never contains. The terminal driver replaces them with escape sequences.

@@ -24,7 +24,7 @@ def invitation_text(node: NodeState | None, seed: Seed | None) -> str:
 
 
 def _names_a_host(address: Address) -> bool:
-    """Return False for an address such as 0.0.0.0, which stands for all addresses of the machine."""
+    """Return False for an address such as 0.0.0.0, which means all addresses of the machine."""
     try:
         return not ip_address(address.host.partition("%")[0]).is_unspecified
     except ValueError:

@@ -1,7 +1,7 @@
 """Links to web pages in messages: their positions in a text, and the sequences that make them clickable. Pure.
 
-Only `http` and `https` are links. A click on `magnet:` starts a download, `mailto:` and others start programs with the
-author's content, and no program opens `cable:` links, which contain keys.
+Only `http` and `https` are links. A click on `magnet:` starts a download, and `mailto:` and others start programs with
+the author's content. Programs for `cable:` do not exist, and such links contain keys.
 
 The target of a link is its visible text. A link that hides its target stays plain text: one with a user before the
 host, a non-ASCII host, invisible or replaced characters, or more than MAX_LINK_SIZE_BYTES.

@@ -286,8 +286,9 @@ class MessageList(Widget):
     def take_key(self, key: str, *, is_typing: bool) -> bool:
         """Handle a key that acts on the chosen message. Returns False for other keys, such as those that type text.
 
-        After a click, the typing box gets the keys that it needs while it has text, because the click may only have
-        raised the window. It also gets Right and Left if the chosen message is not long.
+        After a click, the typing box gets the keys that it needs while it has text. The click may only have raised the
+        window.
+        The box also gets Right and Left if the chosen message is not long.
         """
         if key == "escape":
             self._choose_next(0) if self.chosen is None else self.choose_none()

@@ -32,7 +32,7 @@ class _Seen(NamedTuple):
 
 
 class Reading:
-    """Seen messages of the shown channel. Methods raise the errors of `Cabal`."""
+    """Read messages of the shown channel. Methods raise the errors of `Cabal`."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched

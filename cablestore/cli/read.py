@@ -78,7 +78,7 @@ def log(
     printer = MessagePrinter(out)
     with open_or_connect(path, read_only=read_only) as store:
         channel = store.dialect.channel_id(stored_channel(store, channel))
-        with store.snapshot() as state:  # posts that are stored meanwhile are neither missed nor shown twice
+        with store.snapshot() as state:  # posts that arrive during the output are neither missed nor shown twice
             if causal:
                 messages = state.causal_messages(channel, after_ms or 0, before_ms, hidden=hidden)
                 messages = messages[:number] if oldest else messages[-number:]
@@ -154,7 +154,7 @@ def _changed_at(path: Path) -> float:
     """Return the time of the last write to the store's database."""
     found = 0.0
     for file in path.glob("generation-*/*"):
-        with suppress(FileNotFoundError):  # LevelDB of the writing process removes files meanwhile
+        with suppress(FileNotFoundError):  # LevelDB of the writing process removes files at the same time
             found = max(found, file.stat().st_mtime)
     return found
 

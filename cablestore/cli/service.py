@@ -31,7 +31,10 @@ def _stop_signals() -> list[signal.Signals]:
 
 
 def _act_by_default(number: signal.Signals) -> None:
-    """Let the next signal end the process. SIGHUP is ignored, because a closed terminal sends it twice."""
+    """Restore the default action of a signal, so that the next one ends the process.
+
+    SIGHUP is ignored, because a closed terminal sends it twice.
+    """
     signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
 
 

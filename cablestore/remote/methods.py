@@ -1,8 +1,8 @@
 """Methods of a store that other processes can call, and the encoding of their arguments and results.
 
-Callable are all public methods and properties of `CableStore`, `CableStore.moderation` and `CableStore.local` except
-those in OWNER_ONLY, the FUNCTIONS on a store, and the node that connects it to peers. A snapshot has the methods of
-`Queries`.
+Other processes can call the public methods and properties of `CableStore`, `CableStore.moderation` and
+`CableStore.local`, except those in OWNER_ONLY. They can also call the FUNCTIONS on a store, and the methods of the node
+that connects it to peers. A snapshot has the methods of `Queries`.
 """
 
 from __future__ import annotations

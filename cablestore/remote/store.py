@@ -306,7 +306,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
 
     @property
     def failed_writes(self) -> int:
-        """Number of writes that the disk refused since the store was opened."""
+        """Number of writes that failed since the store was opened."""
         return self._link.state.failed_writes
 
     @property

@@ -126,7 +126,7 @@ def _note_possibly(
 
 
 def resend_due(state: ChannelState, now_ms: int) -> None:
-    """Resend due messages, or give them up after too many attempts (SDS, "Periodic Outgoing Buffer Sweep")."""
+    """Resend due messages, or remove them after too many attempts (SDS, "Periodic Outgoing Buffer Sweep")."""
     settings = state.settings
     for part, _ in state.resend.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         place = part[8:]

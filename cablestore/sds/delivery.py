@@ -1,4 +1,4 @@
-"""Delivery into the log, when all dependencies are there (SDS, "Receive Message", "Deliver Message"). Pure.
+"""Delivery into the log, when all dependencies are in the log (SDS, "Receive Message", "Deliver Message"). Pure.
 
 A waiting message has a row for each dependency that is not in the log. A message that enters the log removes the rows
 of the messages that wait for it. Messages without such rows are delivered in the log's order, so each one follows its
@@ -68,7 +68,7 @@ class Received(NamedTuple):
 
 
 def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
-    """Deliver a message with content, let it wait, or refuse it. Its id must not be in the log or waiting."""
+    """Deliver a message with content, queue it, or reject it. Its id must not be in the log or waiting."""
     message, message_id = kept.message, kept.message.message_id
     unmet = _unmet(state, message, lamport_ms)
     if not unmet:
@@ -165,7 +165,7 @@ def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None
 
 
 def lost_due(state: ChannelState, now_ms: int) -> None:
-    """Give up messages that were missing for too long, and deliver the messages that wait for them."""
+    """Declare messages lost that were missing for too long, and deliver the messages that wait for them."""
     for part, _ in state.lost.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = give_up(state, part[8:].decode(), is_lost=True)
         if gap is not None:
@@ -364,7 +364,7 @@ def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
             state.needs.delete(need)
             if next(_needs_of(state, dependency), None) is None:
                 missing.close(state, dependency)
-    if is_named:  # it was given up before it arrived, so messages need not wait for it
+    if is_named:  # it was declared lost before it arrived, so messages need not wait for it
         state.put_known(message_id, Known(MessageState.GIVEN_UP, is_named=True))
         _deliver(state, _released(state, message_id))
         return

@@ -94,7 +94,7 @@ class Retrieve:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Notice that a missing message was given up.
+    """Notice that a missing message was declared lost.
 
     Messages that depend on it are delivered without it. It is still delivered if it arrives.
     """
@@ -111,7 +111,7 @@ class RepairRequested:
 
 
 Told = Acknowledged | PossiblyAcknowledged | Unacknowledged | Missing | Retrieve | Lost | RepairRequested
-"""Effect without a message of its own."""
+"""Effect that does not contain a message."""
 
 Effect = Send | Deliver | DeliverEphemeral | Told
 """Entry of the outbox."""

@@ -1,9 +1,9 @@
 """Causal histories, and sync messages that carry them when no other message does (SDS, "Periodic Sync Message"). Pure.
 
 A history lists the newest messages of the log. When many members write at once, some messages are never among the
-newest of the next writer, and a member that missed one would not detect it. Therefore a history also lists *loose
-ends*: messages of the log that no message of the log lists. All messages of a log can be reached from its loose ends,
-and equal logs have equal loose ends. Sync messages list a loose end until a member other than its sender has listed it
+newest of the next writer. A member that missed one would not detect it. Therefore a history also lists *loose ends*:
+messages of the log that no message of the log lists. All messages of a log can be reached from its loose ends, and
+equal logs have equal loose ends. Sync messages list a loose end until a member other than its sender has listed it
 within the last interval.
 """
 

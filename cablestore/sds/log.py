@@ -415,7 +415,7 @@ class ChannelStatus:
     unacknowledged: int
     """Unacknowledged own messages, which are resent."""
     lost: int
-    """Messages given up because they could not be retrieved."""
+    """Messages declared lost because they could not be retrieved."""
     effects: int
     """Effects in the outbox that the application has not confirmed."""
     lamport_ms: int

@@ -1,4 +1,4 @@
-"""Missing messages: retrieved, requested, given up (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
+"""Missing messages: retrieved, requested, declared lost (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
 
 A repair is requested at T_req. Without an answer, it is requested again after growing pauses. If another member
 requests the same, our request waits as if we had made it. The specification drops the request in both cases, so that

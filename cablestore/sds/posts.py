@@ -105,15 +105,17 @@ class PostChannel:
         return [join for join in joins if self.channel.message(join.hash.hex()) is None]
 
     def receive(self, data: bytes, now_ms: int) -> Received:
-        """Process received bytes. A message whose id is not the hash of its post is refused."""
+        """Process received bytes. A message whose id is not the hash of its post is rejected."""
         return self.channel.receive(data, now_ms)
 
     def outbox(self, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
         """Store the delivered posts, and return the effects as `LogChannel.outbox` does.
 
         The posts are in the store, on disk, before their effects are confirmed. After a crash in between, they are
-        stored again, which changes nothing. A missing message whose post is already in the store, from a reconciliation
-        or an archive, is treated as met, so that no member has to send it again.
+        stored
+        again, which changes nothing. A missing message whose post is already in the store, from a reconciliation or an
+        archive,
+        is treated as met. Members then need not send it again.
         """
         effects = self.channel.outbox(most=most)
         posts = [effect.message.content or b"" for _, effect in effects if isinstance(effect, Deliver)]

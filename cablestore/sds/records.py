@@ -27,7 +27,7 @@ class MessageState(Enum):
     LOGGED = b"L"
     WAITING = b"W"
     GIVEN_UP = b"X"
-    """Given up: it is not stored, and no message waits for it."""
+    """Declared lost: it is not stored, and no message waits for it."""
     SYNC = b"S"
     """A sync message, which is not in any log. No message waits for it."""
 
@@ -39,7 +39,7 @@ class Known(NamedTuple):
     """State of one message id.
 
     `unmet` counts the open dependencies of a waiting message. `is_named`: a message of the log listed it before it
-    arrived, which is possible after it was given up. `is_lost`: it was given up because it could not be retrieved.
+    arrived, which is possible after it was lost. `is_lost`: it was declared lost, as it could not be retrieved.
     """
 
     state: MessageState
@@ -198,7 +198,7 @@ class Counters:
     waiting_size_bytes: int = 0
     missing: int = 0
     lost: int = 0
-    """Messages given up because they could not be retrieved. One that arrives later does not count."""
+    """Messages declared lost because they could not be retrieved. One that arrives later does not count."""
     loose: int = 0
     answers: int = 0
     sync_ms: int = 0

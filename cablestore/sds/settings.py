@@ -48,7 +48,7 @@ class Settings:
 
     dialect: SdsDialect = SPEC
     check: Callable[[SdsMessage], str | None] | None = None
-    """Returns the problem of a received message with content, None if it is valid. Invalid messages are refused."""
+    """Function that returns the problem of a received message with content, or None. Invalid messages are rejected."""
     filter: FilterParameters = field(default_factory=FilterParameters)
     repair: RepairParameters | None = field(default_factory=RepairParameters)
     """None disables requests for repairs and answers to them."""
@@ -68,16 +68,16 @@ class Settings:
     resend_possibly: Backoff = Backoff(2 * _MINUTE_MS, 20 * _MINUTE_MS)
     """The same for a possibly acknowledged message."""
     resends: int = 10
-    """Number of resends before it is given up. It stays in the log, so sync messages list it and repairs find it."""
+    """Maximum number of resends. The message stays in the log, so sync messages list it and repairs find it."""
     filters_that_acknowledge: int | None = None
     """Number of members whose filters acknowledge a message together; None: only a causal history does."""
     most_doubt: float = 1e-6
     """Maximum probability that all of these filters were wrong."""
 
     retrieve: Backoff = Backoff(10_000, 10 * _MINUTE_MS)
-    """Delay before the application is requested again to retrieve a missing message."""
+    """Delay before the application must try again to retrieve a missing message."""
     lost_after_ms: int | None = 24 * 60 * _MINUTE_MS
-    """Time after which a missing message is given up and its dependents are delivered without it; None: never."""
+    """Time after which a missing message is declared lost and its dependents are delivered without it; None: never."""
 
     sync_interval_ms: int | None = 30_000
     """A sync message is sent after one to two times this interval, if there are changes; None: never."""

@@ -23,7 +23,7 @@ LOG: Final = b"sorted"
 """place -> message: the log in its order. It is read from its end, which LevelDB finds from the row after it, always
 STATE. If rows of the next table were deleted, each read would scan thousands of deleted rows."""
 IDS: Final = b"ids"
-"""id -> its state: logged, waiting or given up."""
+"""id -> its state: logged, waiting or lost."""
 OUTGOING: Final = b"outgoing"
 """place -> attempts and filters: own messages without acknowledgement."""
 WAITING: Final = b"waiting"

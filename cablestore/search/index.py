@@ -50,7 +50,7 @@ and the one being read use 50 MB."""
 _HURRIED: Final = 4
 """Divisor for the size of a step with a timeout, so that it ends earlier. All steps together take longer."""
 _BYTES_READ: Final = 16_000_000
-"""Bytes of posts after which a step of the initial build ends, whatever their number."""
+"""Bytes of posts after which a step of the initial build ends, regardless of their number."""
 
 
 PURGES_BEFORE_ANSWER: Final = 4

@@ -1,4 +1,4 @@
-"""Typed text and requests go to the channel in which they were entered, even if another one is shown meanwhile."""
+"""Typed text and requests go to the channel in which they were entered, even if another one is shown afterwards."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from cablestore.peers import Address, NodeSettings
 
 Pilot = Any
 INVITING = Hosting(NodeSettings(cabal_key=bytes(range(32))), connect=(Address("127.0.0.1", 1),))
-"""Cabal with a peer address at which nobody listens."""
+"""Cabal with a peer address at which no process listens."""
 HOSTILE = (
     "\x1b[2J\x1b]0;title\x07[bold red]markup[/] [link=x]y[/link] \u202eevil \u200b\u0301\u0301\u0301\u0301 \x9b31m end"
 )

@@ -243,7 +243,7 @@ def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> None:
-    """The process answers pings meanwhile."""
+    """The process answers pings at the same time."""
     is_held, may_write = threading.Event(), threading.Event()
 
     def clock() -> int:

@@ -143,7 +143,7 @@ def test_the_reason_of_a_failed_connection_is_shown(start_chat: Start, serving: 
     with_key = serving(tmp_path / "with key", "--create", "--listen", HERE, "--cabal-key", KEY).address
     without = serving(tmp_path / "without", "--create", "--listen", HERE).address
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # nobody listens there, and no other process gets the port
+        bound.bind(("127.0.0.1", 0))  # no process listens there, and no other process gets the port
         nobody = f"127.0.0.1:{bound.getsockname()[1]}"
         for options, text in (
             (("--connect", nobody, "--cabal-key", KEY), f"not connected: nobody there at {nobody}"),

@@ -182,7 +182,7 @@ def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore, monkeypatch: pyte
             with exporter(node, Address("127.0.0.1", 0)) as address:
                 assert (await asyncio.to_thread(fetch, f"http://{address}/healthz"))[0] == 200
                 monkeypatch.setattr("cablestore.peers.metrics_http.time.monotonic", lambda: beaten_s + 2 * STUCK_S)
-                return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop is blocked meanwhile
+                return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop is blocked during this time
 
     status, text = asyncio.run(main())
     assert status == 503

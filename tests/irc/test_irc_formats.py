@@ -147,7 +147,7 @@ def test_a_log_dated_line_by_line_may_go_back(store: CableStore, tmp_path: Path)
     [log] = find_logs([file])
     assert log.format.name == "WeeChat"
     report = imported(store, file)
-    assert report.verdicts["accepted"] == 3  # a name and two texts; the third is refused because it is in the future
+    assert report.verdicts["accepted"] == 3  # a name and two texts; the third is rejected because it is in the future
     assert times(store) == ["2013-01-07 09:00"] * 2
 
 

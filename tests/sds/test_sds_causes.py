@@ -160,7 +160,7 @@ def test_a_flood_does_not_delay_a_repair(
 
 
 def test_a_second_flood_comes_last_from_its_start() -> None:
-    """Unanswered requests stay in the account of a member whose gaps were given up."""
+    """Unanswered requests stay in the account of a member whose gaps were declared lost."""
     bob = Member("bob", replace(QUIET, lost_after_ms=600_000))
     bob.hears(content("e", sender="eve"), content("a", sender="ann"))
     bob.hears(content("e2", *names(20, "first"), sender="eve", at=1))

@@ -34,7 +34,7 @@ def nim_message(message_id: str, *after: str, sender: str = "nim", at: int = 0, 
 
 
 def synced(member: Member) -> SdsMessage:
-    """Let a member send a sync message."""
+    """Send a sync message as a member."""
     member.tick()
     found = [effect for effect in member.tick(60_001) if isinstance(effect, Send) and effect.reason is Reason.SYNC]
     return decode(found[-1].data, member.settings.dialect)

@@ -187,7 +187,7 @@ def test_what_is_missing_for_too_long_is_lost_and_its_dependents_are_delivered()
     effects = ann.tick(1)
     assert effects[-1] == Lost(HistoryEntry("a", None, "eve"))
     assert delivered(effects) == ["b", "c"]
-    assert ann.hears(content("a")) == [ReceiveResult.DELIVERED]  # it arrives after it was given up
+    assert ann.hears(content("a")) == [ReceiveResult.DELIVERED]  # it arrives after it was declared lost
     assert ann.ids() == ["a", "b", "c"]
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == ["b", "c"]  # a message already lists it
 

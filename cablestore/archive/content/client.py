@@ -1,7 +1,7 @@
 """Client of any node with Codex' REST API. It verifies all data against the content id.
 
 The manifest is verified against the id, and the bytes against the manifest's tree. Nodes with cablestore also serve the
-leaves, with which each block is verified on arrival and an interrupted download resumes after the last good block.
+leaves. With them, each block is verified on arrival, and an interrupted download resumes after the last valid block.
 Otherwise the dataset is verified as a whole before it gets its name.
 """
 

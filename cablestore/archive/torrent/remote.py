@@ -26,7 +26,7 @@ from cablestore.errors import ArchiveError, NoRoomError
 _NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces in libtorrent
 
 _LOOK_S: Final = 1.0
-"""Interval for checking if libtorrent has given up all peers."""
+"""Interval for checking whether libtorrent has abandoned all peers."""
 _ATTEMPTS: Final = 3
 """Number of attempts to fetch pieces that cannot be read back from the disk."""
 
@@ -232,8 +232,8 @@ def _kept_bytes(swarm: Swarm) -> int:
 def _has_given_up(swarm: Swarm) -> bool:
     """Return True if libtorrent knows peers but will not request from them, although none was banned.
 
-    A seed closes the connection to a peer that wants nothing, as between two fetches. libtorrent then regards the seed
-    as useless, and does not reconnect when pieces are wanted again.
+    A seed closes the connection to a peer without requests, as between two fetches. libtorrent then regards the seed as
+    useless, and does not reconnect when pieces are requested again.
     """
     status = swarm.handle.status(0)
     is_alone = status.num_peers == 0 and status.connect_candidates == 0
@@ -250,7 +250,7 @@ class _WantedPieces:
         self._total_bytes = self._size_bytes(self._pieces)
         self._swarm: Swarm | None = None
         self.was_added_again = False
-        """True if the torrent was added again because libtorrent gave up its peers."""
+        """True if the torrent was added again because libtorrent abandoned its peers."""
         self._take_stock()
 
     def _take_stock(self) -> None:
@@ -271,7 +271,7 @@ class _WantedPieces:
         self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
-        """Give these pieces a priority over the others."""
+        """Request these pieces before the others."""
         self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
