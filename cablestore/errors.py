@@ -40,7 +40,7 @@ class UnknownPostTypeError(DecodeError):
 
 
 class InvalidPostError(CableStoreError, ValueError):
-    """A post to be written breaks a limit of the protocol or has no effect, or a requested channel name is invalid."""
+    """A new post exceeds a protocol limit or has no effect, or a requested channel name is invalid."""
 
 
 class NotFoundError(CableStoreError, LookupError):

@@ -320,7 +320,7 @@ class ChatApp(App[None]):
         self._reading.scrolled()
 
     async def on_message_list_page_wanted(self, event: MessageList.PageWanted) -> None:
-        """Read the page before or after the held messages."""
+        """Read the page before or after the loaded messages."""
         self._read_page(older=event.older)
 
     @work
@@ -329,7 +329,7 @@ class ChatApp(App[None]):
             await self._try(self._pages.read_next(older=older))
 
     async def on_message_list_end_wanted(self, event: MessageList.EndWanted) -> None:
-        """Show an end of the channel that is not held."""
+        """Show an end of the channel that is not loaded."""
         self.messages.clear()
         await self._try(self._pages.read_oldest() if event.oldest else self._pages.read_newest())
 

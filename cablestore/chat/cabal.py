@@ -1,7 +1,6 @@
 """Access to a cabal for the client's screens, whether this process or another one has its store open.
 
-Only this module calls a store. Reads and writes run in separate threads, one at a time each, so that the event loop
-does not wait for the store.
+Only this module calls a store. One thread reads and another one writes, so the event loop does not wait for the store.
 """
 
 from __future__ import annotations

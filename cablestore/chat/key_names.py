@@ -1,6 +1,7 @@
 """Names of keys for users, and the keys that can be assigned to an action. Pure.
 
-An action cannot have a key that types text, a key with a fixed use, or a key that many terminals report as another one.
+Keys that type text and keys with a fixed use cannot be assigned. This also applies to a key that many terminals report
+as another one.
 """
 
 from __future__ import annotations

@@ -47,14 +47,14 @@ class MessageList(Widget):
     }
 
     class PageWanted(UiMessage):
-        """The view is near an end of the held messages."""
+        """The view is near an end of the loaded messages."""
 
         def __init__(self, *, older: bool) -> None:
             super().__init__()
             self.older = older
 
     class EndWanted(UiMessage):
-        """The view must move to an end of the channel that is not held."""
+        """The view must move to an end of the channel that is not loaded."""
 
         def __init__(self, *, oldest: bool) -> None:
             super().__init__()
@@ -248,7 +248,7 @@ class MessageList(Widget):
             self.refresh()
 
     def show_start(self) -> None:
-        """Scroll to the first held row."""
+        """Scroll to the first loaded row."""
         self.is_at_end, self._top = False, 0
         self._lay_out()
         self._keep_in_bounds()
@@ -264,7 +264,7 @@ class MessageList(Widget):
         self.refresh()
 
     def show_message(self, message: Message) -> None:
-        """Choose a held message, and scroll it to the middle."""
+        """Choose a loaded message, and scroll it to the middle."""
         self.is_at_end = False
         self._lay_out()
         self._top = self._row_of(message) - self.size.height // 2

@@ -38,7 +38,7 @@ class MessagePages:
         self._shown = shown
 
     async def read_newest(self, changed_from_ms: int = 0, limit: int = PAGE_MESSAGES) -> None:
-        """Show the end of the channel. Held messages stay only if they are older than a change."""
+        """Show the end of the channel. Loaded messages stay only if they are older than a change."""
         shown, timeline = self._shown, self._shown.messages.timeline
         page = await shown.open_cabal.page(shown.channel, limit)
         if timeline is shown.messages.timeline:
@@ -78,7 +78,7 @@ class MessagePages:
             messages.show_line()
 
     async def read_next(self, *, older: bool) -> None:
-        """Read the page before or after the held messages."""
+        """Read the page before or after the loaded messages."""
         messages = self._shown.messages
         timeline = messages.timeline
         if not timeline.messages:
@@ -114,7 +114,7 @@ class MessagePages:
             timeline.has_newer = True
 
     async def _read_window(self) -> None:
-        """Read the held messages again, while the view is not at the end of the channel."""
+        """Read the loaded messages again, while the view is not at the end of the channel."""
         shown, timeline = self._shown, self._shown.messages.timeline
         if not timeline.messages:
             await self.read_newest()

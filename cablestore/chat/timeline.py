@@ -80,7 +80,7 @@ class Timeline:
         self._drop_oldest()
 
     def set_window(self, page: Sequence[Message], *, has_newer: bool) -> None:
-        """Replace all held messages, oldest first."""
+        """Replace all loaded messages, oldest first."""
         self.messages = list(page)
         self.is_read = True
         self.has_newer = has_newer

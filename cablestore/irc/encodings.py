@@ -1,7 +1,7 @@
 """Decoding of chat logs: their encoding, and the control codes that clients write into them.
 
 Clients wrote the bytes from the network, so a log may have lines in UTF-8 and lines in another encoding. A line with a
-few invalid bytes and more valid ones is also UTF-8, because servers truncate long messages anywhere, even within a
+few invalid bytes and more valid ones is also UTF-8. Servers truncate long messages at any byte, even within a
 character. Other lines have the other encoding of the file.
 """
 

@@ -1,8 +1,8 @@
 """People of chat logs: the owner of each nick at each time, and the key of each person. Pure.
 
-A person keeps its key when it takes another nick. The next user of an abandoned nick is another person, unless the
-address or a similar nick shows that the person is back. IRC compares nicks without case, and a client of ann uses
-`ann_` while `ann` is taken.
+A person keeps its key after a change of nick. The next user of an abandoned nick is another person, unless the address
+or a similar nick shows that the person is back. IRC compares nicks without case, and a client of ann uses `ann_` while
+`ann` is used.
 """
 
 from __future__ import annotations

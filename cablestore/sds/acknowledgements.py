@@ -1,8 +1,8 @@
 """Own messages, which are resent until histories or filters acknowledge them (SDS, "Review ACK Status"). Pure.
 
-A causal history acknowledges its messages and more: a member that lists a message has delivered all its dependencies,
-so the own messages among these are acknowledged too. Own messages on which messages of others depend were acknowledged
-when those arrived, so only dependencies of own messages are followed.
+A causal history acknowledges its messages and their dependencies: a member that lists a message has delivered all its
+dependencies. Own messages on which messages of others depend were acknowledged when those arrived. Therefore only
+dependencies of own messages are followed.
 """
 
 from __future__ import annotations

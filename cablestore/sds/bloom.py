@@ -1,8 +1,8 @@
 """Bloom filters of message ids: parameters, bits, bytes in both dialects (SDS, "Participant state"). Pure.
 
-In memory, bit p is in byte p // 8 with the value 1 << p % 8, in the same number of bytes as on the wire. On the wire,
-they are words of eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and their
-parameters.
+In memory, bit p is in byte p // 8 with the value 1 << p % 8. The number of bytes is the same as on the wire. On the
+wire, they are words of eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and
+their parameters.
 """
 
 from __future__ import annotations

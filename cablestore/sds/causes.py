@@ -4,16 +4,16 @@ A message can list dependencies that do not exist, at no cost. Therefore gaps ar
 lists a gap is a cause of it and has an account: its open gaps, and the unanswered requests for its gaps. The sender
 with the smallest sum is served first. A member that lists one lost message precedes a flood, whenever the flood began.
 
-An answer refunds its requests. Requests for messages that do not exist stay in the account of a member, so that a
-second flood is last from the start. Each message of the member that enters the log pays for one of them.
+An answer refunds its requests. Requests for messages that do not exist stay in the account of a member. A second flood
+is therefore last from the start. Each message of the member that enters the log pays for one of them.
 
 A gap with several causes is in the queue of each, so the cheapest cause decides. A flood that lists the same message as
 an honest member does not delay it.
 
-Names cost nothing, so members, whose messages entered the log, precede strangers. But a log that lacks its first
-message knows only strangers. Therefore gaps have a second order: those that most senders listed and that were requested
-least. All later messages of honest members need a lost message; for an invented one, an attacker must send each
-message. Strangers and the second order share a third of the attempts.
+Sender names are free, so members, whose messages entered the log, precede strangers. But a log that lacks its first
+message has only strangers. Therefore gaps have a second order: those that most senders listed and that were requested
+least. All later messages of honest members depend on a lost message. For a nonexistent one, an attacker must send each
+such message. Strangers and the second order share a third of the attempts.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ _PARTICIPANTS_PER_GROUP: Final = 128
 class RepairParameters:
     """Parameters of repairs, the same for all members of a channel.
 
-    A repair is requested `t_min_ms` to `t_max_ms` after the gap was detected, and answered within `t_max_ms` by one of
-    `groups` groups. The defaults are those of @waku/sds. Raises SdsError for invalid values.
+    A repair is requested `t_min_ms` to `t_max_ms` after the gap was detected. One of `groups` groups answers it within
+    `t_max_ms`. The defaults are those of @waku/sds. Raises SdsError for invalid values.
     """
 
     t_min_ms: int = 30_000

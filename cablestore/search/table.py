@@ -237,7 +237,7 @@ class IndexTable(ProcessBound):
             self._connection.close(force=True)
 
     def _commit_is_done(self) -> None:
-        """Make a checkpoint if one is due after a commit, or record the log that belongs to the file."""
+        """Run a checkpoint if one is due after a commit, or record the log that belongs to the file."""
         if self._sums is not None and self._sums.is_due():
             self._sums.checkpoint(self._connection)
         elif self._sums is not None:

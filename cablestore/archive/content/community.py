@@ -92,7 +92,7 @@ class CidFolder(CidReader):
             return path.stat().st_size if path.exists() else None
 
     def put_index(self, cid: Cid) -> None:
-        """Make a stored index the current one, and remove the previous one."""
+        """Set a stored index as the current one, and remove the previous one."""
         try:
             earlier = self.index_cid()
         except ArchiveError:  # damaged: it is replaced

@@ -1,8 +1,8 @@
 """Statement about the content of archives, which the control node signs. Pure.
 
 The id of an archive is a hash of its location, and deployed software has no commitment to its content. For each archive
-of an index, the statement has the hash of its bytes and the Merkle root of its posts. It also has the post/deletes that
-delete posts of earlier weeks, so that an old archive does not restore posts that were deleted later. The statement is
+of an index, the statement has the hash of its bytes and the Merkle root of its posts. It also has the post/deletes of
+posts from earlier weeks. Therefore an old archive does not restore posts that were deleted later. The statement is
 stored in a field of the index that other readers skip.
 """
 

@@ -174,9 +174,11 @@ def verify_index(
 ) -> VerifiedIndex:
     """Decode and verify an index that the control node with this public key signed for this profile and dialect.
 
-    Checks the signature before anything else is decoded. Then makes the checks of `decode_index`. The statement must
-    have exactly these archives, its deletions must be signed post/deletes, and the bytes must be the only encoding of
-    this index. Raises ArchiveError.
+    The signature is checked before anything else is decoded, followed by the checks of `decode_index`. The statement
+    must
+    have exactly these archives, and its deletions must be signed post/deletes. The bytes must be the only encoding of
+    this
+    index. Raises ArchiveError.
     """
     plain = _plain(data, key)
     statement = open_statement(_signed_in(plain), control_key)
