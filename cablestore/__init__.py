@@ -1,10 +1,10 @@
-"""Indexed message store for peer-to-peer chat: signed Cable posts in, views out, nothing lost.
+"""Indexed message store for peer-to-peer chat. It stores signed Cable posts and keeps views of them.
 
-`CableStore` opens a store; its methods write, read, follow and repair it. The packages below have the rest:
-`cablestore.store` a store that is not open, `cablestore.export` exports, `cablestore.peers` a store among peers,
-`cablestore.errors` every error, `cablestore.limits` every limit, `cablestore.views` the views.
+`CableStore` opens a store; its methods write, read, follow and repair it. Other packages: `cablestore.store` for a
+store that is not open, `cablestore.export` for exports, `cablestore.peers` for a store among peers, `cablestore.errors`
+for all errors, `cablestore.limits` for all limits, and `cablestore.views` for the views.
 
-A name is loaded when it is first used, so a Spark worker needs no plyvel, and importing a view makes no circle.
+Names are loaded lazily: a Spark worker does not need plyvel, and a view can be imported without a circular import.
 """
 
 from __future__ import annotations

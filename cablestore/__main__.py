@@ -1,7 +1,7 @@
-"""The command `cablestore`, and `python -m cablestore`.
+"""The command `cablestore`, also run by `python -m cablestore`.
 
-From here on Ctrl-C prints one line and ends with status 130: the modules of the command line take a while to load.
-Before that, Python itself handles it.
+Ctrl-C prints one line and ends the command with status 130, also while the modules of the command line are loaded.
+Before this module runs, Python handles Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cablestore.extras import naming_extras
 from cablestore.streams import open_standard_streams
 
 _LOOK_S = 0.001
-"""How often it is looked whether the place where Python drops exceptions is left."""
+"""Polling interval for leaving the function in which Python drops exceptions."""
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     sys.unraisablehook = _interrupt_later
     try:
         with naming_extras("the command needs"):
-            from cablestore.cli import main as run  # noqa: PLC0415 - slow to load, so Ctrl-C must be handled already
+            from cablestore.cli import main as run  # noqa: PLC0415 - slow to load, so Ctrl-C must be handled before
         run()
     except MissingExtraError as error:
         print(f"cablestore: {error}", file=sys.stderr)
@@ -35,14 +35,14 @@ def main() -> None:
         print("interrupted; what was stored stays stored", file=sys.stderr)
         sys.exit(130)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done, but Python takes a moment to end
-        # If Ctrl-C came while Python ran a text, as it does to make a dataclass, Python would end by SIGINT and not with
-        # our status. It forgets that when it runs another text.
-        exec("")  # noqa: S102 - it does nothing else
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is complete, but Python needs a moment to exit
+        # If Ctrl-C arrived while Python executed source text, for example to create a dataclass, Python would exit with
+        # SIGINT instead of our status. Executing another source text clears this state.
+        exec("")  # noqa: S102 - constant and empty
 
 
 def _interrupt_later(unraisable: sys.UnraisableHookArgs) -> None:
-    """Send Ctrl-C again if Python dropped it, as it drops every exception in a destructor or a weak reference's call."""
+    """Send Ctrl-C again if Python dropped it. Python drops all exceptions in destructors and weakref callbacks."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         here = threading.Event()
         threading.Thread(target=_interrupt_after, args=(weakref.ref(here), threading.get_ident()), daemon=True).start()
@@ -51,7 +51,7 @@ def _interrupt_later(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _interrupt_after(caller: weakref.ref[threading.Event], thread_id: int) -> None:
-    """Send Ctrl-C when the caller has returned and its variable is gone: Python would drop it there too."""
+    """Send Ctrl-C after the caller has returned and its variable is gone. Python would drop it earlier."""
     while caller() is not None:
         time.sleep(_LOOK_S)
     signal.pthread_kill(thread_id, signal.SIGINT)

@@ -1,11 +1,11 @@
-"""Arguments of the public API: what each must be. One check a name, so that a name means the same in every method.
+"""Checks of the arguments of the public API. Each argument name has one check, so it means the same in all methods.
 
-A method checks its arguments in its first lines, before it reads or writes anything:
+A method checks its arguments in its first lines, before it reads or writes:
 
-    check(channel=channel, limit=limit)      these must be given
-    check_given(cursor=cursor)               these may be None
+    check(channel=channel, limit=limit)      required arguments
+    check_given(cursor=cursor)               arguments that may be None
 
-No message has the value of bytes, a key or a seed: messages go to logs.
+Error messages never contain the value of bytes, a key or a seed, because messages are logged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cablestore.errors import ArgumentError
 
 T = TypeVar("T")
 Time: TypeAlias = int | dt.datetime
-"""A point in time: milliseconds since 1970, or a datetime with a time zone."""
+"""Point in time: milliseconds since 1970, or a datetime with a time zone."""
 
 _ID_SIZE_BYTES: Final = 32
 """Size of a hash and of a public key."""
@@ -28,24 +28,24 @@ _SHOWN_CHARACTERS: Final = 40
 _COPY: Final = ". Use bytes(value)"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MAX_WAIT_S: Final = 9_000_000_000
-"""A thread can wait for about this time, in nanoseconds of 63 bits."""
+"""Longest time that a thread can wait: nanoseconds in 63 bits."""
 
 
 def check(**given: object) -> None:
-    """Raise ArgumentError for the first argument that is not what its name says."""
+    """Raise ArgumentError for the first argument of a wrong type or value."""
     for name, value in given.items():
         _CHECKS[name](name, value)
 
 
 def check_given(**given: object) -> None:
-    """Raise ArgumentError as `check` does. None is an argument that was not given."""
+    """Check arguments as `check` does, except those that are None."""
     for name, value in given.items():
         if value is not None:
             _CHECKS[name](name, value)
 
 
 def is_checked(name: str) -> bool:
-    """Return True if `check` knows what an argument of this name must be."""
+    """Return True if `check` can check an argument of this name."""
     return name in _CHECKS
 
 
@@ -82,7 +82,7 @@ def check_flag(name: str, value: object) -> None:
 
 
 def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
-    """Check an integer in a range. A bool is not one, and no float is."""
+    """Check an integer in a range. A bool or float is rejected."""
     if _is_integer(value) and (least is None or value >= least) and (most is None or value <= most):
         return
     expected = "an integer" if least is None else f"an integer of at least {least}"
@@ -102,7 +102,7 @@ def checked_time(name: str, value: Any) -> int:
 
 
 def checked_window(after_ms: Time | None, before_ms: Time | None) -> tuple[int, int | None]:
-    """Return a window of time, after_ms <= time < before_ms, in milliseconds since 1970. The first None means 0."""
+    """Return a time window, after_ms <= time < before_ms, in milliseconds since 1970. The start is 0 by default."""
     start_ms = 0 if after_ms is None else checked_time("after_ms", after_ms)
     if before_ms is None:
         return start_ms, None
@@ -116,43 +116,43 @@ def checked_window(after_ms: Time | None, before_ms: Time | None) -> tuple[int, 
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Check a number of seconds that a thread can wait. A negative one is over at once, as 0 is."""
+    """Check a number of seconds that a thread can wait. A negative number counts as 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _MAX_WAIT_S:
         hint = ". Leave it out to wait without an end" if isinstance(value, float) and math.isinf(value) else ""
         _reject(name, "a number of seconds", value, hint)
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Check one of a few texts."""
+    """Check that a string is one of a few."""
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
         _reject(name, " or ".join(map(repr, known)), value)
 
 
 def check_instance(name: str, value: object, kind: type | tuple[type, ...], expected: str = "") -> None:
-    """Check an object of a class. `expected` says more than the name of the class."""
+    """Check an object of a class. `expected` describes more than the name of the class."""
     if not isinstance(value, kind):
         names = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
         raise ArgumentError(f"invalid argument {name}: expected {expected or names}, got {_kind_of(value)}")
 
 
 def check_call(name: str, value: object) -> None:
-    """Check a function."""
+    """Check that a value is callable."""
     if not callable(value):
         _reject(name, "a function", value)
 
 
 def check_others(name: str, value: object) -> None:
-    """Check further properties of an info: bytes, or None to remove one, under texts."""
+    """Check further properties of an info: bytes, or None to remove one, by name."""
     check_instance(name, value, Mapping, "a mapping of str to bytes")
-    for key, each in value.items():  # type: ignore[attr-defined] # it is a mapping
+    for key, each in value.items():  # type: ignore[attr-defined] # a mapping, as checked above
         check_text(f"{name} (a key)", key)
         if each is not None:
             check_bytes(f"{name} (the value of {key[:_SHOWN_CHARACTERS]!r})", each)
 
 
 def checked_each(name: str, values: Iterable[T], check_one: Callable[[str, object], None]) -> list[T]:
-    """Return a list of the values of an iterable, each checked. A single text or bytes is not one."""
+    """Return a list of the checked values of an iterable. A single str or bytes is rejected."""
     check_iterable(name, values)
     found = list(values)
     for each in found:
@@ -161,18 +161,17 @@ def checked_each(name: str, values: Iterable[T], check_one: Callable[[str, objec
 
 
 def check_iterable(name: str, values: object) -> None:
-    """Check what yields bytes or objects later, such as a generator."""
+    """Check an iterable that is read later, such as a generator."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         _reject(name, "several values, such as a list", values)
 
 
 def _reject(name: str, expected: str, value: object, hint: str = "") -> NoReturn:
-    """Raise ArgumentError for a value."""
     raise ArgumentError(f"invalid argument {name}: expected {expected}, got {_shown(value)}{hint}")
 
 
 def _shown(value: object) -> str:
-    """Return what a message says of a value. Bytes and texts of the length of keys may be secret."""
+    """Return a value as shown in an error. Bytes, and strings as long as a key, may be secret."""
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{_kind_of(value)} of {len(value)} bytes"
     if isinstance(value, str) and len(value) >= _SHOWN_CHARACTERS:
@@ -230,4 +229,4 @@ _CHECKS: Final[dict[str, Callable[[str, object], object]]] = {
     "others": check_others,
     "value": check_bytes,
 }
-"""What each name means in the whole API."""
+"""Check of each argument name of the API."""

@@ -1,4 +1,4 @@
-"""What is open until it is closed, by a call or at the end of a `with`."""
+"""Base class of objects that are closed by a call or at the end of a `with`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Self
 
 
 class Closable(ABC):
-    """Base of what a `with` closes at its end."""
+    """Context manager that closes itself at the end of a `with`."""
 
     __slots__ = ()
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self

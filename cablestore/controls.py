@@ -1,7 +1,7 @@
-"""Text of others without the characters that control a terminal. All other characters stay as their authors wrote them.
+"""Removal of characters that control a terminal from other users' text. All other characters stay.
 
-Invisible characters that words are made of stay: joiners, variation selectors, direction marks, zero width spaces. They
-move no cursor, and none of them changes the direction of another line.
+Invisible characters that are part of words stay: joiners, variation selectors, direction marks, zero width spaces. They
+do not move the cursor, and do not change the direction of other lines.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_MARKS: Final = 30
-"""Marks on one character. Unicode's Stream-Safe Text Format (UAX #15) has the same limit: no language needs more."""
+"""Maximum number of marks on one character, as in Unicode's Stream-Safe Text Format (UAX #15)."""
 _CONTROLS: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TURNS: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
-"""Bidirectional classes of the characters that embed, override or isolate. One that is not closed turns the rest."""
+"""Bidirectional classes of the characters that embed, override or isolate. An unclosed one affects the rest of the
+text."""
 _MARKS: Final = frozenset({"Mn", "Me"})
 
 
 def controls_replaced(text: str, replacement: Callable[[str], str]) -> str:
-    """Return text with a replacement for each character that controls a terminal or turns the direction of a line.
+    """Replace each character that controls a terminal or changes the direction of a line.
 
-    Marks after the first MAX_MARKS of a character are left out.
+    Marks after the first MAX_MARKS of a character are removed.
     """
     if text.isascii() and text.isprintable():
         return text

@@ -1,6 +1,6 @@
-"""JSON documents with declared fields: reading, the checksum of a manifest, and the words for what is wrong.
+"""JSON documents with declared fields: reading, the checksum of a manifest, and readable errors.
 
-Types are declared for msgspec. A document that does not match raises ValueError with a clause that says what and where.
+Types are declared for msgspec. A document that does not match raises ValueError, which names the field and the problem.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import msgspec
 T = TypeVar("T")
 
 _NAMES: Final = {"int": "whole number", "float": "number", "str": "string", "bool": "boolean", "|": "or"}
-"""Words of JSON for those in messages of msgspec."""
+"""JSON terms that replace the type names in msgspec's messages."""
 _SHOWN_CHARACTERS: Final = 160
 
 
 def read_document(data: bytes | msgspec.Raw, kind: type[T]) -> T:
-    """Return a document in JSON as a value of this type."""
+    """Decode a JSON document to a value of this type."""
     with _in_words():
         return msgspec.json.decode(data, type=kind)
 
 
 def as_declared(fields: Any, kind: type[T]) -> T:
-    """Return a part of a document, as `json.loads` returns it, as a value of this type."""
+    """Convert a part of a document, as returned by `json.loads`, to a value of this type."""
     with _in_words():
         return msgspec.convert(fields, kind)
 
 
 def with_checksum(fields: dict[str, Any]) -> bytes:
-    """Return the bytes of a manifest: its fields as JSON, and the BLAKE3 of that."""
+    """Return the bytes of a manifest: its fields as JSON, with their BLAKE3 checksum."""
     return _json(fields | {"blake3": _checksum(fields)})
 
 
 def read_checked(data: bytes) -> dict[str, Any]:
-    """Return the fields of a manifest without its checksum, which is verified."""
+    """Return the fields of a manifest without its checksum. Raises ValueError if the checksum does not match."""
     fields = read_document(data, dict[str, Any])
     claimed = fields.pop("blake3", None)
     with _in_words():
@@ -58,7 +58,7 @@ def _json(fields: dict[str, Any]) -> bytes:
 
 @contextmanager
 def _in_words() -> Iterator[None]:
-    """Turn the errors of the body into a ValueError: `segments[0].items: expected whole number, got string`."""
+    """Convert errors of the body to a ValueError such as `segments[0].items: expected whole number, got string`."""
     try:
         yield
     except RecursionError:
@@ -69,6 +69,6 @@ def _in_words() -> Iterator[None]:
         parts = (what or where)[:_SHOWN_CHARACTERS].split("`")
         parts[1::2] = [" ".join(_NAMES.get(word, word) for word in named.split()) for named in parts[1::2]]
         said = "".join(parts)
-        if said[1:2].islower():  # not JSON
+        if said[1:2].islower():  # not from the JSON parser
             said = said[0].lower() + said[1:]
         raise ValueError(f"{where.strip('.`')}: {said}" if what else said) from None

@@ -1,31 +1,32 @@
-"""Errors that cablestore raises: few types, one root. Each message says what was found and what to do."""
+"""Errors that cablestore raises. Each message describes the problem and a remedy."""
 
 from __future__ import annotations
 
 
 class CableStoreError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Base class of all errors that this package raises."""
 
     exit_status = 2
-    """Exit status of a command that ends with this error."""
+    """Exit status of a command that fails with this error."""
 
 
 class ArgumentError(CableStoreError, ValueError, TypeError):
-    """An argument has another type or value than the call expects.
+    """An argument has a wrong type or value.
 
-    Also a path or URI that cannot be used, a search without words, a malformed invitation or moderation seed, a local
-    value that is not JSON, and a moderation action that the protocol forbids.
+    This includes an unusable path or URI, a search without words, and a malformed invitation or moderation seed. It
+    also
+    includes a local value that is not JSON, and a moderation action that the protocol forbids.
     """
 
 
 class MissingExtraError(CableStoreError, ModuleNotFoundError):
-    """Dependencies of what is used are an extra of this package that is not installed. The message names it."""
+    """A dependency of the requested function is in an extra that is not installed. The message names the extra."""
 
 
 class DecodeError(CableStoreError):
-    """Bytes that are malformed: where, and why.
+    """Bytes are malformed.
 
-    `offset` counts bytes from the start of the document that was decoded.
+    `offset` counts bytes from the start of the decoded document.
     """
 
     def __init__(self, offset: int, reason: str) -> None:
@@ -35,35 +36,35 @@ class DecodeError(CableStoreError):
 
 
 class UnknownPostTypeError(DecodeError):
-    """A post whose `post_type` no dialect defines. It is discarded (wire.md 5.1.4)."""
+    """The dialect does not define the `post_type` of a post. The post is discarded (wire.md 5.1.4)."""
 
 
 class InvalidPostError(CableStoreError, ValueError):
-    """A post to be written breaks a limit of the protocol or has no effect, or no post can name a requested channel."""
+    """A new post exceeds a protocol limit or has no effect, or a requested channel name is invalid."""
 
 
 class NotFoundError(CableStoreError, LookupError):
-    """A typed name means no user or channel, or several. The message lists them."""
+    """A typed name matches no user or channel, or several. The message lists the matches."""
 
 
 class CursorError(CableStoreError, ValueError):
-    """The cursor is invalid or belongs to another query. Use one of an earlier page, unchanged."""
+    """The cursor is invalid or belongs to another query. Use the unchanged cursor of an earlier page."""
 
 
 class ChangesCursorError(CableStoreError, ValueError):
-    """A cursor of changes is malformed, or of another state of the database: fetch a new page and use its cursor."""
+    """A cursor of changes is malformed or outdated. Fetch a new page and use its cursor."""
 
 
 class IdentityError(CableStoreError):
-    """The identity key is missing, unreadable, malformed, or readable by others."""
+    """The identity key is missing, unreadable, malformed, or readable by other users."""
 
 
 class OpenError(CableStoreError):
-    """A store cannot be opened. The subclasses say why."""
+    """A store cannot be opened. The subclasses name the reason."""
 
 
 class NotAStoreError(OpenError):
-    """The folder is not a store, or holds something else."""
+    """The folder is not a store, or contains other files."""
 
 
 class StoreLockedError(OpenError):
@@ -75,7 +76,7 @@ class FormatError(OpenError):
 
 
 class OutdatedViewError(OpenError):
-    """A stored view was built by another version of its code, so it is not read."""
+    """A stored view was built by another version of its code, so it cannot be read."""
 
 
 class MissingViewError(OutdatedViewError):
@@ -83,7 +84,7 @@ class MissingViewError(OutdatedViewError):
 
 
 class ViewError(CableStoreError):
-    """A view cannot be kept: its name or keys are not allowed or taken, or its package cannot be loaded."""
+    """A view cannot be used: its name or keys are invalid or taken, or its package cannot be loaded."""
 
 
 class StorageError(CableStoreError):
@@ -93,7 +94,7 @@ class StorageError(CableStoreError):
 
 
 class MissingFileError(StorageError, FileNotFoundError):
-    """A file that is read is not in its folder or object store."""
+    """A file to be read is not in its folder or object store."""
 
 
 class CorruptStoreError(StorageError):
@@ -101,7 +102,7 @@ class CorruptStoreError(StorageError):
 
 
 class MissingDatabaseError(StorageError):
-    """The folder of a store lacks its header, or the database that the header names. Nothing is made in its place."""
+    """A store's folder lacks its header, or the database that the header names. No replacement is created."""
 
 
 class OwnerGoneError(StorageError):
@@ -117,11 +118,11 @@ class ForkedError(CableStoreError):
 
 
 class LogFormatError(CableStoreError):
-    """A chat log is of no known format, or cannot be unpacked."""
+    """A chat log has an unknown format, or cannot be unpacked."""
 
 
 class ExportError(CableStoreError):
-    """An export cannot be used: it has another format, dialect or catalog, or it is not an export."""
+    """An export cannot be used: it is not an export, or it has another format, dialect or catalog."""
 
 
 class CorruptExportError(ExportError):
@@ -129,7 +130,7 @@ class CorruptExportError(ExportError):
 
 
 class BackupError(CableStoreError):
-    """A backup cannot be made or restored: its folder is in use or holds anything else, or the target is not empty."""
+    """A backup cannot be created or restored: its folder is in use or has other files, or the target is not empty."""
 
 
 class CorruptBackupError(BackupError):
@@ -137,17 +138,17 @@ class CorruptBackupError(BackupError):
 
 
 class ReindexError(CableStoreError):
-    """A reindexing job fails: workers do not see its folder, or rows do not agree."""
+    """A reindexing job fails: workers cannot access its folder, or rows do not match."""
 
 
 class SparkError(ReindexError):
-    """Spark, its Java or one of its workers does not start, fails or ends. The message has the cause."""
+    """Spark, Java or a worker does not start, or fails. The message has the cause."""
 
     exit_status = 1
 
 
 class HandshakeError(CableStoreError):
-    """The peer has another cabal key, or its bytes were changed, repeated, cut or not a handshake."""
+    """The peer has another cabal key, or its handshake was altered, replayed, truncated or malformed."""
 
 
 class NodeError(CableStoreError):
@@ -155,15 +156,15 @@ class NodeError(CableStoreError):
 
 
 class ArchiveError(CableStoreError):
-    """A history archive, its index or its torrent cannot be made, fetched or trusted."""
+    """A history archive, its index or its torrent cannot be created, fetched or trusted."""
 
 
 class IncompleteError(ArchiveError):
-    """A folder of archives to be shared is incomplete: its files are not the torrent of its index."""
+    """A folder of archives to share is incomplete: its files do not match the torrent of its index."""
 
 
 class NoSuchContentError(ArchiveError):
-    """The content store, or the requested node, does not have the content of this id."""
+    """The content store, or the requested node, does not have the content with this id."""
 
 
 class NoRoomError(ArchiveError):
@@ -171,19 +172,19 @@ class NoRoomError(ArchiveError):
 
 
 class UnreachableError(ArchiveError):
-    """A node does not answer, or stopped in the middle. Received data is kept: try again, or try another node."""
+    """A node does not answer, or stopped during a transfer. Received data is kept: try again, or try another node."""
 
 
 class ReconcileError(CableStoreError):
-    """A reconciliation cannot continue: malformed bytes, a limit, or a dialect that cannot express a range."""
+    """A reconciliation cannot continue: malformed bytes, an exceeded limit, or an unsupported range."""
 
 
 class ReconcileLimitError(ReconcileError):
-    """A reconciliation found more than it may hold. What it found is transferred; the next one finds the rest."""
+    """A reconciliation found more differences than its limit. It transfers these; the next one finds the rest."""
 
 
 class PeerRefusedError(ReconcileError):
-    """The peer refused or ended a reconciliation; `reason` is its reason in one word."""
+    """The peer rejected or ended a reconciliation; `reason` is its reason in one word."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Optional dependencies: which extra of this package brings which module, and the line that says so where one is missing."""
+"""Optional dependencies: the extra that installs each module, and the error that names it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cablestore.errors import CableStoreError, MissingExtraError
 
 
 class OptionalDistribution(NamedTuple):
-    """A distribution that `pip install .` alone leaves out, and the extra that installs it."""
+    """Distribution that `pip install .` does not install, and the extra that installs it."""
 
     distribution: str
     extra: str
@@ -34,7 +34,7 @@ OPTIONAL: Final = {
     "rich": OptionalDistribution("rich", "cli"),
     "textual": OptionalDistribution("Textual", "chat"),
 }
-"""By the top-level module that is imported. ifaddr and uvloop are missing here: nothing fails without them."""
+"""By top-level module name. ifaddr and uvloop are missing here, because all functions work without them."""
 
 
 @contextmanager
@@ -44,13 +44,13 @@ def naming_extras(
     *more_extras: str,
     extra: str | None = None,
 ) -> Iterator[None]:
-    """Name the extra to install where an import in the body fails because it is not installed.
+    """Name the extra to install if an import in the body fails.
 
     Args:
-        needing: Begin of the message, such as "archives need".
+        needing: Beginning of the message, such as "archives need".
         error_type: The error to raise.
         more_extras: Further extras that the work needs.
-        extra: The extra to name where a smaller one than that of `OPTIONAL` brings the module too.
+        extra: A smaller extra than that of `OPTIONAL` that installs the module too.
     """
     try:
         yield

@@ -1,14 +1,14 @@
-"""What a forked child may not use, because it belongs to the process that made it.
+"""Protection of forked children from objects that belong to their parent process.
 
-A fork copies memory and descriptors, but no thread. In the child, a database would write to its parent's files, a call
-would wait for a thread that does not exist, and a lock file would stay locked after its owner has ended. So in each
-child that Python forks, before it runs anything else:
+A fork copies memory and descriptors, but not threads. In the child, a database would write to its parent's files, and a
+call would wait for a missing thread. A lock file would stay locked after its owner has ended. Therefore each child that
+Python forks first changes these objects:
 
 * each bound object raises ForkedError on every use, and its `close` and the end of its `with` do nothing;
-* objects of C++ that it holds are never destroyed, because their destructors write files and wait for threads;
-* descriptors of locks and sockets lead to /dev/null. Their numbers stay taken, so closing them later is harmless.
+* its C++ objects are never destroyed, because their destructors write files and wait for threads;
+* descriptors of locks and sockets lead to /dev/null. Their numbers stay in use, so closing them later is harmless.
 
-All this happens in the child, so it costs the calls of the parent nothing.
+All this happens in the child, so calls in the parent have no extra cost.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ancestors = 0
-"""The number of forks between this process and the first one that imported this module."""
+"""Number of forks between this process and the first one that imported this module."""
 
 _process_id = os.getpid()
 _bound: Final[WeakSet[ProcessBound]] = WeakSet()
 _descriptors: Final[set[int]] = set()
 _changing: Final = threading.RLock()
-"""Held during a fork, and while a descriptor is opened or closed, so that no child gets one that is not listed."""
+"""Held during a fork, and while a descriptor is opened or closed, so that all descriptors of a child are listed."""
 
 
 class ProcessBound:
-    """Base of objects that only the process that made them may use: see `bind`."""
+    """Base class of objects that only the process that created them may use: see `bind`."""
 
     __slots__ = ()
 
     def _bound_parts(self) -> Iterable[ProcessBound]:
-        """Return bound objects that this one lists itself."""
+        """Return the bound objects that this one contains."""
         return ()
 
     def _native_parts(self) -> Iterable[object]:
@@ -61,7 +61,7 @@ def bind(thing: ProcessBound) -> None:
 
 
 def open_released(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a file or folder. Children release the descriptor, which `close_released` closes."""
+    """Open a file or folder whose descriptor children release. Close it with `close_released`."""
     with _changing:
         descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
         _descriptors.add(descriptor)
@@ -69,7 +69,7 @@ def open_released(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def close_released(descriptor: int) -> None:
-    """Close what `open_released` opened."""
+    """Close a descriptor that `open_released` returned."""
     with _changing:
         _descriptors.discard(descriptor)
         os.close(descriptor)
@@ -79,7 +79,7 @@ def close_released(descriptor: int) -> None:
 def released_in_child(descriptor: int) -> Iterator[None]:
     """Let children release a descriptor that is open during the `with`.
 
-    A child that ends would otherwise write its copy of the file's buffer to the parent's file.
+    Otherwise, a child that exits would write its copy of the file's buffer to the parent's file.
     """
     _descriptors.add(descriptor)
     try:
@@ -112,20 +112,20 @@ def _release(descriptors: set[int]) -> None:
 
 
 def _leave(thing: ProcessBound, owner: int) -> None:
-    """Keep what is native in an object, and replace its class by one that refuses."""
+    """Keep the native parts of an object, and replace its class by one whose methods raise ForkedError."""
     for bound in thing._bound_parts():  # noqa: SLF001 - of the base
         _leave(bound, owner)
     native = list(thing._native_parts())  # noqa: SLF001 - of the base
     if native:
-        import ctypes  # noqa: PLC0415 - children alone need it
+        import ctypes  # noqa: PLC0415 - only children need it
 
         for part in native:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))  # never released, not even when the process ends
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))  # never released, not even at exit
     object.__setattr__(thing, "__class__", _refusing(type(thing), owner))
 
 
 def _refusing(kind: type, owner: int) -> type:
-    """Return a subclass whose objects raise ForkedError on every use besides closing."""
+    """Return a subclass whose objects raise ForkedError on every use except closing."""
 
     def get(self: object, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used."""
+"""Lazy loading of a package's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def loader(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package. `names` has, for each of its modules, names with a space between them."""
+    """Return the `__getattr__` of a package. `names` maps each of its modules to names separated by spaces."""
     module_of = {name: module for module, listed in names.items() for name in listed.split()}
 
     def load(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""Representations of values for people: hashes and keys in hex, and no secrets. Pure.
+"""Readable representations of values: hashes and keys in hex, without secrets. Pure.
 
-A dataclass or a NamedTuple has `hex_repr` as its `__repr__`.
+A dataclass or a NamedTuple uses `hex_repr` as its `__repr__`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from enum import Enum
 from typing import Any, Final
 
 _HASH_SIZE_BYTES: Final = 32
-"""Size of hashes and public keys. All their digits are shown, to be copied."""
+"""Size of hashes and public keys, which are shown in full so that they can be copied."""
 _NAME_DIGITS: Final = 8
 
 
 def hex_repr(value: Any) -> str:
-    """Return the class and fields of a dataclass or a NamedTuple. Fields with `repr=False` are left out.
+    """Return the class and fields of a dataclass or a NamedTuple. Fields with `repr=False` are omitted.
 
-    A user without a name has its public key as its name: its first digits are enough beside the key.
+    The name of a user without a name is its public key. Beside the key, the name is shortened to its first digits.
     """
     names = [each.name for each in fields(value) if each.repr] if is_dataclass(value) else value._fields
     held = {name: getattr(value, name) for name in names}
@@ -33,7 +33,7 @@ def _short(value: Any, keys: AbstractSet[str]) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as text. Values in tuples, lists, sets and mappings are shown as others are."""
+    """Return a value as text. Values in tuples, lists, sets and mappings are formatted recursively."""
     if isinstance(value, bytes | bytearray):
         return _hex(bytes(value))
     if isinstance(value, Enum):
@@ -47,7 +47,7 @@ def _shown(value: Any) -> str:
 
 
 def _hex(value: bytes) -> str:
-    """Return bytes in hex: the first ones if they are many. Short ones that are text stay text."""
+    """Return bytes in hex, truncated if they are long. Short printable ASCII stays text."""
     if len(value) < _HASH_SIZE_BYTES and value.isascii() and value.decode().isprintable():
         return repr(value)
     digits = value[:_HASH_SIZE_BYTES].hex()

@@ -1,7 +1,7 @@
-"""Addresses of hosts, looked up in threads that no loop and no end of the program waits for.
+"""Look-up of host addresses in daemon threads, so that neither a loop nor the exit of the program waits for it.
 
-`getaddrinfo` cannot be cancelled, and takes minutes where the name server does not answer. In the executor of an event
-loop, a few such names delay all other work of the executor, and the end of the loop waits for them.
+`getaddrinfo` cannot be cancelled, and blocks for minutes if the name server does not answer. In the executor of an
+event loop, a few such names would delay all other work. The loop's shutdown would also wait for them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cablestore import limits
 from cablestore.interruptible import in_thread
 
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
-"""An item of what `socket.getaddrinfo` returns."""
+"""Item of the result of `socket.getaddrinfo`."""
 
 
 def look_up(host: str, flags: int = 0) -> list[AddressInfo]:
-    """Return the addresses of a host. Blocks. Raises OSError, and ValueError for names that no host can have."""
-    if "\0" in host:  # the system would look up what is before it
+    """Return the addresses of a host. Blocks. Raises OSError, and ValueError for invalid host names."""
+    if "\0" in host:  # the system would look up the part before it
         raise ValueError("the name of a host cannot contain a null character")
     return list(socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=flags))
 
@@ -36,9 +36,9 @@ class _Known(NamedTuple):
 
 
 class Resolver:
-    """Resolver of names, with at most one look-up of each host at a time. Any loop and any thread may use it.
+    """Resolver of host names, with at most one look-up per host at a time. Thread-safe; works with any event loop.
 
-    The addresses of a host are used again for `limits.NAME_FRESH_S`, and later if the name server does not answer.
+    Addresses are reused for `limits.NAME_FRESH_S`, and longer if the name server does not answer.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class Resolver:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all addresses, and the look-ups under way."""
+        """Forget all addresses, and the look-ups in progress."""
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
         self._under_way: dict[str, Future[Sequence[AddressInfo]]] = {}
 
     async def resolve(self, host: str, port: int) -> list[AddressInfo]:
-        """Return the addresses of a host, with a port. Raises OSError, and ValueError for impossible names."""
+        """Return the addresses of a host, with a port. Raises OSError, and ValueError for invalid names."""
         found = _numeric(host) or await self._addresses(host)
-        # The zone is in the text too: uvloop leaves out the number.
+        # The zone is also in the string, because uvloop ignores the number.
         return [(*info[:4], (_text(info[4]), port, *info[4][2:])) for info in found]
 
     async def texts(self, host: str) -> list[str]:
-        """Return the addresses of a host as text, for what would else block until the name is looked up.
+        """Return the addresses of a host as strings, for code that would otherwise block during the look-up.
 
         Raises the errors of `resolve`.
         """
@@ -73,11 +73,11 @@ class Resolver:
         return [_text(info[4]) for info in await self._addresses(host)]
 
     def is_looking_up(self, host: str) -> bool:
-        """Return True while the addresses of a host are looked up."""
+        """Return True during a look-up of the host's addresses."""
         return host in self._under_way
 
     def doubt(self, host: str) -> None:
-        """Look up a host again when it is resolved next: its known addresses did not answer."""
+        """Look up a host again at its next use, because its known addresses did not answer."""
         with self._lock:
             known = self._known.get(host)
             if known is not None:
@@ -99,30 +99,30 @@ class Resolver:
             raise
 
     def _look_up(self, host: str) -> Future[Sequence[AddressInfo]]:
-        """Return the coming addresses of a host: of the look-up under way, or of a new one."""
+        """Return the future addresses of a host, from the look-up in progress or a new one."""
         found = self._under_way.get(host)
         if found is None:
             try:
                 found = in_thread(partial(self._find, host), "cablestore-names")
-            except RuntimeError as error:  # the system allows no further thread
+            except RuntimeError as error:  # the system does not allow another thread
                 raise OSError(f"cannot look up {host}: {error}") from None
             self._under_way[host] = found
             found.add_done_callback(partial(self._keep, host))
         return found
 
     def _keep(self, host: str, found: Future[Sequence[AddressInfo]]) -> None:
-        """Keep the addresses that were found. In the thread of the look-up."""
+        """Cache the result of a look-up. Called in its thread."""
         with self._lock:
             self._under_way.pop(host, None)
             if found.exception() is None:
-                self._known.pop(host, None)  # the latest are last
+                self._known.pop(host, None)  # moves the host to the end, where the latest are
                 self._known[host] = _Known(self._clock(), found.result())
                 while len(self._known) > limits.MAX_KNOWN_HOSTS:
                     del self._known[next(iter(self._known))]
 
 
 def _numeric(host: str) -> list[AddressInfo]:
-    """Return the address that a host is written as, [] for a name."""
+    """Return the address of a numeric host, [] for a name."""
     try:
         return look_up(host, socket.AI_NUMERICHOST)
     except socket.gaierror:
@@ -130,11 +130,11 @@ def _numeric(host: str) -> list[AddressInfo]:
 
 
 def _text(address: tuple[Any, ...]) -> str:
-    """Return an address with its zone, if it has one."""
+    """Return an address with its zone, if any."""
     zone = address[3] if len(address) == 4 else 0
     return f"{address[0]}%{zone}" if zone else str(address[0])
 
 
 RESOLVER: Final = Resolver()
-"""The resolver of this process. A child of a fork has none of the threads, so it begins without look-ups."""
+"""Resolver of this process. A forked child does not have the threads, so it starts without look-ups."""
 os.register_at_fork(after_in_child=RESOLVER.forget)

@@ -1,4 +1,4 @@
-"""Standard streams of the program, usable also if they are closed, full or no longer read."""
+"""Standard streams of the program that survive closed, full or unread descriptors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from typing import IO, Any, Final, TextIO
 
 _STREAMS: Final = {"stdout": 1, "stderr": 2}
-"""Streams that are written, and their descriptors."""
+"""Output streams and their descriptors."""
 
 
 class StandardStream(io.FileIO):
     """Standard output or error of this process.
 
-    The first failed write is kept in `error`. Later output is discarded, so that a command completes its work.
+    `error` holds the error of the first failed write. Later output is discarded, so that a command completes its work.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -23,7 +23,7 @@ class StandardStream(io.FileIO):
         self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write all bytes, and wait if the descriptor does not block. Never raises OSError."""
+        """Write all bytes, and wait if the descriptor is non-blocking. Never raises OSError."""
         rest = memoryview(data).cast("B")
         size_bytes = rest.nbytes
         while rest and self.error is None:
@@ -39,7 +39,7 @@ class StandardStream(io.FileIO):
         return size_bytes
 
     def is_read(self) -> bool:
-        """Return False after an error, or if the reader of a pipe is gone."""
+        """Return False after an error, or if the reader of a pipe has closed it."""
         if self.error is None:
             state = select.poll()
             state.register(self, select.POLLOUT)
@@ -50,23 +50,23 @@ class StandardStream(io.FileIO):
 def open_standard_streams() -> None:
     """Open closed standard streams on /dev/null, and make output survive errors of its stream.
 
-    Call this before anything is opened: a file that gets descriptor 1 or 2 would be overwritten by what is printed. A
-    closed standard input stays None in `sys`, so that a command can report it.
+    Call this before opening files: a file with descriptor 1 or 2 would be overwritten by printed output. A closed
+    standard input stays None in `sys`, so that a command can report it.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free descriptor: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # uses the lowest free descriptor: this one
     for name, descriptor in _STREAMS.items():
         replaced: io.TextIOWrapper | None = getattr(sys, name)
         if replaced is not None:
             replaced.flush()
-        # No buffer of bytes in between: it would write again what a signal interrupts after the write.
+        # Without a byte buffer, which would repeat a write that a signal interrupts after it completed.
         text = io.TextIOWrapper(
             StandardStream(descriptor),
             encoding=None if replaced is None else replaced.encoding,
-            errors="backslashreplace",  # a character that a terminal cannot show must not end the command
+            errors="backslashreplace",  # a character that the terminal cannot show must not stop the command
             line_buffering=replaced is None or replaced.line_buffering,
             write_through=replaced is not None and replaced.write_through,
         )
@@ -75,13 +75,13 @@ def open_standard_streams() -> None:
 
 
 def is_read(file: IO[str]) -> bool:
-    """Return False if `file` is a standard stream that nobody reads any more."""
+    """Return False if `file` is a standard stream without a reader."""
     stream = _standard(file)
     return stream is None or stream.is_read()
 
 
 def output_error() -> OSError | None:
-    """Flush standard output. Return the error if it could not be written; a reader that stopped is not an error."""
+    """Flush standard output. Returns the error of a failed write, except that of a closed pipe."""
     if sys.stdout is None:
         return None
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Store for programs of asyncio: the methods of `CableStore`, awaitable. No call keeps the event loop waiting."""
+"""The store for asyncio programs: the methods of `CableStore`, awaitable. Calls do not block the event loop."""
 
 from cablestore.aio.items import Items
 from cablestore.aio.local_values import AsyncLocalValues

@@ -1,4 +1,4 @@
-"""Waiting of tasks for what is written to a store. It takes no thread, however many tasks wait."""
+"""Waiting for writes to a store. Waiting tasks do not occupy threads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cablestore.store.store import CableStore
 
 
 class Arrivals:
-    """Waiting of tasks of any event loops for the next write of a store, or for its end.
+    """Waits for the next write of a store, or for its closing, in tasks of any event loops.
 
-    The thread that writes wakes each loop on which a task waits, once for all of its tasks.
+    The writing thread wakes each event loop with waiting tasks once.
     """
 
     def __init__(self, store: CableStore) -> None:
@@ -22,14 +22,14 @@ class Arrivals:
         self._lock = threading.Lock()
         self._awaited: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
         self.end: Callable[[], None] = store.watch(self._wake, local=True)
-        """Function that ends the waking."""
+        """Function that unregisters from the store."""
 
     async def wait(self, after: int, timeout_s: float | None = None) -> bool:
-        """Wait until the arrival log is longer than `after`. Returns False when time is up or the store is closed."""
+        """Wait until the arrival log is longer than `after`. Returns False after the timeout or if the store closes."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while True:
-                    # Before the store is checked, so that neither a write nor its end is missed.
+                    # Created before the store is checked, so that neither a write nor its closing is missed.
                     written = self._next()
                     if self._is_past(after) or self._store.is_closed:
                         break
@@ -40,12 +40,12 @@ class Arrivals:
         return self._store.last_sequence > after
 
     def _next(self) -> asyncio.Event:
-        """Return the event of this loop's next wake."""
+        """Return the event that the next write sets on this loop."""
         with self._lock:
             return self._awaited.setdefault(asyncio.get_running_loop(), asyncio.Event())
 
     def _wake(self) -> None:
-        """Wake all that wait. In the thread that wrote."""
+        """Wake all waiting tasks. Called in the writing thread."""
         if not self._awaited:
             return
         with self._lock:

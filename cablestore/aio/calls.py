@@ -1,6 +1,6 @@
-"""Mirrors: how a method of a blocking object becomes one that is awaited, with the same parameters and types.
+"""Mirrors: awaitable versions of the methods of a blocking object, with the same parameters and types.
 
-A mirror class names each method and the thread in which it runs:
+A mirror class lists each method and the thread in which it runs:
 
     class AsyncQueries(Mirror):
         messages = on_reader(Queries.messages)
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Mirror:
-    """Base of the mirrors: a blocking object, and the threads in which its methods run."""
+    """Base class of the mirrors: a blocking object, and the threads in which its methods run."""
 
     def __init__(self, blocking: Any, threads: Threads) -> None:
         self._blocking = blocking
@@ -29,15 +29,15 @@ class Mirror:
 
 
 Method = Callable[Concatenate[Any, P], T]
-"""A method of a blocking object."""
+"""Method of a blocking object."""
 Awaited = Callable[Concatenate[Mirror, P], Coroutine[Any, Any, T]]
-"""Its mirror."""
+"""Awaitable mirror of a method."""
 Iterated = Callable[Concatenate[Mirror, P], Items[T]]
-"""The mirror of a method that yields."""
+"""Mirror of a method that yields items."""
 
 
 def on_reader(method: Method[P, T]) -> Awaited[P, T]:
-    """Make the mirror of a method that reads and is over soon."""
+    """Return the mirror of a short method that reads."""
 
     @wraps(method)
     async def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,7 +47,7 @@ def on_reader(method: Method[P, T]) -> Awaited[P, T]:
 
 
 def on_writer(method: Method[P, T]) -> Awaited[P, T]:
-    """Make the mirror of a method that writes and is over soon."""
+    """Return the mirror of a short method that writes."""
 
     @wraps(method)
     async def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,7 +57,7 @@ def on_writer(method: Method[P, T]) -> Awaited[P, T]:
 
 
 def on_worker(method: Method[P, T]) -> Awaited[P, T]:
-    """Make the mirror of a method that may take long."""
+    """Return the mirror of a method that may take long."""
 
     @wraps(method)
     async def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -67,9 +67,9 @@ def on_worker(method: Method[P, T]) -> Awaited[P, T]:
 
 
 def each_on_reader(method: Method[P, Iterator[T]], whole: Callable[[T], T] | None = None) -> Iterated[P, T]:
-    """Make the mirror of a method that yields what it reads: a thread takes many items at a time.
+    """Return the mirror of a method that yields what it reads. A thread fetches many items at a time.
 
-    For items that read later what they are asked for, `whole` returns an item that has it.
+    `whole` loads the lazy values of an item, if its items have any.
     """
 
     @wraps(method)
@@ -81,7 +81,7 @@ def each_on_reader(method: Method[P, Iterator[T]], whole: Callable[[T], T] | Non
 
 
 def each_on_writer(method: Method[P, Iterator[T]]) -> Iterated[P, T]:
-    """Make the mirror of a method that writes each time before it yields: a thread takes one item at a time."""
+    """Return the mirror of a method that writes before each yield. A thread fetches one item at a time."""
 
     @wraps(method)
     def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
@@ -98,14 +98,14 @@ class Closing(Protocol):
     """Object that is closed at the end."""
 
     async def close(self) -> None:
-        """Close it."""
+        """Release all resources."""
 
 
 ClosingT = TypeVar("ClosingT", bound=Closing)
 
 
 class Opening(Generic[ClosingT]):
-    """Coming store or snapshot: `await` it, or use it in an `async with`, which closes it."""
+    """Store or snapshot to be opened: `await` it, or use it in an `async with`, which closes it."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, ClosingT]]) -> None:
         self._begin = begin

@@ -1,4 +1,4 @@
-"""Async iterators over what a blocking store yields. A cancelled `anext` loses no item: the next one returns it."""
+"""Async iterators over the items of a blocking store. A cancelled `anext` loses no item: the next one returns it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FIRST_ITEMS = 16
 
 
 class _Taking(AsyncIterator[T]):
-    """Base of the iterators: the items that were taken and not returned yet."""
+    """Base class of the iterators: the items that were fetched and not returned yet."""
 
     def __init__(self) -> None:
         self._taken: deque[T] = deque()
 
     async def next_items(self, most: int) -> list[T]:
-        """Wait for the next item, and return it with up to `most` that are there already; [] at the end."""
+        """Wait for the next item. Returns up to `most` items that are available then, or [] at the end."""
         try:
             found = [await anext(self)]
         except StopAsyncIteration:
@@ -34,7 +34,7 @@ class _Taking(AsyncIterator[T]):
 
 
 class Items(_Taking[T]):
-    """Async iterator over a blocking one, from which a thread takes some items at a time, the first time few."""
+    """Async iterator over a blocking one. A thread fetches several items at a time, few the first time."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Items(_Taking[T]):
         iterate: Callable[[], Iterator[T]],
         at_once: int = limits.MAX_ITEMS_AHEAD,
     ) -> None:
-        """Make one. `run` calls a function in a thread, `iterate` begins, `at_once` is how many items are taken."""
+        """Call `iterate` for the blocking iterator, and fetch up to `at_once` items at a time in `run`."""
         super().__init__()
         self._run = run
         self._iterate = iterate
@@ -62,21 +62,21 @@ class Items(_Taking[T]):
         return self._taken.popleft()
 
     async def aclose(self) -> None:
-        """End the iteration. It need not be called: an iterator that is not used any more holds nothing."""
+        """End the iteration. Calling it is optional: an unused iterator holds no resources."""
         self._is_over, self._source = True, None
         self._taken.clear()
 
     def _take(self) -> None:
-        """Take the next items, in a thread."""
+        """Fetch the next items. Runs in a thread."""
         with self._lock:
             if self._taken or self._is_over:
-                return  # they were taken for a caller that was cancelled
+                return  # fetched for a caller that was cancelled
             count = 0
             try:
                 source = self._source = self._source or self._iterate()
                 for count, item in enumerate(islice(source, self._next_count), 1):  # noqa: B007 - counted for below
                     self._taken.append(item)
-            except Exception as error:  # noqa: BLE001 - it is raised by the `anext` that comes to it
+            except Exception as error:  # noqa: BLE001 - the `anext` that reaches it raises it
                 self._error, self._is_over = error, True
                 return
             self._is_over = count < self._next_count
@@ -84,10 +84,10 @@ class Items(_Taking[T]):
 
 
 class Feed(_Taking[T], Generic[T, PlaceT]):
-    """Async iterator over what happens, which waits for more at its end and needs no thread for this."""
+    """Async iterator over events that waits for new ones at its end without occupying a thread."""
 
     def __init__(self, place: PlaceT, after: Callable[[PlaceT], Awaitable[tuple[list[T], PlaceT] | None]]) -> None:
-        """Make one that begins at a place. `after` waits for what happened after one, and returns None at the end."""
+        """Start at `place`. `after` waits for the items after a position, and returns None at the end."""
         super().__init__()
         self._place = place
         self._after = after

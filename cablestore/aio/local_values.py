@@ -1,4 +1,4 @@
-"""What is the user's alone, for asyncio: drafts, muted channels, values of clients."""
+"""Local values of the user, for asyncio: drafts, muted channels, values of clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cablestore.store.local_values import LocalValues
 
 
 class AsyncLocalValues(Mirror):
-    """Values of the store's user. Use `AsyncCableStore.local`; the methods are those of `LocalValues`."""
+    """Local values of the user. Use `AsyncCableStore.local`; the methods are those of `LocalValues`."""
 
     get = on_reader(LocalValues.get)
     put = on_writer(LocalValues.put)

@@ -1,4 +1,4 @@
-"""Moderation for asyncio: the acts of a store's user, and what applies."""
+"""Moderation for asyncio: roles, and the moderation actions of the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cablestore.store.moderator import Moderator
 
 
 class AsyncModerator(Mirror):
-    """Acts of moderation, and what applies. Use `AsyncCableStore.moderation`; the methods are those of `Moderator`."""
+    """Roles and moderation actions. Use `AsyncCableStore.moderation`; the methods are those of `Moderator`."""
 
     _blocking: Moderator
 
@@ -48,22 +48,22 @@ class AsyncModerator(Mirror):
 
     @property
     def is_sweeping(self) -> bool:
-        """Whether posts that are dropped must still be removed."""
+        """True if dropped posts remain to be removed."""
         return self._blocking.is_sweeping
 
     @property
     def decisions(self) -> Decisions | None:
-        """What applies now, with all its questions; it does not change. None if the store is not moderated."""
+        """Decisions that apply now. The object does not change. None if the store is not moderated."""
         return self._blocking.decisions
 
     @property
     def seed(self) -> Seed | None:
-        """The moderation seed that the store joined with, revoked or not; None if it joined without one."""
+        """Moderation seed with which the store joined, also if it was revoked; None if it joined without one."""
         return self._blocking.seed
 
     @property
     def place(self) -> Place:
-        """The present place: `since` tells what changes after it."""
+        """Current position, after which `since` returns the changes."""
         return self._blocking.place
 
     def follow(self, timeout_s: float | None = None) -> Feed[Difference, Any]:
@@ -85,7 +85,7 @@ class AsyncModerator(Mirror):
 
 
 async def _next_part(coming: RemoteItems[Difference]) -> tuple[list[Difference], RemoteItems[Difference]] | None:
-    """Return what another process yields next, None at the end."""
+    """Return the next items that another process yields, None at the end."""
     loop, came = asyncio.get_running_loop(), asyncio.Event()
     coming.when_ready(partial(on_loop, loop, came.set))
     if not coming.is_ready:

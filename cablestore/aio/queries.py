@@ -1,4 +1,4 @@
-"""Read methods of a store for asyncio, and one state of it."""
+"""Read methods of a store for asyncio, and snapshots."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class AsyncQueries(Mirror):
 
     @property
     def cursor(self) -> Coroutine[Any, Any, str]:
-        """The cursor of the changes that follow this state, to be awaited."""
+        """Awaitable cursor of the changes that follow this state."""
         return self._threads.read(lambda: self._blocking.cursor)
 
 
 class AsyncSnapshot(AsyncQueries):
-    """One state of a store, which later writes do not change. Close it, or use it in an `async with`."""
+    """Snapshot of a store, which later writes do not change. Close it, or use it in an `async with`."""
 
     _blocking: Snapshot
 
     def __init__(self, blocking: Snapshot, threads: Threads) -> None:
-        """Use `AsyncCableStore.snapshot`. In a thread, because it reads."""
+        """Use `AsyncCableStore.snapshot`. Created in a thread, because it reads."""
         super().__init__(blocking, threads)
         self._last_sequence: Final = blocking.last_sequence
 
@@ -69,15 +69,15 @@ class AsyncSnapshot(AsyncQueries):
 
     @property
     def last_sequence(self) -> int:
-        """The number of the latest event of the arrival log in this state, 0 before the first."""
+        """Number of the latest event of the arrival log in this snapshot, 0 before the first."""
         return self._last_sequence
 
     @property
     def blocking(self) -> Snapshot:
-        """The snapshot whose calls block, for functions that take its `reader`. Call them in a thread."""
+        """Underlying snapshot with blocking calls, for functions that accept its `reader`. Call them in a thread."""
         return self._blocking
 
     async def close(self) -> None:
-        """Release the state; reads after this raise StoreClosedError."""
-        with suppress(StoreClosedError):  # the store was closed, which released the state
+        """Release the snapshot. Later reads raise StoreClosedError."""
+        with suppress(StoreClosedError):  # closing the store released it already
             await self._threads.read(self._blocking.close)

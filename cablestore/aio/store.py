@@ -31,13 +31,13 @@ from cablestore.store.results import Event
 from cablestore.store.store import CableStore, P, T
 
 _SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
-"""Options of `CableStore.open` that a store which another process has open can have."""
+"""Options of `CableStore.open` that are allowed for a store that another process has open."""
 
 
 def _opening(
     function: Callable[P, CableStore], run: Callable[..., CableStore] | None = None
 ) -> Callable[P, Opening[AsyncCableStore]]:
-    """Return the async version of a function that opens a store. It calls `run`, by default the function."""
+    """Return the async version of a function that opens a store. It calls `run`, or by default the function itself."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Opening[AsyncCableStore]:
@@ -170,7 +170,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def failed_writes(self) -> int:
-        """Number of writes that the disk refused since the store was opened."""
+        """Number of writes that failed since the store was opened."""
         return self._blocking.failed_writes
 
     @property

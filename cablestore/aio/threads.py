@@ -1,4 +1,4 @@
-"""The threads of a store for asyncio: few, whatever the number of calls, and none that waits for something to happen."""
+"""The threads of a store for asyncio: a few, independent of the number of calls. No thread waits for events."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function on the loop, if that still runs."""
+    """Call a function on the loop, if it still runs."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:  # the loop was closed: nobody waits for this
+    except RuntimeError:  # the loop was closed, so no task waits
         return
 
 
 class Threads(ProcessBound):
-    """Threads in which blocking calls run: some that read, one that writes, one for long work. Each starts when needed.
+    """Threads in which blocking calls run: some for reads, one for writes, one for long work. They start on demand.
 
-    A caller that is cancelled gets its CancelledError at once. A call that has not begun is dropped then; one that has
-    begun ends in its thread.
+    A cancelled caller gets its CancelledError at once. A call that has not begun is discarded; a call that has begun
+    completes in its thread.
     """
 
     def __init__(self, readers: int = limits.READ_THREADS) -> None:
@@ -44,19 +44,19 @@ class Threads(ProcessBound):
         bind(self)
 
     async def read(self, call: Callable[[], T]) -> T:
-        """Return what a short call that reads returns."""
+        """Run a short call that reads, and return its result."""
         loop = _own_loop()
         return await asyncio.wrap_future(_submit(self._reader, call), loop=loop)
 
     async def write(self, call: Callable[[], T]) -> T:
-        """Return what a short call that writes returns. Such calls run in order."""
+        """Run a short call that writes, and return its result. Writes run in order."""
         loop = _own_loop()
         return await asyncio.wrap_future(_submit(self._writer, call), loop=loop)
 
     async def work(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Return what a long call returns, after those before it. Its `progress` is called on the loop.
+        """Run a long call after those before it, and return its result. Its `progress` is called on the loop.
 
-        If the caller is cancelled, the call ends where it next tells its progress.
+        If the caller is cancelled, the call ends at its next `progress` report.
         """
         work = self.begin(function, *args, **kwargs)
         try:
@@ -65,16 +65,16 @@ class Threads(ProcessBound):
             work.stop(asyncio.CancelledError())
 
     def begin(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Work[T]:
-        """Begin a long call."""
+        """Start a long call."""
         work = Work(self._worker, function, *args, **kwargs)
         self._works.add(work)
         work.future.add_done_callback(lambda _: self._works.discard(work))
         return work
 
     async def close(self, close_store: Callable[[], None]) -> None:
-        """Finish the writes that wait, stop long work, call `close_store`, end the threads.
+        """Complete pending writes, stop long work, call `close_store`, and end the threads.
 
-        All this is done also if the caller is cancelled.
+        All this happens even if the caller is cancelled.
         """
         loop = _own_loop()
         if self._closing is None:
@@ -91,19 +91,19 @@ class Threads(ProcessBound):
             close_store()
             self._reader.shutdown()
             self._worker.shutdown()
-        except BaseException as error:  # noqa: BLE001 - it is raised where closing is awaited
+        except BaseException as error:  # noqa: BLE001 - the tasks that await closing raise it
             closing.set_exception(error)
         else:
             closing.set_result(None)
 
     def leave(self) -> None:
-        """End each thread when its calls have ended, without waiting."""
+        """End each thread after its calls have completed, without waiting."""
         for executor in (self._reader, self._writer, self._worker):
             executor.shutdown(wait=False)
 
 
 class Work(Generic[T]):
-    """A long call in a thread, which can be stopped where it tells its progress."""
+    """Long call in a thread, which can be stopped at its next progress report."""
 
     def __init__(self, executor: ThreadPoolExecutor, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> None:
         signature = inspect.signature(function)
@@ -119,7 +119,7 @@ class Work(Generic[T]):
         self.future: Final = _submit(executor, self._run)
 
     def stop(self, reason: BaseException) -> None:
-        """Let the call raise this where it next tells its progress, or drop it if it has not begun."""
+        """Raise `reason` in the call at its next progress report, or instead of running it."""
         self._reason = reason
 
     def _run(self) -> T:
@@ -133,12 +133,12 @@ class Work(Generic[T]):
     def _progress(self, count: int) -> None:
         self._check()
         if self._told is not no_progress:
-            with suppress(RuntimeError):  # the loop was closed: nobody wants to know
+            with suppress(RuntimeError):  # the loop was closed, so progress is not needed
                 self._loop.call_soon_threadsafe(self._told, count)
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await the end of work. Only after it the CancelledError of a caller that was cancelled is raised."""
+    """Await the completion of work. If the caller is cancelled, CancelledError is raised after that."""
     task, cancellation = asyncio.ensure_future(work), None
     while not task.done():
         try:
@@ -151,7 +151,7 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _own_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop of the caller, before its call begins: where nobody can await its end, it must not begin."""
+    """Return the loop of the calling task. Raises CableStoreError outside a task, before the call begins."""
     try:
         task = asyncio.current_task()
     except RuntimeError:

@@ -1,6 +1,6 @@
-"""History archives: a community's whole past in weekly archives, over BitTorrent and by content id.
+"""History archives: the posts of a community in weekly archives, over BitTorrent and by content id.
 
-A control node makes archives of its store, seeds them and announces where they are. Members fetch, verify and import
-the archives that they lack. The formats (`format`) are pure. Fetching has one small interface, `remote.Remote`, for
-torrents (`torrent`) and for content ids (`content`).
+A control node creates archives of its store, seeds them and announces a link to them. Members fetch, verify and import
+the archives that they lack. The formats (`format`) are pure. Torrents (`torrent`) and content ids (`content`) share the
+interface `remote.Remote` for fetching.
 """

@@ -1,7 +1,7 @@
-"""Making archives of a store's posts of the weeks that are over.
+"""Creation of archives from a store's posts of past weeks.
 
-Posts are read in order of time and hash, week by week. Posts that came after the archives of their week were made get
-an archive of their own, after the others.
+Posts are read in order of time and hash, week by week. Posts that arrive after the archives of their week were created
+get a separate archive after the others.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from cablestore.store.hidden import HiddenMessages
 from cablestore.store.store import CableStore
 
 _SHARED_OUT_FROM_POSTS: Final = 200_000
-"""From this many posts on, archives are made in several processes."""
+"""Minimum number of posts for which archives are created in several processes."""
 _AHEAD: Final = 3
-"""Weeks in work for each process. A week and its archives take at most 60 MB, unless it has several archives."""
+"""Weeks in progress per process. A week and its archives take at most 60 MB, unless it has several archives."""
 
 _Made = tuple[int, list[Archive], list[bytes]]
-"""The number of posts of a week, their archives, and the hashes of posts that are too large for any archive."""
+"""Number of posts of a week, their archives, and the hashes of posts that are too large for any archive."""
 
 
 class _Week(NamedTuple):
-    """The posts of a week that no archive has. `topics` are those of all channels that had posts up to its end.
+    """Posts of a week that are not in an archive. `topics` are those of all channels with posts up to its end.
 
     The topics are the same whenever the week is archived. `stones` are the tombstones of its post/deletes, see
     `archives_of`.
@@ -67,14 +67,14 @@ def create_archives(
     processes: int | None = None,
     leaves_out_hidden: bool = False,
 ) -> CreateReport:
-    """Make the archives of all weeks that ended by `now_ms` and have posts, in a folder that may have earlier archives.
+    """Create the archives of all weeks that ended by `now_ms` and have posts, after earlier archives in a folder.
 
-    With `leaves_out_hidden`, messages that this control node and its authorities hid or dropped in public are left out
-    (`cablestore.store.hidden`). What was dropped and is not removed yet is removed first.
+    With `leaves_out_hidden`, messages that this control node and its authorities hid or dropped publicly are left out
+    (`cablestore.store.hidden`). Dropped posts that are not removed yet are removed first.
 
-    The same history gives the same bytes. After an interruption at any instant, the next call goes on. Without a number
-    of processes, a large store uses as many as there are cores. Raises ArchiveError if the folder's index is damaged or
-    was made with another profile or key, StorageError if writing fails.
+    The same history gives the same bytes. After an interruption at any time, the next call continues. By default, a
+    large store uses one process per core. Raises ArchiveError if the folder's index is damaged or was created with
+    another profile or key, and StorageError if writing fails.
     """
     if store.moderation.is_sweeping:
         store.moderation.sweep()
@@ -85,7 +85,7 @@ def create_archives(
             lists = records_in_order(reader, Path(scratch), progress=progress)
             hidden = HiddenMessages(reader, plan.identity.public_key) if leaves_out_hidden else None
             weeks = _weeks(reader, writer, plan, by_week(lists, now_ms), hidden)
-            # Other processes do not get the plan, because it has the secret key of the identity.
+            # The plan contains the secret key of the identity, so it is not passed to other processes.
             make = partial(_make, plan.profile, plan.dialect, plan.key)
             for posts, archives, oversize in _made(make, weeks, _processes_for(reader, processes)):
                 writer.add(archives, oversize)
@@ -103,7 +103,7 @@ def create_below(
     leaves_out_hidden: bool = False,
     progress: Progress = no_progress,
 ) -> CreateReport:
-    """Make the archives of the community of a store's user, in its folder below `folder`: see `create_archives`."""
+    """Create the archives of the user's community, in its folder below `folder`: see `create_archives`."""
     plan = ArchivePlan(PROFILES[profile], store.identity, store.dialect, key)
     files = ArchiveFolder(folder / store.identity.public_key.hex())
     return create_archives(store, files, plan, until_ms, progress, leaves_out_hidden=leaves_out_hidden)
@@ -123,7 +123,7 @@ def _weeks(
     found: Iterable[tuple[Period, list[bytes]]],
     hidden: HiddenMessages | None,
 ) -> Iterator[_Week]:
-    """Yield the posts of each week that must be archived, without those that are hidden."""
+    """Yield the posts of each week that must be archived, without hidden ones."""
     topics = {EVERYONE_TOPIC}
     for period, records in found:
         topics |= topics_in(records, plan.dialect)
@@ -146,7 +146,7 @@ def _shown(records: list[bytes], hidden: HiddenMessages, dialect: Dialect) -> li
 
 
 def _made(make: Callable[[_Week], _Made], weeks: Iterable[_Week], processes: int) -> Iterator[_Made]:
-    """Yield what `make` returns for each week, in order."""
+    """Yield the results of `make` for all weeks, in order."""
     if processes == 1:
         yield from map(make, weeks)
         return
@@ -168,7 +168,7 @@ def _make(profile: Profile, dialect: Dialect, key: bytes | None, week: _Week) ->
 
 
 def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
-    """Return the whole post/deletes that delete posts of an earlier week than their own, in order of their targets."""
+    """Return the post/deletes that delete posts of earlier weeks than their own, in order of their targets."""
     found: dict[bytes, bytes] = {}
     for stone in reader.tombstones():
         if stone.skeleton is None or stone.deleted_by in found:
@@ -180,7 +180,7 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 
 
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
-    """Return a function that finds the tombstone of a post/delete if that tombstone is the effective one."""
+    """Return a function that finds the effective tombstone of a post/delete, None if that is of another one."""
 
     def known(claim: Tombstone) -> Tombstone | None:
         stone = reader.tombstone(claim.target, claim.author)

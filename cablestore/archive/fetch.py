@@ -1,12 +1,12 @@
-"""Fetching a community's archives by a link of either kind: first the index, verified, then the wanted archives.
+"""Fetching a community's archives by a link: first the index, which is verified, then the wanted archives.
 
     with fetching(parse_link(link), folder, control_key, store.dialect, ArchiveSources(peers=peers)) as community:
         entries = wanted(community.verified, imported)
         for entry, found in import_noted(store, community.verified, community.fetch(entries), imported):
             print(entry.period, found.posts)
 
-A verified index replaces the earlier one as a whole. Until then nothing that is here changes. Archives that both
-indexes name stay where they are.
+A verified index replaces the earlier one as a whole. Until then, stored files do not change. Archives that are in both
+indexes stay where they are.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ if TYPE_CHECKING:
     from cablestore.archive.torrent.config import TorrentConfig
 
 _INCOMING: Final = "incoming"
-"""The folder, beside those of communities, into which a torrent's index is fetched."""
+"""Folder next to those of communities, for the index of a torrent that is not verified yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSources:
-    """Sources of archives: of torrents `peers` (address, port), `trackers` and `dht`, of content ids `nodes` (URLs)."""
+    """Sources of archives: `peers` (address, port), `trackers` and `dht` for torrents, `nodes` (URLs) otherwise."""
 
     peers: tuple[tuple[str, int], ...] = ()
     trackers: tuple[str, ...] = ()
     dht: bool = False
     nodes: tuple[str, ...] = ()
     timeout_s: float | None = None
-    """Time-out for an unresponsive peer. None means the limits METADATA_TIMEOUT_S and STALL_TIMEOUT_S."""
+    """Timeout for an unresponsive peer. None means the limits METADATA_TIMEOUT_S and STALL_TIMEOUT_S."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteArchives:
-    """A community's archives on other nodes, with their verified index."""
+    """Archives of a community on other nodes, with their verified index."""
 
     verified: VerifiedIndex
     _fetch: Callable[[list[Entry], ByteProgress | None], Iterator[tuple[Entry, bytes]]]
 
     def fetch(self, entries: list[Entry], progress: ByteProgress | None = None) -> Iterator[tuple[Entry, bytes]]:
-        """Yield archives with their bytes in the given order, not yet verified.
+        """Yield archives with their unverified bytes, in the given order.
 
-        `progress` gets bytes here, bytes wanted.
+        `progress` is called with the number of received bytes and of wanted bytes.
 
-        Raises ArchiveError, such as NoRoomError and UnreachableError. What came is kept for the next call.
+        Raises ArchiveError, such as NoRoomError and UnreachableError. Received data is kept for the next call.
         """
         return self._fetch(entries, progress)
 
@@ -74,8 +74,8 @@ def fetching(
 ) -> Iterator[RemoteArchives]:
     """Fetch the index of a link into a folder of communities, and yield an object that fetches its archives.
 
-    Raises ArchiveError if no source gives the index, if it is not the control node's, if it is older than the one that
-    is here, and if another process fetches into the folder.
+    Raises ArchiveError if no source returns the index, if it is not the control node's, if it is older than the stored
+    one, and if another process fetches into the folder.
     """
     work = _FetchTask(folder, control_key, dialect, sources, key)
     by_link = work.by_cid(link) if isinstance(link, Cid) else work.by_torrent(link)
@@ -85,7 +85,7 @@ def fetching(
 
 @dataclass(frozen=True, slots=True)
 class _FetchTask:
-    """The arguments of `fetching`. Engines are imported where they are used: each needs a library of its own."""
+    """Arguments of `fetching`. Engines are imported on use, because each needs a separate library."""
 
     folder: Path
     control_key: bytes
@@ -99,7 +99,7 @@ class _FetchTask:
 
     @contextmanager
     def by_torrent(self, magnet: Magnet) -> Iterator[RemoteArchives]:
-        """Fetch the index beside the community's folder, because libtorrent writes before anything is verified."""
+        """Fetch the index outside of the community's folder, because libtorrent writes data before it is verified."""
         from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - as said above
 
         community = self.control_key.hex()
@@ -108,7 +108,8 @@ class _FetchTask:
             data, data_size_bytes = remote.index(), remote.metainfo.data_size_bytes
         verified = self._verified(data, data_size_bytes)
         self._check_not_older(verified, torrent_archives)
-        keep_torrent(incoming / f"{community}.torrent", self.folder, community)  # first: reading the index needs it
+        # First, because reading the index needs it.
+        keep_torrent(incoming / f"{community}.torrent", self.folder, community)
         ArchiveFolder(self.community_folder).write_index(data)
 
         def fetch(entries: list[Entry], progress: ByteProgress | None) -> Iterator[tuple[Entry, bytes]]:
@@ -145,7 +146,7 @@ class _FetchTask:
         )
 
     def _check_not_older(self, verified: VerifiedIndex, local: _Local) -> None:
-        """Raise ArchiveError for an index whose archives are a proper subset of those of the index that is here."""
+        """Raise ArchiveError for an index whose archives are a proper subset of those of the stored index."""
         try:
             here = local(self.folder, self.control_key, self.dialect, self.key)
         except ArchiveError:  # damaged, or under another key: it is replaced
@@ -164,7 +165,7 @@ class _FetchTask:
         return TorrentConfig(
             enabled=True,
             port=0,
-            listen_address="127.0.0.1" if is_inside else "0.0.0.0",  # noqa: S104 - peers are elsewhere
+            listen_address="127.0.0.1" if is_inside else "0.0.0.0",  # noqa: S104 - peers are on other machines
             data_folder=folder,
             torrent_folder=folder,
             peers=sources.peers,
@@ -181,14 +182,14 @@ _Local = Callable[[Path, bytes, Dialect, bytes | None], LocalArchives | None]
 def _fetched(
     remote: Remote[PlaceT], entries: dict[PlaceT, Entry], progress: ByteProgress | None
 ) -> Iterator[tuple[Entry, bytes]]:
-    """Yield archives with their bytes as they come. `entries` are by their places on the remote."""
+    """Yield archives with their bytes on arrival. `entries` maps their places on the remote."""
     if entries:
         for place, stored in remote.fetch([*entries], progress):
             yield entries[place], stored
 
 
 def _is_loopback(host: str) -> bool:
-    """Tell whether an address is one of this machine alone; what is no address is refused by the engine."""
+    """Return True for a loopback address. Other strings also return True; the engine rejects them."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

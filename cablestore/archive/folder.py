@@ -1,10 +1,11 @@
-"""A community's folder: `data`, to which archives are appended, and `index`, which says which part of it counts.
+"""Folder of a community: `data`, to which archives are appended, and `index`, which lists the valid ones.
 
-    data     archives back to back, whole pieces each
-    index    the index, written whole under another name and renamed
+data     concatenated archives, each of whole pieces
+index    the index, replaced atomically by renaming
 
-An archive counts once the index names it. Bytes after the last such archive in `data` are of an unfinished one and are
-cut off before anything is appended. So a process that is killed at any instant leaves the earlier archives intact.
+An archive is valid when the index contains it. Bytes after the last such archive in `data` belong to an unfinished one,
+and are truncated before the next append. Therefore a process that is killed at any time leaves the earlier archives
+intact.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from cablestore.forks import released_in_child
 from cablestore.limits import MAX_INDEX_SIZE_BYTES
 
 SCRATCH_PREFIX: Final = "scratch-"
-"""The prefix of folders for work in progress while the folder is claimed."""
+"""Prefix of temporary folders that a writer uses while it has claimed the folder."""
 
 
 class ArchiveReader:
-    """The files of one community, on this disk or in an object store, for reading.
+    """Reader of the files of one community, on this disk or in an object store.
 
     Methods raise StorageError if reading fails.
     """
@@ -48,9 +49,9 @@ class ArchiveReader:
         self.folder: Final = folder
 
     def index_bytes(self) -> bytes | None:
-        """Return the bytes of the index, None if there is none yet.
+        """Return the bytes of the index, or None without an index.
 
-        Raises ArchiveError for a file too large for an index.
+        Raises ArchiveError for a file that is too large for an index.
         """
         try:
             with storage_errors(self.folder.file(INDEX)), self.folder.open(INDEX) as file:
@@ -79,7 +80,7 @@ class ArchiveReader:
 
 
 class ArchiveFolder(ArchiveReader):
-    """The files of one community on this disk. Methods raise StorageError if reading or writing fails."""
+    """Files of one community on this disk. Methods raise StorageError if reading or writing fails."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(folder_of(path))
@@ -89,7 +90,7 @@ class ArchiveFolder(ArchiveReader):
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Make the folder if necessary and keep other writers out of it.
+        """Create the folder if necessary, and lock out other writers.
 
         Raises ArchiveError if there is another writer.
         """
@@ -100,17 +101,17 @@ class ArchiveFolder(ArchiveReader):
                 raise ArchiveError(f"archives are being written to {self.path} by another process: wait for it")
             with storage_errors(self.path):
                 restrict(self.path, {DATA, INDEX}.__contains__, notify=self.index_path.exists())
-                for left in self.path.glob(f"{SCRATCH_PREFIX}*"):  # of a writer that was killed: it has posts in it
+                for left in self.path.glob(f"{SCRATCH_PREFIX}*"):  # of a killed writer: it contains posts
                     shutil.rmtree(left)
             yield
 
     def is_claimed(self) -> bool:
-        """Tell whether another writer has the folder. This keeps writers out for an instant: call it seldom."""
+        """Return True if another writer has claimed the folder. Calling this briefly locks out writers."""
         with open_folder(self.path) as descriptor:
             return not try_lock(descriptor, shared=True)
 
     def state(self) -> tuple[int, ...] | None:
-        """Return numbers that change with every change of `data` or the index; None if one of them is missing."""
+        """Return numbers that change with each change of `data` or the index; None if one of them is missing."""
         with storage_errors(self.path):
             try:
                 data, index = self.data_path.stat(), self.index_path.stat()
@@ -119,12 +120,12 @@ class ArchiveFolder(ArchiveReader):
         return data.st_ino, data.st_size, index.st_ino, index.st_size, index.st_mtime_ns
 
     def data_size_bytes(self) -> int:
-        """Return the size of `data`, or 0 if there is none."""
+        """Return the size of `data`, or 0 if it is missing."""
         with storage_errors(self.data_path):
             return self.data_path.stat().st_size if self.data_path.exists() else 0
 
     def append(self, stored: Sequence[bytes], at_bytes: int) -> None:
-        """Write archives to `data` from byte `at_bytes` on, over what is there, and sync them to the disk."""
+        """Write archives to `data` from byte `at_bytes` on, replacing later bytes, and sync them to the disk."""
         with storage_errors(self.data_path):
             os.close(create(str(self.data_path), os.O_WRONLY | os.O_CREAT))
             with self.data_path.open("r+b") as file, released_in_child(file.fileno()):
@@ -135,7 +136,7 @@ class ArchiveFolder(ArchiveReader):
                 os.fsync(file.fileno())
 
     def write_index(self, data: bytes) -> None:
-        """Replace the index. From now on the archives that it names count."""
+        """Replace the index. Its archives are valid from now on."""
         write_whole(self.index_path, data)
 
 

@@ -1,7 +1,7 @@
-"""Importing archives into a store. Within an archive's period and channels its content is canonical (RFC 61).
+"""Import of archives into a store. Within an archive's period and channels, its content is canonical (RFC 61).
 
-An archive is imported as a whole or not at all. First everything in it is verified. Then one atomic write stores its
-posts and removes the posts that it lacks. The posts of a period may be cut into several archives: posts that all of
+An archive is imported as a whole or not at all. First all its content is verified. Then one atomic write stores its
+posts and removes the posts that it lacks. The posts of a period may be split into several archives. Posts that all of
 them lack are removed with the last one.
 """
 
@@ -38,13 +38,13 @@ T = TypeVar("T")
 Fetched = Iterable[tuple[Entry, bytes]]
 """Archives with their bytes, in any order."""
 OnDamaged = Callable[[Entry, ArchiveError], None]
-"""Called with an archive that is not what its index says, and the reason."""
+"""Called with an archive that does not match its index entry, and the error."""
 _Write = tuple[Entry, Callable[[list[bytes] | None], tuple["ArchiveImportReport", list[bytes]]]]
 
 
 @dataclass(slots=True)
 class ArchiveImportReport:
-    """Counts of what the import of one or more archives did."""
+    """Counts of the import of one or more archives."""
 
     archives: int = 0
     posts: int = 0
@@ -62,12 +62,12 @@ class ArchiveImportReport:
     __repr__ = hex_repr
 
     def __add__(self, other: ArchiveImportReport) -> ArchiveImportReport:
-        """Return the sum of both."""
+        """Return the sum of both reports."""
         return ArchiveImportReport(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
-    """Store the post/deletes of an index, before any archive. Return the hashes of the posts that they deleted."""
+    """Store the post/deletes of an index, before any archive. Returns the hashes of the posts that they deleted."""
     return store.run(store_deletions, list(verified.deletions))
 
 
@@ -81,7 +81,7 @@ def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
 
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
-    """Return the stored posts that post/deletes among these posts delete: posts of their own authors."""
+    """Return the stored posts of the same authors that these post/deletes delete."""
     targets = ((digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes)
     return [
         digest
@@ -101,12 +101,12 @@ def import_archives(
 ) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives one by one, each in one atomic write, and yield a report of each.
 
-    While one archive is written, threads verify the signatures of the next. So an archive is written when the next one
-    is there. Another process may have the store open: it imports the archives then, one after the other.
+    While one archive is written, threads verify the signatures of the next one. Therefore an archive is written only
+    after the next one has arrived. If another process has the store open, it imports the archives one after the other.
 
-    Posts are removed only if all archives of their period are given, and never with `merges`. An archive that is not
-    what its index says changes nothing: `on_damaged` is called, and the others are imported. Without `on_damaged` the
-    first such archive raises ArchiveError; archives before it stay.
+    Posts are removed only if all archives of their period are given, and never with `merges`. An archive that does not
+    match its index entry changes nothing: `on_damaged` is called, and the others are imported. Without `on_damaged`,
+    the first such archive raises ArchiveError; archives before it stay.
     """
     import_deletions(store, verified)
     periods = _Periods(verified)
@@ -135,7 +135,7 @@ def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: b
 
 
 def _one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield each item when the next one is there. An error comes after the items before it."""
+    """Yield each item after the next one was fetched. An error is raised after the items before it."""
     waiting = deque[T]()
     try:
         for item in items:
@@ -163,19 +163,19 @@ def import_archive(
 
 
 class ReadArchive(NamedTuple):
-    """An archive that was read. Threads verify the signatures of its posts."""
+    """Archive that was read. Threads verify the signatures of its posts."""
 
     profile: Profile
     entry: Entry
     admitted: IntakeBatch | ArchiveError
-    """The error of an archive that is not what its index says: `write_archive` raises it."""
+    """The error if the archive does not match its index entry: `write_archive` raises it."""
     stones: list[Tombstone]
 
 
 def read_archive(
     store: CableStore, profile: str, entry: Entry, commitment: Commitment, stored: bytes, key: bytes | None
 ) -> ReadArchive:
-    """Read an archive and start verifying its signatures. Writes nothing."""
+    """Read an archive and start verifying its signatures. Does not write."""
     form, stones = PROFILES[profile], list[Tombstone]()
     verified = VerifiedIndex(Index(form, (entry,)), {entry.archive_id: commitment}, ())
     admitted: IntakeBatch | ArchiveError
@@ -183,17 +183,17 @@ def read_archive(
         with gc_paused():
             admitted = store.parts.intake.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
     except ArchiveError as error:
-        admitted = error.with_traceback(None)  # which holds the archive
+        admitted = error.with_traceback(None)  # the traceback would keep the archive in memory
     return ReadArchive(form, entry, admitted, stones)
 
 
 def write_archive(
     store: CableStore, read: ReadArchive, others: list[bytes] | None
 ) -> tuple[ArchiveImportReport, list[bytes]]:
-    """Write an archive in one atomic write. Return a report and the hashes of the posts in the archive.
+    """Write an archive in one atomic write. Returns a report and the hashes of the posts in the archive.
 
-    `others` are the posts in the other archives of its period, so that posts that all of them lack are removed. With
-    None, no post is removed. Raises ArchiveError for an archive that is not what its index says: it changes nothing.
+    `others` are the posts in the other archives of its period: posts that all of them lack are removed. With None, no
+    post is removed. Raises ArchiveError, without changes, if the archive does not match its index entry.
     """
     form, entry, admitted, stones = read
     if isinstance(admitted, ArchiveError):
@@ -227,7 +227,7 @@ def write_archive(
 def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[bytes]) -> Iterator[bytes]:
     """Yield the hashes of stored posts of the entry's period and topics that are not `known`.
 
-    Local-only posts are left out, because no archive has them.
+    Local-only posts are left out, because archives do not contain them.
     """
     counts = activity.between(reader, *entry.period)
     types = [post_type for post_type in ALL_TYPES if counts[post_type]]
@@ -246,7 +246,7 @@ def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[byte
 
 
 class _Periods:
-    """Progress of each period: archives that were not imported yet, and hashes of the posts of those that were."""
+    """Progress of each period: archives not imported yet, and hashes of the posts of imported ones."""
 
     def __init__(self, verified: VerifiedIndex) -> None:
         self._missing: defaultdict[Period, set[str]] = defaultdict(set)
@@ -255,12 +255,12 @@ class _Periods:
             self._missing[entry.period].add(entry.archive_id)
 
     def others(self, entry: Entry) -> list[bytes] | None:
-        """Return the posts of the other archives of an archive's period, None until all of those were imported."""
+        """Return the posts of the other archives of an archive's period, None until all of those are imported."""
         is_last = self._missing[entry.period] <= {entry.archive_id}
         return list(self._hashes.pop(entry.period, ())) if is_last else None
 
     def add(self, entry: Entry, hashes: Iterable[bytes]) -> None:
-        """Note that an archive with these posts was imported."""
+        """Record that an archive with these posts was imported."""
         missing = self._missing[entry.period]
         missing.discard(entry.archive_id)
         if missing:

@@ -1,4 +1,4 @@
-"""The archives of a community in a local folder, from a torrent or by content id.
+"""Archives of a community in a local folder, from a torrent or by content id.
 
 FOLDER/COMMUNITY/data, index    from a torrent (`folder`)
 FOLDER/COMMUNITY/content/       by content id (`content.community`)
@@ -23,24 +23,24 @@ from cablestore.limits import MAX_TORRENT_SIZE_BYTES
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 
 _WEEKS_NAMED: Final = 3
-"""Weeks that a message about missing archives names."""
+"""Maximum number of weeks in a message about missing archives."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalArchives:
-    """A verified local index, and functions that read its archives."""
+    """Verified local index, and functions that read its archives."""
 
     verified: VerifiedIndex
     stored: Callable[[Entry], bytes]
-    """Return an archive's bytes. Raises ArchiveError if they are not here."""
+    """Return an archive's bytes. Raises ArchiveError if they are missing."""
     size_bytes: Callable[[Entry], int | None]
-    """Return an archive's size, or None if it is unknown because the archive is not here."""
+    """Return an archive's size, or None if the archive is missing."""
     origin: str
-    """The link for archives by content id, otherwise "torrent"."""
+    """Link for archives by content id, otherwise "torrent"."""
 
     @property
     def newest(self) -> tuple[int, int]:
-        """The end of the last week in ms and the number of archives: both grow from index to index."""
+        """End of the last week in ms, and the number of archives. Both grow from index to index."""
         entries = self.verified.index.entries
         return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
@@ -51,7 +51,7 @@ def community_folder(folder: Path, control_key: bytes) -> Path:
 
 
 def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return a community's archives below a folder, or None. If there are two indexes, the newer one counts.
+    """Return a community's archives below a folder, or None. Of two indexes, the newer one counts.
 
     Raises ArchiveError for an index that is damaged, of another control node or under another key.
     """
@@ -62,10 +62,10 @@ def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: byte
 def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
     """Check a torrent's archives below a folder against their index.
 
-    Return False if there is no index that can be read.
+    Returns False without a readable index.
 
-    Raises IncompleteError, which names weeks, for missing or damaged archives, and ArchiveError if the key does not
-    open the index, or if there is a key and `community` is not a public key.
+    Raises IncompleteError, with the weeks, for missing or damaged archives. Raises ArchiveError if the key does not
+    decrypt the index, or if there is a key and `community` is not a public key.
     """
     try:
         control_key = bytes.fromhex(check_community(community))
@@ -113,7 +113,7 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
     data = files.index_bytes()
     if data is None:
         return None
-    # A member's `data` ends after the last archive that came. The index may name archives after it.
+    # A member's `data` ends after the last received archive. The index may contain archives after it.
     verified = verified_by_any_profile(data, control_key, dialect, data_size_bytes=MAX_TORRENT_SIZE_BYTES, key=key)
 
     def stored(entry: Entry) -> bytes:

@@ -1,14 +1,14 @@
-"""A member's work with a community's archives: read the announcement, choose the archives that it lacks, import them.
+"""Member's side of a community's archives: reading announcements, choosing missing archives, importing them.
 
-`imported.json` beside the archives has each archive that a store has imported. So nothing is imported twice and an
-interrupted import goes on:
+`imported.json` beside the archives lists each archive that a store has imported. Therefore an archive is not imported
+twice, and an interrupted import resumes:
 
     {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...],
-     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
+    "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
-The log counts as empty if the store does not have the place any more, because posts of the archives may be lost
-(`cablestore.index.place`). Then archives are imported again, which changes nothing in the store. So an import from a
-read-only or full disk continues without the file.
+The log counts as empty if the store no longer has the place, because posts of the archives may be lost
+(`cablestore.index.place`). Then archives are imported again, which changes nothing in the store. An import from a
+read-only or full disk therefore works without the file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore, own_key
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
-"""How long a member waits after an announcement for a newer one before it acts (RFC 61)."""
+"""Time that a member waits after an announcement for a newer one before it acts (RFC 61)."""
 _LOOK_EVERY_MS: Final = 1_000
 _FORMAT: Final = 1
 _NAME: Final = "imported.json"
@@ -44,7 +44,7 @@ _NAME: Final = "imported.json"
 
 
 def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system_clock_ms) -> bytes:
-    """Announce a link to archives as the control node, whose identity the store must have. Return the post's hash.
+    """Announce a link to archives as the control node, which is the store's identity. Returns the post's hash.
 
     The announcement replaces earlier ones even if the clock was set back. Raises ArchiveError for another community's
     torrent.
@@ -87,11 +87,11 @@ def settled_announcement(
     sleep: Callable[[float], None] = time.sleep,
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> Announcement | None:
-    """Return the newest announcement once it is ANNOUNCEMENT_WAIT_MS old, or None if there is none.
+    """Return the newest announcement after it is ANNOUNCEMENT_WAIT_MS old, or None without an announcement.
 
     The age of an announcement counts from the time of its post, or from now if that time is ahead of our clock. The age
-    of one that comes during the wait counts from its arrival. `clock` returns ms, `sleep` takes seconds, `on_wait` is
-    called with each link that is waited for.
+    of one that arrives during the wait counts from its arrival. `clock` returns ms, `sleep` accepts seconds, and
+    `on_wait` is called with each link during whose wait a newer one may arrive.
     """
     found = newest_announcement(store, control_key)
     now_ms = clock()
@@ -108,13 +108,13 @@ def settled_announcement(
     return found[1] if found else None
 
 
-# --- what is known, what is wanted ----------------------------------------------------------------
+# --- imported and missing archives ----------------------------------------------------------------
 
 
 class ImportLog:
-    """A log of the archives of a community that a store has imported, by the Merkle roots of their posts.
+    """Log of the imported archives of a community, by the Merkle roots of their posts.
 
-    An archive's id would not do: it says only where the archive is.
+    An archive's id is not sufficient, because it identifies only the archive's position.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ImportLog:
     ) -> None:
         """Read the log. With the public key of a store, the log of another store counts as empty.
 
-        With an open `store`, so does a log of posts that the store has lost since.
+        With an open `store`, a log of posts that the store has lost since also counts as empty.
         """
         self._path = community_folder / _NAME
         self._open = store
@@ -131,7 +131,7 @@ class ImportLog:
         self._place: LogPlace | None = None
         self._roots = dict.fromkeys(self._read())
         self.problem = ""
-        """The reason why the log is not on the disk, "" if it is."""
+        """Reason why the log could not be written, or ""."""
 
     @classmethod
     def of(cls, store: CableStore, community_folder: Path) -> Self:
@@ -149,7 +149,7 @@ class ImportLog:
             return []
 
     def _holds(self) -> bool:
-        """Tell whether the store still has the posts that it had at the last entry of the log."""
+        """Return True if the store still has the posts of the last log entry."""
         return self._open is None or self._place is None or self._open.continues(self._place)
 
     def __len__(self) -> int:
@@ -157,11 +157,11 @@ class ImportLog:
         return len(self._roots)
 
     def has(self, commitment: Commitment) -> bool:
-        """Tell whether an archive was imported, from a torrent or by content id."""
+        """Return True if an archive was imported, from a torrent or by content id."""
         return commitment.merkle_root.hex() in self._roots
 
     def add(self, commitment: Commitment) -> None:
-        """Add an archive and write the log to the disk. If that fails, `problem` says why."""
+        """Add an archive and write the log to the disk. If that fails, `problem` has the reason."""
         if not self._holds():
             self._roots = {}
         self._roots[commitment.merkle_root.hex()] = None
@@ -183,7 +183,7 @@ class ImportLog:
 def verified_by_any_profile(
     data: bytes, control_key: bytes, dialect: Dialect, *, data_size_bytes: int | None, key: bytes | None
 ) -> VerifiedIndex:
-    """Verify an index of any profile. If none fits, raises the ArchiveError of the first profile."""
+    """Verify an index of any profile. If all fail, raises the ArchiveError of the first profile."""
     reasons = []
     for profile in PROFILES.values():
         try:
@@ -203,7 +203,7 @@ def wanted(
 ) -> list[Entry]:
     """Return the archives to import, newest first: all, those of the latest week, or those that overlap a time range.
 
-    Weeks are taken whole: if one archive of a week is not imported, all of the week are returned.
+    If one archive of a week is not imported, all archives of the week are returned.
     """
     entries = verified.index.entries
     periods = {entry.period for entry in entries if not imported.has(verified.commitments[entry.archive_id])}

@@ -5,6 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 DATA: Final = "data"
-"""Stored archives, back to back."""
+"""Concatenated archives."""
 INDEX: Final = "index"
-"""Which archives there are."""
+"""Index of the archives."""

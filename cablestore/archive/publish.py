@@ -1,9 +1,9 @@
-"""Publishing a community's archives by content id, in a content store here or on any node with Codex' REST API.
+"""Publishing a community's archives by content id, in a local content store or on a node with Codex' REST API.
 
 A dataset is an archive without the zeros that follow it in a torrent. Filenames and media type are fixed, so that equal
-archives get equal ids. The index by content id is signed again, and has a content id too: control nodes with equal
-stores and the same key publish the same link. Datasets that the node has already are not sent again. A node that lists
-a dataset is asked whether it still has all of it: its files may be damaged since.
+archives get equal ids. The index by content id is signed again, and has a content id too. Therefore control nodes with
+equal stores and the same key publish the same link. Datasets that the node already has are not sent again. A node that
+lists a dataset is also asked to verify it, because its files may be damaged.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ MEDIA_TYPE: Final = "application/octet-stream"
 
 
 class PublishReport(NamedTuple):
-    """Result of publishing: the index's content id, and how much was sent."""
+    """Result of publishing: the index's content id, and the amount of sent data."""
 
     index_cid: Cid
     archives: int
     sent: int
-    """How many of `archives` the target did not have, or not as a whole."""
+    """Number of `archives` that the target lacked, or had only in part."""
     sent_bytes: int
-    """Bytes sent, with the index."""
+    """Sent bytes, including the index."""
     deletions_left_out: tuple[bytes, ...] = ()
-    """Hashes of post/deletes that are in the torrent's index and not in this one, which has no room for them."""
+    """Hashes of post/deletes of the torrent's index that do not fit into this index."""
 
     def __repr__(self) -> str:
         return hex_repr(self)
 
 
 class Target(Protocol):
-    """A place where datasets are published: an open `ContentStore`, or a `NodeTarget`."""
+    """Target of published datasets: an open `ContentStore`, or a `NodeTarget`."""
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the datasets that are listed there, by id. Raises ArchiveError."""
+        """Return the listed datasets, by id. Raises ArchiveError."""
 
     def is_intact(self, cid: Cid) -> bool:
-        """Tell whether a listed dataset can be served. Raises ArchiveError."""
+        """Return True if a listed dataset can be served. Raises ArchiveError."""
 
     def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
-        """Put a dataset there.
+        """Store a dataset on the target.
 
-        Return its manifest, verified to be of these bytes. Raises ArchiveError, StorageError.
+        Returns its manifest, verified against these bytes. Raises ArchiveError and StorageError.
         """
 
 
 class NodeTarget:
-    """A node with the REST API, used in a `with`. Calls block, and must come from one thread at a time."""
+    """Node with the REST API, used in a `with`. Calls block, and must come from one thread at a time."""
 
     def __init__(self, url: str) -> None:
         self._client = ContentClient(url)
@@ -80,15 +80,15 @@ class NodeTarget:
         self._runner.close()
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the datasets that the node lists, without those whose manifests do not fit their ids."""
+        """Return the datasets that the node lists, without those whose manifests do not match their ids."""
         return self._runner.run(self._client.datasets())[0]
 
     def is_intact(self, cid: Cid) -> bool:
-        """Ask whether the node has a dataset. One of ours reads it as a whole before it answers."""
+        """Return True if the node claims to have a dataset. A node with cablestore reads the whole dataset first."""
         return self._runner.run(self._client.exists(cid, verify=True))
 
     def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
-        """Put a dataset on the node. Raises ArchiveError if members could not verify the id that it returns."""
+        """Store a dataset on the node. Raises ArchiveError if members could not verify the returned id."""
         work = self._client.upload_bytes(b"".join(chunks), filename=filename, mimetype=mimetype)
         uploaded = self._runner.run(work)
         if uploaded.manifest is None:
@@ -101,7 +101,7 @@ class NodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """A publisher: the control node's identity, the dialect of its posts, the cabal key of encrypted archives."""
+    """Publisher: the control node's identity, the dialect of its posts, the cabal key of encrypted archives."""
 
     identity: Identity
     dialect: Dialect
@@ -112,8 +112,8 @@ class Publisher:
     ) -> PublishReport:
         """Publish all archives of a folder and their index. `progress` is called after each archive.
 
-        Raises ArchiveError if the folder has no archives of this control node or if one is not what its index says, and
-        the errors of the target. What was sent before an error is not sent again by the next call.
+        Raises ArchiveError if the folder has no archives of this control node or if one does not match its index entry,
+        and the errors of the target. Datasets sent before an error are not sent again by the next call.
         """
         verified = self._verified(folder)
         sender = _Sender(target)
@@ -145,7 +145,7 @@ class Publisher:
     def _index(
         self, verified: VerifiedIndex, entries: list[Entry], commitments: list[Commitment]
     ) -> tuple[bytes, list[bytes]]:
-        """Return the index by content id, verified as a member will verify it, and the deletions that it leaves out."""
+        """Return the index by content id, verified as by a member, and the deletions that it leaves out."""
         index = make_index(verified.index.profile, entries)
         data, left_out = encode_signed_index(
             index, commitments, self.identity, self.dialect, verified.deletions, self.key
@@ -155,7 +155,7 @@ class Publisher:
 
 
 class _Sender:
-    """A sender of the datasets that a target lacks."""
+    """Sender of the datasets that a target lacks."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""Seeding a community's folder over BitTorrent while a process runs, and new archives as soon as they are there.
+"""Seeding a community's folder over BitTorrent while a process runs, including new archives.
 
 with TorrentEngine(config) as engine:
     seeder = Seeder(engine, community, key)
@@ -17,16 +17,16 @@ from cablestore.archive.torrent.engine import TorrentEngine
 from cablestore.errors import ArchiveError, IncompleteError, StorageError
 
 _OF_INDEX: Final = 3
-"""How many numbers at the end of a folder's state are of the index."""
+"""Number of values at the end of a folder's state that describe the index."""
 
 
 class Seeder:
-    """A seeder of one community's folder. `link` is the newest magnet link."""
+    """Seeder of one community's folder. `link` is the newest magnet link."""
 
     def __init__(self, engine: TorrentEngine, community: str, key: bytes | None = None) -> None:
-        """Begin to seed. Raises IncompleteError if the folder is not whole, ArchiveError if it cannot be seeded.
+        """Start seeding. Raises IncompleteError if archives are missing, ArchiveError if the folder cannot be seeded.
 
-        `key` is the cabal key, which encrypted archives need to be checked against their index; None for public ones.
+        `key` is the cabal key to check encrypted archives against their index; None for public ones.
         """
         self._engine: Final = engine
         self._community: Final = community
@@ -38,20 +38,20 @@ class Seeder:
 
     @property
     def peers(self) -> int:
-        """The number of connected peers."""
+        """Number of connected peers."""
         status = self._engine.status(self._community)
         return status.peers if status else 0
 
     @property
     def given_bytes(self) -> int:
-        """Payload bytes sent since this began."""
+        """Payload bytes sent since the start."""
         return self._given_before_bytes + self._given_now_bytes()
 
     def look(self) -> bool:
-        """Seed archives that are new since the last look. Return whether there is a new link.
+        """Seed archives that are new since the last call. Returns True if there is a new link.
 
-        A folder that is being written or is not whole yet is left for a later look. Raises StorageError if the folder
-        can no longer be seeded, ArchiveError if the network can no longer be used.
+        A folder that is being written or is incomplete is left for a later call. Raises StorageError if the folder can
+        no longer be seeded, ArchiveError if the network can no longer be used.
         """
         state = self._folder.state()
         if state == self._seen:
@@ -65,11 +65,11 @@ class Seeder:
         try:
             link = self._seed()
         except IncompleteError as error:
-            if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # no new index: what was here is gone
+            if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # without a new index, stored data was lost
                 raise StorageError(f"{self._folder.path} cannot be seeded any more: {error}") from None
             return False
         except ArchiveError:
-            if self._folder.state() != state:  # another process wrote it meanwhile
+            if self._folder.state() != state:  # another process wrote to it in the meantime
                 return False
             raise
         self._seen = state

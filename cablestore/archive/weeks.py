@@ -1,6 +1,6 @@
-"""Posts in order of time and hash, cut into weeks; the messages of a week, and its archives.
+"""Posts in order of time and hash, split into weeks; the messages of a week, and its archives.
 
-Posts come as records (`export.writer`), from a store or from exports.
+Posts are records (`export.writer`), from a store or from exports.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMess
 def _usual_channel(record: bytes) -> bytes | None:
     """Return the channel name at the beginning of a post's body, or None if the post must be decoded to find it.
 
-    The bodies of texts, topics, joins and leaves begin with it. The offset of the body is known if there are fewer than
-    128 links, the type has one byte and the time six, as all times from 1971 to 2109 have.
+    The bodies of texts, topics, joins and leaves begin with it. The offset of the body is known if three fields have
+    their
+    usual length: fewer than 128 links, one byte of type, and six bytes of time (all times from 1971 to 2109).
     """
     links = record[_LINKS_AT]
     if record[TYPE_AT] in BEGIN_WITH_CHANNEL and links < 0x80 and record[_TIME_AT] > 0 == record[_TIME_AT - 1]:
@@ -127,8 +128,8 @@ def stones_by(
 ) -> dict[bytes, list[Tombstone]]:
     """Return the tombstones of the post/deletes among these records, by the hash of the post/delete.
 
-    `known` gets the tombstone that a post/delete makes. It returns the effective one, or None if that is of another
-    post/delete or the target was never seen.
+    `known` is called with the tombstone that a post/delete creates. It returns the effective one, or None if that is of
+    another post/delete or the target was never seen.
     """
     found: dict[bytes, list[Tombstone]] = {}
     for record in records:

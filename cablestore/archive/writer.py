@@ -1,7 +1,7 @@
 """Writing archives to a community's folder, in order, with its signed index.
 
-Archives that are in the index already do not change: every piece that was ever published stays. The index names an
-archive once it is on the disk.
+Archives in the index never change, so each published piece stays valid. An archive is added to the index after it is
+synced to the disk.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from cablestore.protocol.waku import WakuMessage
 from cablestore.reprs import hex_repr
 
 _WRITE_SIZE_BYTES: Final = 33_554_432
-"""Size of archives that are written together before the index is written once for all of them."""
+"""Size of archives that are written together, followed by one write of the index."""
 
 
 @dataclass(slots=True)
 class CreateReport:
-    """Counts of what was made."""
+    """Counts of created archives and posts."""
 
     archives: int = 0
     posts: int = 0
     size_bytes: int = 0
     late_posts: int = 0
-    """How many of `posts` came after the archive of their week was made."""
+    """Number of `posts` that arrived after the archive of their week was created."""
     oversize: list[bytes] = field(default_factory=list)
     """Hashes of posts that are too large for any archive."""
     tombstones_left_out: list[bytes] = field(default_factory=list)
-    """Deleted posts, by hash, of which the archive of their post/delete does not tell: it has no room for that."""
+    """Hashes of deleted posts whose tombstones do not fit into the archive of their post/delete."""
     deletions_left_out: list[bytes] = field(default_factory=list)
-    """Hashes of post/deletes that hit posts of earlier weeks and are not in the index, which has no room for them."""
+    """Hashes of post/deletes of posts of earlier weeks that do not fit into the index."""
     index_size_bytes: int = 0
 
     __repr__ = hex_repr
@@ -49,7 +49,7 @@ class CreateReport:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """Settings for making the archives of a store. `key` is the cabal key, None for public archives."""
+    """Settings for the archives of a store. `key` is the cabal key, None for public archives."""
 
     profile: Profile
     identity: Identity
@@ -57,7 +57,7 @@ class ArchivePlan:
     key: bytes | None = field(default=None, repr=False)
 
     def verified(self, folder: ArchiveFolder) -> VerifiedIndex | None:
-        """Return the index of a folder, or None. Raises ArchiveError if it was made with other settings."""
+        """Return the index of a folder, or None. Raises ArchiveError if it was created with other settings."""
         data = folder.index_bytes()
         if data is None:
             return None
@@ -72,10 +72,10 @@ class ArchivePlan:
 
 
 class ArchiveWriter:
-    """A writer of archives into a claimed folder. `created` counts what was made."""
+    """Writer of archives into a claimed folder. `created` counts the new archives."""
 
     def __init__(self, folder: ArchiveFolder, plan: ArchivePlan, deletions: Iterable[bytes]) -> None:
-        """Continue after the archives that are there. `deletions` are the whole post/deletes for the index."""
+        """Continue after the existing archives. `deletions` are the encoded post/deletes for the index."""
         self.created: Final = CreateReport()
         self._folder = folder
         self._plan = plan
@@ -90,11 +90,11 @@ class ArchiveWriter:
         self._waiting: list[Archive] = []
 
     def has(self, period: Period) -> bool:
-        """Tell whether there already were archives of a week."""
+        """Return True if there already were archives of a week."""
         return period in self._by_period
 
     def missing(self, period: Period, messages: list[WakuMessage]) -> list[WakuMessage]:
-        """Return those of a week's sorted messages that none of the earlier archives has."""
+        """Return the messages of a week's sorted messages that are not in an earlier archive."""
         if not self.has(period):
             return messages
         known = self._by_period[period]
@@ -106,7 +106,7 @@ class ArchiveWriter:
         return late
 
     def add(self, archives: Sequence[Archive], oversize: Iterable[bytes] = ()) -> None:
-        """Add the archives of a week. Weeks come in order. Not all archives are on the disk on return."""
+        """Add the archives of a week. Weeks must be in order. Some archives may not be on the disk on return."""
         self._waiting += archives
         self.created.oversize += oversize
         self.created.tombstones_left_out += [target for archive in archives for target in archive.left_out]
@@ -119,7 +119,7 @@ class ArchiveWriter:
         return self.created
 
     def _are_all(self, known: list[Entry], messages: list[WakuMessage]) -> bool:
-        """Tell whether the archives of a week, one after the other, have exactly these messages."""
+        """Return True if the archives of a week, in order, have exactly these messages."""
         at = 0
         for entry in known:
             commitment = self._commitments[entry.archive_id]

@@ -1,4 +1,4 @@
-"""Alerts to the user, who looks elsewhere: the bell and a notification for a new message that names the user."""
+"""Alerts for new messages that mention the user: the bell, and a notification."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from cablestore.chat.settings import ChatSettings
 from cablestore.chat.timeline import short_name
 
 ALERT_PAUSE_S: Final = 10
-"""Pause after an alert. What names the user meanwhile is only counted in the list of channels."""
+"""Pause after an alert. Mentions during the pause only raise the count in the channel list."""
 LIVE_MS: Final = 600_000
-"""A message that is older when it arrives is history, as a sync brings it."""
+"""Age on arrival above which a message is history from a sync, and does not cause an alert."""
 PRESENT_S: Final = 300
-"""How long after a key a user is taken to be there, if the terminal never said that it has or lost the focus."""
+"""Time after a key press for which the user counts as present, if the terminal does not report its focus."""
 
 
 class AlertingClient(Protocol):
-    """The client, as alerts see it."""
+    """The client's methods that alerts use."""
 
     @property
     def place(self) -> ChannelPlace:
-        """The channel that is shown."""
+        """Channel that is shown."""
 
     @property
     def is_watched(self) -> bool:
-        """True if the user sees the messages: the terminal has the focus, and no window is in front of them."""
+        """True if the user sees the messages: the terminal has the focus, and no window covers them."""
 
     def cabal_of(self, place: ChannelPlace) -> Cabal:
         """Return the cabal of a channel."""
@@ -46,27 +46,27 @@ class AlertingClient(Protocol):
 
 
 class Alerts:
-    """Alerts of a client, at most one per ALERT_PAUSE_S. What is unread before the first `look` is known."""
+    """Alerts of a client, at most one per ALERT_PAUSE_S. Messages that are unread at the first `look` cause none."""
 
     def __init__(self, client: AlertingClient, settings: ChatSettings, environ: Mapping[str, str]) -> None:
         self._client = client
         self._settings = settings
         self._environ = environ
         self._known: dict[int, set[bytes]] = {}
-        """Hashes of the unread messages that name the user, by the number of the cabal."""
+        """Hashes of the unread messages that mention the user, by the number of the cabal."""
         self._knows_focus = False
         self._input_at_s = time.monotonic()
         self._quiet_until_s = 0.0
 
     def note(self, event: events.Event) -> None:
-        """Note a sign that the user is there, or that the terminal knows when it has the focus."""
+        """Record that the user is present, or that the terminal reports its focus."""
         if isinstance(event, events.AppFocus | events.AppBlur):
             self._knows_focus = True
         elif isinstance(event, events.InputEvent | events.Paste):
             self._input_at_s = time.monotonic()
 
     async def look(self, channels: Sequence[Sequence[ChannelEntry]]) -> None:
-        """Alert the user to new mentions in the lists of all cabals. Raises CableStoreError as `Cabal` does."""
+        """Alert the user to new mentions in the lists of all cabals. Raises the errors of `Cabal`."""
         if not (self._settings.bell or self._settings.notifications):
             return
         new: list[Mention] = []
@@ -77,7 +77,7 @@ class Alerts:
             self._alert(new)
 
     async def _new_in(self, number: int, names: set[str]) -> list[Mention]:
-        """Return the new messages in these channels of a cabal, without those that the user looks at."""
+        """Return the new mentions in these channels of a cabal, except those in the watched channel."""
         found: list[Mention] = []
         if names:
             cabal = self._client.cabal_of(ChannelPlace(number, ""))

@@ -1,4 +1,4 @@
-"""The client: panes around a typing box, and what keys and typed commands do."""
+"""The client: panes around a typing box, and the actions of keys and typed commands."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ from cablestore.errors import CableStoreError, NotFoundError, OwnerGoneError
 from cablestore.store.display import Message
 
 _REST: Final = 3
-"""After a look that took long, the next one waits at least this many times as long: most of a second is for keys."""
+"""Factor by which the pause after an update exceeds the duration of the update, so that keys get most of the time."""
 _CHANGES: Final = "changes"
-"""The group of the worker that looks."""
+"""Group of the workers that follow changes."""
 _LISTS_EVERY_S: Final = 0.5
-"""How often the lists of channels and members are read again."""
+"""Interval for reading the lists of channels and members."""
 
 T = TypeVar("T")
 
 
 class ChatApp(App[None]):
-    """A client on one or several cabals. It closes no cabal."""
+    """Client for one or several cabals. It does not close them."""
 
     CSS_PATH = "chat.tcss"
     TITLE = "cablestore"
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual declares it so
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide")]  # noqa: RUF012 - declared so by Textual
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(",".join(each.keys), each.method, each.meaning, id=name, priority=True)
         for name, each in KEY_ACTIONS.items()
@@ -73,12 +73,12 @@ class ChatApp(App[None]):
     def __init__(
         self,
         open_cabals: Sequence[Cabal],
-        settings: ChatSettings = ChatSettings(),  # noqa: B008 - it is frozen
+        settings: ChatSettings = ChatSettings(),  # noqa: B008 - frozen
         *,
         channel: str = "",
         zone: tzinfo | None = None,
     ) -> None:
-        """Show these cabals, first of all a channel of the first one. Times are those of `zone`."""
+        """Show these cabals, beginning with a channel of the first one. Times are displayed in `zone`."""
         super().__init__(driver_class=Terminal)
         self._themes = {name: theme(name, self.console.color_system) for name in THEME_NAMES}
         for each in self._themes.values():
@@ -88,7 +88,7 @@ class ChatApp(App[None]):
         self._open_cabals = open_cabals
         self._place = ChannelPlace(0, channel)
         self._sends_to = self._place
-        """Where the next typed text goes: the channel that is shown, or that of a /join that is not done yet."""
+        """Channel of the next typed text: the one that is shown, or that of a pending /join."""
         self._zone = zone
         self._channels: list[list[ChannelEntry]] = [[] for _ in open_cabals]
         self._members: list[Member] = []
@@ -100,7 +100,7 @@ class ChatApp(App[None]):
         self._lists_are_old = True
         self._is_clock_wrong = False
         self._is_reading = False
-        """Whether changes are being taken."""
+        """True while changes are being read."""
         self._is_ready = False
         self._pages = MessagePages(self)
         self._reading = Reading(self)
@@ -109,12 +109,12 @@ class ChatApp(App[None]):
         self._actions = MessageActions(self)
         self._drafts = Drafts(self, open_cabals)
         self._in_order = asyncio.Lock()
-        """Requests run in that order, however fast they come."""
+        """Held while a request runs, so that requests run in the order of input."""
 
     # --- parts ---------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """Put up the panes."""
+        """Create the panes."""
         messages = MessageList(self._zone, self._keys.shown("{newest}"), "messages")
         yield Static(id="heading", markup=False)
         with Horizontal(id="middle"):
@@ -130,17 +130,17 @@ class ChatApp(App[None]):
 
     @property
     def open_cabal(self) -> Cabal:
-        """The cabal that is shown."""
+        """Cabal that is shown."""
         return self._open_cabals[self._place.cabal]
 
     @property
     def place(self) -> ChannelPlace:
-        """The channel that is shown, and its cabal."""
+        """Channel that is shown, and its cabal."""
         return self._place
 
     @property
     def channel(self) -> str:
-        """The channel that is shown."""
+        """Name of the channel that is shown."""
         return self._place.channel
 
     def cabal_of(self, place: ChannelPlace) -> Cabal:
@@ -149,22 +149,22 @@ class ChatApp(App[None]):
 
     @property
     def messages(self) -> MessageList:
-        """The view of messages."""
+        """View of the messages."""
         return self.query_one(MessageList)
 
     @property
     def typing(self) -> TypingBox:
-        """The typing box."""
+        """Typing box."""
         return self.query_one(TypingBox)
 
     @property
     def is_watched(self) -> bool:
-        """True if the user sees the messages: the terminal has the focus, and no window is in front of them."""
+        """True if the user sees the messages: the terminal has the focus, and no window covers them."""
         return bool(self.app_focus) and len(self.screen_stack) == 1
 
     @property
     def is_busy(self) -> bool:
-        """Whether something that was asked for is not on the screen yet."""
+        """True while the result of a request is not on the screen yet."""
         is_asking = len(self.screen_stack) > 1
         works = not is_asking and any(worker.is_running and worker.group != _CHANGES for worker in self.workers)
         happens = any(open_cabal.is_busy for open_cabal in self._open_cabals)
@@ -172,10 +172,10 @@ class ChatApp(App[None]):
         return not self._is_ready or happens or reads or works
 
     async def on_mount(self) -> None:
-        """Show the first channel, and follow changes from now on."""
+        """Show the first channel, and start to follow changes."""
         self.set_keymap({name: ",".join(keys) for name, keys in self._keys.of.items()})
         self.typing.focus()
-        self.watch(self.messages, "chosen", self._show_state, init=False)  # which names the keys for it
+        self.watch(self.messages, "chosen", self._show_state, init=False)  # it lists the keys for the chosen message
         await self._read_channels()
         try:
             self._place = ChannelPlace(0, first_channel(self.channel, self._channels[0]))
@@ -194,7 +194,7 @@ class ChatApp(App[None]):
     # --- what is shown -------------------------------------------------------------------------
 
     async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
-        """Show a channel from its end, or around a message. If the store cannot be reached, what is shown remains."""
+        """Show the end of a channel, or a message in it. If the store is unreachable, the earlier content stays."""
         if self._is_ready:
             await self._try(self._reading.mark())
         draft = await self._drafts.read(place)
@@ -210,25 +210,25 @@ class ChatApp(App[None]):
         await self._try(self._read_lists())
 
     def on_text_area_changed(self) -> None:
-        """Have what is typed written soon, whatever happens to this process then."""
+        """Schedule writing the draft, so that it survives the end of this process."""
         if self._is_ready:
             self._drafts.write_soon()
 
     async def _read_channels(self) -> None:
-        """Read the channels of all cabals. Those of a store that cannot be reached remain until it is back."""
+        """Read the channels of all cabals. The lists of unreachable stores stay unchanged."""
         for number, each in enumerate(self._open_cabals):
             with suppress(OwnerGoneError):
                 self._channels[number] = await each.channels()
 
     async def _read_lists(self) -> None:
-        """Read the lists again, and what else is shown around the messages."""
+        """Read the lists again, and the other details around the messages."""
         place = self._place
         open_cabal = self._open_cabals[place.cabal]
         await self._read_channels()
         with suppress(OwnerGoneError):
             authors = {message.author for message in self.messages.timeline.messages}
             details = await open_cabal.details(place.channel, list(authors))
-            if place != self._place:  # another channel is shown by now, and its lists are being read
+            if place != self._place:  # another channel was opened, and its lists are being read
                 return
             self._members, self._own_name = details.members, details.own_name
             self.messages.show_names(details.mentions, details.same_named)
@@ -238,7 +238,7 @@ class ChatApp(App[None]):
         self._show_lists()
 
     def _warn_of_clock(self, warning: str) -> None:
-        """Warn once if the clock may be wrong, and again after it was right."""
+        """Warn when the clock may have become wrong."""
         if warning and not self._is_clock_wrong:
             self.tell(warning[:1].upper() + warning[1:])
         self._is_clock_wrong = bool(warning)
@@ -250,7 +250,7 @@ class ChatApp(App[None]):
 
     @property
     def _shown_entry(self) -> ChannelEntry:
-        """The channel that is shown, as the list has it; one without posts is in no list."""
+        """Entry of the shown channel in its list. A channel without posts is not in the list."""
         here = self._channels[self._place.cabal]
         return next((entry for entry in here if entry.name == self.channel), ChannelEntry(self.channel))
 
@@ -260,7 +260,7 @@ class ChatApp(App[None]):
         self.messages.show_note(note_of(self.open_cabal, self._own_name, self.channel, known, self._keys))
 
     def tell(self, text: str, *, is_error: bool = True) -> None:
-        """Show lines over the typing box until the next text is sent; nothing with ""."""
+        """Show lines above the typing box until the next text is sent. "" clears them."""
         notice = self.query_one("#notice")
         notice.query_one(Static).update(clean(text, lines=True))
         notice.set_class(bool(text), "-shown").set_class(is_error, "-error").scroll_home(animate=False)
@@ -269,7 +269,7 @@ class ChatApp(App[None]):
 
     @work(group=_CHANGES)
     async def _follow_changes(self) -> None:
-        """Take the changes of all cabals. Keys are handled meanwhile, also while the store is busy for a moment."""
+        """Follow the changes of all cabals. Keys are handled at the same time, even if the store is busy."""
         self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
         while True:
             with suppress(TimeoutError):
@@ -282,12 +282,12 @@ class ChatApp(App[None]):
                 try:
                     await self._take_changes()
                 except OwnerGoneError:
-                    pass  # the state of the connection says so
+                    pass  # shown in the state of the connection
                 except CableStoreError as error:
                     self.tell(str(error))
             self._is_reading = False
             await asyncio.sleep(max(CHANGES_WINDOW_S, _REST * (time.monotonic() - began_s)))
-            if self._changes_came.is_set():  # a flood: most of a second is for keys
+            if self._changes_came.is_set():  # a flood: keys get most of the time
                 await asyncio.sleep(FLOOD_WINDOW_S)
 
     async def _take_changes(self) -> None:
@@ -307,7 +307,7 @@ class ChatApp(App[None]):
 
     @work(group=_CHANGES)
     async def _follow_state(self) -> None:
-        """Show the state of the connection whenever it changed."""
+        """Update the state of the connection after each change."""
         while True:
             await self._state_came.wait()
             self._state_came.clear()
@@ -316,11 +316,11 @@ class ChatApp(App[None]):
             await asyncio.sleep(CHANGES_WINDOW_S)
 
     def on_message_list_scrolled(self) -> None:
-        """Let the line of unread messages be where they begin."""
+        """Move the line of unread messages to their current beginning."""
         self._reading.scrolled()
 
     async def on_message_list_page_wanted(self, event: MessageList.PageWanted) -> None:
-        """Read a page next to what is held."""
+        """Read the page before or after the loaded messages."""
         self._read_page(older=event.older)
 
     @work
@@ -329,23 +329,23 @@ class ChatApp(App[None]):
             await self._try(self._pages.read_next(older=older))
 
     async def on_message_list_end_wanted(self, event: MessageList.EndWanted) -> None:
-        """Show an end of the channel that is not held."""
+        """Show an end of the channel that is not loaded."""
         self.messages.clear()
         await self._try(self._pages.read_oldest() if event.oldest else self._pages.read_newest())
 
-    # --- what commands ask for -----------------------------------------------------------------
+    # --- requests of commands ------------------------------------------------------------------
 
     async def show_channel(self, place: ChannelPlace) -> None:
         """Show a channel."""
         await self._open(place)
 
     def show_end(self, place: ChannelPlace) -> None:
-        """Show the newest messages of a channel, if it is the one that is shown."""
+        """Show the newest messages of a channel, if it is shown."""
         if place == self._place:
             self.messages.action_newest()
 
     async def show_message(self, place: ChannelPlace, message: Message) -> None:
-        """Show a message in its channel, and choose it."""
+        """Show a message in its channel, and select it."""
         await self._try(self._open(place, message))
 
     def send_sequence(self, sequence: str) -> None:
@@ -354,7 +354,7 @@ class ChatApp(App[None]):
             self._driver.write(sequence)
 
     async def ask_to_delete_last(self, place: ChannelPlace) -> None:
-        """Ask whether the last own message shall be deleted. Raises CableStoreError if there are many after it."""
+        """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
         await self._actions.delete_last(place)
 
     async def answer_of(self, screen: Screen[T]) -> T | None:
@@ -362,7 +362,7 @@ class ChatApp(App[None]):
         return await self.push_screen_wait(screen)
 
     async def end(self) -> None:
-        """Write what is typed, mark what is read, and end. What no store accepts is printed on the terminal."""
+        """Save drafts and read marks, and exit. Drafts that a store rejects are printed."""
         report = await self._drafts.write_last()
         await self._try(self._reading.mark())
         self.exit(message=Text(report) if report else None)
@@ -370,11 +370,11 @@ class ChatApp(App[None]):
     # --- keys ----------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """Give what is typed or pasted to the typing box, whatever is over it. Without a window it gets all keys."""
+        """Forward typed and pasted text to the typing box, even behind a window. Without a window, it gets all keys."""
         self._alerts.note(event)
         is_input = isinstance(event, events.Key | events.Paste) and not event.is_forwarded and self._is_ready
         if is_input and not self.screen.is_modal:
-            self.app_focus = True  # also if the terminal does not say when it has the focus
+            self.app_focus = True  # not all terminals report their focus
             self.screen.set_focus(self.typing)
         elif is_input and types(event) and not (isinstance(event, events.Key) and event.key in self._keys.all):
             self.typing.post_message(event)
@@ -382,26 +382,26 @@ class ChatApp(App[None]):
         await super().on_event(event)
 
     async def on_terminal_closed(self) -> None:
-        """End: nobody sees this client any more."""
+        """Exit, because the terminal is closed."""
         await self.action_quit()
 
     def on_text_too_long(self) -> None:
-        """Say why nothing was pasted."""
+        """Report that a paste was rejected."""
         self.tell(f"The text is too long: the box holds {MAX_TYPED:,} characters. Paste a part of it")
 
     async def action_copy(self) -> None:
-        """Copy what is marked in the typing box or by the mouse, or the chosen message. A window copies its own text."""
+        """Copy the selected text, or the chosen message. In a window, the key copies the window's text."""
         self._skip_in_windows()
         await self._earlier_keys()
         marked = self.typing.selected_text or self.screen.get_selected_text()
         self._actions.copy(marked, self.messages.chosen)
 
     def on_message_list_menu_wanted(self, event: MessageList.MenuWanted) -> None:
-        """Show what can be done with the chosen message."""
+        """Show the menu of actions on the chosen message."""
         self.ask(partial(self._actions.choose, self.open_cabal, event.message))
 
     def action_help(self) -> None:
-        """Show keys and commands. In a window, the key is for the window."""
+        """Show keys and commands. In a window, the key goes to the window."""
         self._skip_in_windows()
         self.windows.show_help()
 
@@ -410,7 +410,7 @@ class ChatApp(App[None]):
             raise SkipAction
 
     async def action_quit(self) -> None:
-        """End, when all that was typed is done. Keys that follow are for nobody."""
+        """Exit after all earlier input was handled. Later keys are ignored."""
         await self._earlier_keys()
         async with self._in_order:
             await self.end()
@@ -420,27 +420,27 @@ class ChatApp(App[None]):
         await self._try(self.windows.show_invitation(self._place))
 
     async def action_mentions(self) -> None:
-        """Show the messages that name the user."""
+        """Show the messages that mention the user."""
         await self._try(self.windows.show_mentions())
 
     def action_toggle_look(self) -> None:
-        """Change between light and dark."""
+        """Toggle between the light and the dark theme."""
         self.theme = next(each.name for each in self._themes.values() if each.name != self.theme)
 
     def action_toggle_members(self) -> None:
-        """Show the members, or hide them."""
+        """Show or hide the members."""
         self._panes.toggle_members()
 
     def action_scroll_pages(self, by: int) -> None:
-        """Move the view of messages by screens."""
+        """Scroll the messages by screens."""
         self.messages.action_scroll_pages(by)
 
     def action_oldest(self) -> None:
-        """Go to the beginning of the channel."""
+        """Scroll to the beginning of the channel."""
         self.messages.action_oldest()
 
     def action_newest(self) -> None:
-        """Go to the end of the channel."""
+        """Scroll to the end of the channel."""
         self.messages.action_newest()
 
     async def action_next_channel(self, by: int) -> None:
@@ -449,12 +449,12 @@ class ChatApp(App[None]):
             await self._go(place)
 
     def action_fold(self) -> None:
-        """List the channels that are not joined, or fold them, in the cabal that is shown."""
+        """Show or fold the channels of the current cabal that are not joined."""
         self._panes.fold(self._place.cabal)
         self._show_lists()
 
     async def action_next_unread(self) -> None:
-        """Show the next channel of the list that has unread messages and is not muted, then those above the view."""
+        """Show the next unread channel that is not muted, or else the unread messages above the view."""
         if (place := self._panes.folds(self._place).next_unread(self._channels)) is not None:
             await self._go(place)
         elif (first := self._reading.first_left) is not None:
@@ -463,7 +463,7 @@ class ChatApp(App[None]):
             self.tell("No other channel has unread messages")
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
-        """Show a channel that was clicked, or begin a message to a member."""
+        """Show a clicked channel, or start a message to a clicked member."""
         if isinstance(event.key, FoldLine):
             self._panes.fold(event.key.folded_cabal)
             self._show_lists()
@@ -475,17 +475,17 @@ class ChatApp(App[None]):
             self.typing.focus()
 
     async def _go(self, place: ChannelPlace) -> None:
-        """Show a channel that a key or the mouse asks for."""
+        """Show a channel that was chosen by a key or the mouse."""
         await self._earlier_keys()
         await self._try(self._open(place))
 
     async def _earlier_keys(self) -> None:
-        """Wait until the typing box has the keys that were pressed before this one."""
+        """Wait until the typing box has received the earlier keys."""
         has_keys = asyncio.Event()
         if self.typing.call_later(has_keys.set):
             await has_keys.wait()
 
-    # --- typed texts ---------------------------------------------------------------------------
+    # --- typed text -----------------------------------------------------------------------------
 
     def _completions(self, text: str) -> list[str]:
         channels = [entry.name for entry in self._channels[self._place.cabal]]
@@ -493,15 +493,15 @@ class ChatApp(App[None]):
         return commands.completions(text, channels, names)
 
     def _send(self, text: str) -> None:
-        """Do what a typed text says, after what earlier ones say."""
+        """Queue a typed message or command after the earlier ones."""
         self.tell("")
         self._obey(text, self._sends_to, self._place)
         self._sends_to = self._joined(text, self._sends_to)
-        self._drafts.take()  # it is empty now, and written after the text
+        self._drafts.take()  # the box is empty now; the empty draft is written after the message
 
     @work
     async def _obey(self, text: str, place: ChannelPlace, typed_in: ChannelPlace) -> None:
-        """Do what a text says that was typed in the box of one channel, for that one or for one that is joined."""
+        """Run a typed message or command for a channel: the one of the box, or one that an earlier command joins."""
         with self._until_the_end():
             async with self._in_order:
                 if await self._try(self._run(text, place)):
@@ -509,7 +509,7 @@ class ChatApp(App[None]):
                 if self._sends_to == self._joined(text, place):
                     self._sends_to = self._place
                 if not commands.is_a_message(text):
-                    return  # the up arrow brings it back
+                    return  # the up arrow recalls it
                 if self._place in (place, typed_in):
                     self.typing.restore(text)
                 else:
@@ -520,26 +520,26 @@ class ChatApp(App[None]):
             self.tell(report, is_error=False)
 
     def _joined(self, text: str, place: ChannelPlace) -> ChannelPlace:
-        """Return the channel that a typed text joins last, or the given one if it joins none."""
+        """Return the last channel that a typed text joins, or the given one."""
         names = [entry.name for entry in self._channels[place.cabal]]
         return place._replace(channel=commands.joined_channel(text, names) or place.channel)
 
     @work
     async def ask(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Do work that waits for the user. What is asked for meanwhile does not wait for it."""
+        """Run work that waits for the user. Other requests do not wait for it."""
         with self._until_the_end():
             await self._try(work())
 
     @work
     async def do(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Do work after what was asked for earlier, while keys are handled."""
+        """Run work after earlier requests, while keys are handled."""
         with self._until_the_end():
             async with self._in_order:
                 await self._try(work())
 
     @contextmanager
     def _until_the_end(self) -> Iterator[None]:
-        """Let work that is under way when the client ends meet no widgets any more."""
+        """Ignore missing widgets if the client exits during the work."""
         try:
             yield
         except NoMatches:
@@ -547,7 +547,7 @@ class ChatApp(App[None]):
                 raise
 
     async def _try(self, work: Awaitable[object]) -> bool:
-        """Wait for work. If it fails, say why and return False."""
+        """Await work. If it fails, show the error and return False."""
         try:
             await work
         except (CableStoreError, OSError) as error:

@@ -1,7 +1,6 @@
-"""A cabal as the client's screens see it: one class, whether this process or another one has its store open.
+"""Access to a cabal for the client's screens, whether this process or another one has its store open.
 
-The one module that calls a store. Reads and writes run in threads of the cabal, at most one of each at a time: the
-event loop that shows keys never waits for the store.
+Only this module calls a store. One thread reads and another one writes, so the event loop does not wait for the store.
 """
 
 from __future__ import annotations
@@ -50,70 +49,69 @@ def _clock_warning(store: CableStore) -> str:
 
 
 class Cabal:
-    """A cabal that is open in the client. `close` it at the end.
+    """Cabal that is open in the client. Call `close` at the end.
 
-    Methods raise CableStoreError: OwnerGoneError if another process has the store open and is gone, what the store
-    raises otherwise.
+    Methods raise the errors of the store, and OwnerGoneError if another process has the store open and is gone.
     """
 
     def __init__(self, opened: OpenStore, label: str, reopen: Reopen | None = None) -> None:
-        """Show a store under a label. `reopen` opens it again if the process that has it open ends."""
+        """Show a store under a label. `reopen` reopens it if the process that has it open ends."""
         self.label = label
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="chat-read")
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="chat-write")
         self._searches = ThreadPoolExecutor(2, thread_name_prefix="chat-search")
         self._completing: Future[None] | None = None
-        """The last completion of the search index."""
+        """Latest run that completes the search index."""
         self._unsent: dict[str, str] = {}
-        """Drafts by channel that the store does not have yet."""
+        """Drafts by channel that are not stored yet."""
         self._changing_drafts = threading.Lock()
         self._changes = PendingChanges()
         self._keeper = StoreKeeper(opened, self._changes, reopen, self._send_drafts)
 
     def close(self) -> None:
-        """End the node and the threads, and close the store."""
-        self._writes.shutdown(cancel_futures=True)  # what is written last, the node gives to peers
+        """Stop the node and the threads, and close the store."""
+        self._writes.shutdown(cancel_futures=True)  # before the node stops, which sends the last writes to peers
         self._keeper.close()
         for pool in (self._reads, self._searches):
             pool.shutdown(cancel_futures=True)
 
     @property
     def own_key(self) -> bytes:
-        """The public key of the user."""
+        """Public key of the user."""
         return self._keeper.opened.own_key
 
-    # --- what happens --------------------------------------------------------------------------
+    # --- changes ---------------------------------------------------------------------------------
 
     def notify(self, on_changes: Callable[[], None], on_state: Callable[[], None]) -> None:
-        """Call functions, in any thread, when there may be changes, and when the state of the connection changed."""
+        """Set callbacks for possible changes and for a changed state of the connection. Any thread may call them."""
         self._changes.notify(on_changes, on_state)
 
     def take_changes(self) -> CabalChanges:
-        """Return what happened since the last call. Never waits."""
+        """Return the changes since the last call, without waiting."""
         return self._changes.take()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something happened that is not among the changes that were taken, as far as is known here."""
+        """True if events are known that are not among the returned changes."""
         return not self._changes.is_empty or (not self._keeper.lost and self._keeper.follower.is_busy)
 
     # --- reading -------------------------------------------------------------------------------
 
     async def read(self, function: Callable[[CableStore], T]) -> T:
-        """Run a function that reads in the thread for reads."""
+        """Run a function that reads, in the thread for reads."""
         return await self._run(self._reads, function)
 
     async def _run(self, threads: ThreadPoolExecutor, function: Callable[[CableStore], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, self._keeper.run, function)
 
     async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
-        """Return a page of a channel, hidden messages without their text."""
+        """Return a page of a channel. Hidden messages have no text."""
         return await self.read(
             lambda store: store.messages(channel, limit, cursor=cursor, newest_first=newest_first, hidden="mark")
         )
 
     async def channels(self) -> list[ChannelEntry]:
-        """Return all channels: those that the user is a member of first, each group by name."""
+        """Return all channels: first those that the user has joined, each group by name."""
         return await self.read(lambda store: sorted(self._channels(store), key=lambda entry: not entry.is_joined))
 
     def _channels(self, store: CableStore) -> Iterator[ChannelEntry]:
@@ -133,7 +131,7 @@ class Cabal:
                 )
 
     async def members(self, channel: str) -> list[Member]:
-        """Return the members of a channel, those with roles first, then by name; at most MAX_MEMBERS_SHOWN."""
+        """Return up to MAX_MEMBERS_SHOWN members of a channel: first those with roles, then by name."""
         return await self.read(lambda store: self._members(store, store, channel))
 
     def _members(self, store: CableStore, state: Queries, channel: str) -> list[Member]:
@@ -142,7 +140,7 @@ class Cabal:
         return sorted(found, key=lambda member: (-member.role, member.name.casefold(), member.public_key))
 
     def _member_reader(self, store: CableStore) -> Callable[[User], Member]:
-        """Return the function that makes a member of a user."""
+        """Return a function that converts a user to a member."""
         seed = store.moderation.seed
         own_role = UserRole.USER if seed is None else dict(seed.roles).get(self.own_key, UserRole.USER)
 
@@ -162,10 +160,10 @@ class Cabal:
         return member
 
     async def details(self, channel: str, authors: Sequence[bytes]) -> ChannelDetails:
-        """Return what is shown around the messages of a channel. The authors are those of the messages."""
+        """Return the details shown around the messages of a channel. `authors` are those of the messages."""
 
         def read(store: CableStore) -> ChannelDetails:
-            with store.snapshot() as state:  # which does not search all texts for mentions first
+            with store.snapshot() as state:  # a snapshot does not search all texts for mentions first
                 return ChannelDetails(
                     self._members(store, state, channel),
                     frozenset(message.hash for message in state.mentions(MAX_MENTIONS, channel=channel).messages),
@@ -178,17 +176,17 @@ class Cabal:
         return await self.read(read)
 
     async def latest_mentions(self, limit: int) -> list[Mention]:
-        """Return the latest messages of all channels that name the user, newest first, without hidden ones."""
+        """Return the latest messages of all channels that mention the user, newest first, without hidden ones."""
         return await self.read(lambda store: latest_mentions(store, limit))
 
     async def read_state(self, channel: str) -> ReadState:
-        """Return which messages of a channel are unread."""
+        """Return the unread messages of a channel."""
         return await self.read(lambda store: store.read_state(channel))
 
     async def search(self, text: str) -> SearchPage:
-        """Return the newest messages that match, of all channels. Raises MissingExtraError without the extra.
+        """Return the newest matching messages of all channels. Raises MissingExtraError without the extra.
 
-        Words are beginnings of words, as people expect of a box that they type into; in quotes they are whole.
+        Words match as prefixes, as users expect while typing; quoted words match as a whole.
         """
         found = await self._run(self._searches, lambda store: store.search(with_prefixes(text), limit=MAX_FOUND))
         if self._completing is None or self._completing.done():
@@ -196,20 +194,20 @@ class Cabal:
         return found
 
     def _complete_search_index(self) -> None:
-        """Read what a search left for later, and overwrite the words of removed messages."""
+        """Index posts that a search left for later, and remove the words of removed messages."""
         with suppress(CableStoreError):
             self._keeper.run(lambda store: store.update_search_index(progress=self._keeper.follower.pause))
 
     async def own_name(self) -> str:
-        """Return the user's name, "" if it chose none."""
+        """Return the user's name, "" without a name."""
         return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
     async def users_named(self, text: str) -> list[Member]:
-        """Return the users of a name, and those whose public key begins with these hex digits (4 or more)."""
+        """Return the users with a name, and those whose public key begins with these hex digits (4 or more)."""
         return await self.read(lambda store: list(map(self._member_reader(store), users_typed(store, text))))
 
     async def user_details(self, public_key: bytes) -> UserDetails:
-        """Return the channels of a user, and what hides or blocks it."""
+        """Return the channels of a user, and the actions that hide or block the user."""
 
         def read(store: CableStore) -> UserDetails:
             found = [each for each in restrictions(store) if each.public_key == public_key]
@@ -218,13 +216,13 @@ class Cabal:
         return await self.read(read)
 
     async def restrictions(self) -> list[Restriction]:
-        """Return who and what is hidden or blocked for the user, oldest first."""
+        """Return what is hidden or blocked for the user, oldest first."""
         return await self.read(restrictions)
 
     # --- writing -------------------------------------------------------------------------------
 
     async def write(self, function: Callable[[CableStore], T]) -> T:
-        """Run a function that writes in the thread for writes. Raises what the store raises."""
+        """Run a function that writes, in the thread for writes. Raises the errors of the store."""
         return await self._run(self._writes, function)
 
     async def post(self, channel: str, text: str) -> None:
@@ -232,16 +230,16 @@ class Cabal:
         await self.write(lambda store: store.post(channel, text))
 
     async def mark_seen(self, channel: str, seen: Sequence[str], upto: str | None) -> None:
-        """Mark messages as read, given by their cursors, and with `upto` the new ones up to there."""
+        """Mark messages as read, given by their cursors, and with `upto` all new messages up to that cursor."""
         await self.write(lambda store: store.mark_seen(channel, seen, upto=upto))
 
     async def draft(self, channel: str) -> str:
-        """Return the text that the user began to write in a channel."""
+        """Return the draft of a channel."""
         known = self._unsent.get(channel)
         return await self.read(lambda store: store.local.draft(channel)) if known is None else known
 
     async def set_draft(self, channel: str, text: str) -> None:
-        """Keep the text that the user began to write in a channel: here, until the store has it."""
+        """Save the draft of a channel. It is held in memory until the store has it."""
         with self._changing_drafts:
             self._unsent[channel] = text
         with suppress(OwnerGoneError):
@@ -249,13 +247,13 @@ class Cabal:
 
     @property
     def unsent_drafts(self) -> dict[str, str]:
-        """The drafts by channel that the store does not have."""
+        """Drafts by channel that are not stored yet."""
         with self._changing_drafts:
             return dict(self._unsent)
 
     def _send_drafts(self) -> None:
-        """Have the drafts written that a lost store did not get."""
-        with suppress(RuntimeError):  # the client ends
+        """Write the drafts that a lost store did not receive."""
+        with suppress(RuntimeError):  # the client exits
             for channel, text in self.unsent_drafts.items():
                 self._writes.submit(self._keeper.run, partial(self._send_draft, channel, text))
 
@@ -264,7 +262,7 @@ class Cabal:
             store.local.set_draft(channel, text)
         except (OwnerGoneError, StoreClosedError):
             raise
-        except CableStoreError:  # the store does not accept it
+        except CableStoreError:  # the store rejects it
             self._forget_draft(channel, text)
             raise
         self._forget_draft(channel, text)
@@ -275,7 +273,7 @@ class Cabal:
                 del self._unsent[channel]
 
     async def mute(self, channel: str) -> None:
-        """Show no unread messages of a channel any more, also after a restart."""
+        """Hide the unread messages of a channel, also after a restart."""
         await self.write(lambda store: store.local.mute(channel))
 
     async def unmute(self, channel: str) -> None:
@@ -295,7 +293,7 @@ class Cabal:
         await self.write(lambda store: store.set_topic(channel, topic))
 
     async def set_name(self, name: str) -> None:
-        """Change the user's name, and nothing else of what it published about itself."""
+        """Change the user's name. Other published properties stay unchanged."""
         await self.write(lambda store: store.set_name(name))
 
     async def delete(self, digest: bytes) -> None:
@@ -305,10 +303,10 @@ class Cabal:
     async def moderate(
         self, act: PrivateAct, users: Sequence[bytes] = (), posts: Sequence[bytes] = ()
     ) -> list[UndoneAct]:
-        """Hide, unhide, block or unblock users, or hide or unhide single messages, for the user alone.
+        """Hide, unhide, block or unblock users, or hide or unhide single messages, only for the user.
 
-        To unhide and unblock undoes all own acts, also public ones, and returns them. Raises ArgumentError for what
-        has no effect.
+        `unhide` and `unblock` undo all own actions, also public ones, and return them. Raises ArgumentError for an
+        action without effect.
         """
         return await self.write(lambda store: moderate(store, act, users, posts))
 
@@ -316,23 +314,23 @@ class Cabal:
 
     @property
     def connection(self) -> str:
-        """What the state of the connection is, in a few words."""
+        """State of the connection in a few words."""
         lost = self._keeper.lost
         return f"not connected: {lost}" if lost else connection_text(self._keeper.opened.node.state)
 
     @property
     def is_connected(self) -> bool:
-        """Whether a peer is connected, as far as is known here."""
+        """True if a peer is known to be connected."""
         node = self._keeper.opened.node.state
         return not self._keeper.lost and node is not None and bool(node.peers)
 
     @property
     def listening(self) -> Sequence[str]:
-        """The addresses where peers may connect."""
+        """Addresses at which peers may connect."""
         node = self._keeper.opened.node.state
         return () if self._keeper.lost or node is None else node.listening
 
     async def invitation(self) -> str:
-        """Return the text that others join this cabal with. Raises ArgumentError if nobody could use it."""
+        """Return the invitation to this cabal. Raises ArgumentError if it would be unusable."""
         node = self._keeper.opened.node.state
         return invitation_text(node, await self.read(lambda store: store.moderation.seed))

@@ -1,4 +1,4 @@
-"""What changes in an open store, for the screens. A flood of changes takes little room: it is "everything"."""
+"""Changes in an open store, for the screens. A flood of changes is merged into "everything"."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from cablestore.store.changes import (
 from cablestore.store.store import CableStore
 
 CHANGES_WINDOW_S: Final = 0.02
-"""What happens within this time is read and drawn together. The first of it does not wait."""
+"""Changes within this time are read and drawn together. The first one is not delayed."""
 FLOOD_WINDOW_S: Final = 0.08
-"""How much longer the next read and the next drawing wait if more happened within that time."""
+"""Additional delay of the next read and the next drawing if more changes follow within that time."""
 
 _PAUSE_S: Final = 0.02
 """Pause of long work after each part, in which others use the store."""
@@ -38,15 +38,15 @@ _EVERYTHING: Final = (NameChanged, UserHidden, UserShown, ModerationChanged)
 
 @dataclass
 class CabalChanges:
-    """Parts of a cabal that may have changed. With `is_all` it is everything."""
+    """Parts of a cabal that may have changed; all of it with `is_all`."""
 
     channels: dict[str, int] = field(default_factory=dict)
-    """Channels with changed messages, and from which time on; 0 if messages may be gone or hidden."""
+    """Channels with changed messages, and the earliest time of the changes; 0 if messages may be deleted or hidden."""
     has_lists: bool = False
     is_all: bool = False
 
     def add(self, change: Change) -> None:
-        """Note a change."""
+        """Add a change."""
         self.has_lists = True
         if isinstance(change, MessageAdded):
             since = self.channels.get(change.channel, change.message.timestamp_ms)
@@ -57,7 +57,7 @@ class CabalChanges:
             self.is_all = True
 
     def join(self, later: CabalChanges) -> None:
-        """Note what happened later."""
+        """Merge later changes."""
         for channel, since in later.channels.items():
             self.channels[channel] = min(since, self.channels.get(channel, since))
         self.has_lists = self.has_lists or later.has_lists
@@ -65,12 +65,12 @@ class CabalChanges:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changed."""
+        """True if nothing changed."""
         return not (self.has_lists or self.is_all)
 
 
 class PendingChanges:
-    """The changes that nobody took yet. Threads may add and take at the same time."""
+    """Changes that were not taken yet. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,46 +79,46 @@ class PendingChanges:
         self._on_state: Callable[[], None] | None = None
 
     def notify(self, on_changes: Callable[[], None], on_state: Callable[[], None]) -> None:
-        """Call functions after `add` and after `note_state`, in the threads that call these."""
+        """Set callbacks that are called after `add` and `note_state`, in the same threads."""
         self._on_changes, self._on_state = on_changes, on_state
 
     def add(self, changes: CabalChanges) -> None:
-        """Note what happened."""
+        """Add changes."""
         with self._lock:
             self._changes.join(changes)
         if self._on_changes is not None:
             self._on_changes()
 
     def note_state(self) -> None:
-        """Note that the state of the connection changed. No message waits for that to be drawn."""
+        """Report that the state of the connection changed. Drawing it does not delay messages."""
         if self._on_state is not None:
             self._on_state()
 
     def take(self) -> CabalChanges:
-        """Return what happened since the last call. Never waits."""
+        """Return the changes since the last call, without waiting."""
         with self._lock:
             found, self._changes = self._changes, CabalChanges()
         return found
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing happened since the last `take`."""
+        """True if nothing changed since the last `take`."""
         return self._changes.is_empty
 
 
 class StoreFollower:
-    """Threads that gather what changes in one store. They end by `stop`, or when the store is closed or does not answer."""
+    """Threads that collect the changes in one store. They end after `stop`, or with the store or its connection."""
 
     def __init__(self, store: CableStore, changes: PendingChanges) -> None:
-        """Begin. Raises OwnerGoneError if the store does not answer."""
+        """Start. Raises OwnerGoneError if the store does not answer."""
         self._store = store
         self._changes = changes
         self._seen = store.last_sequence
-        """The number of the last event that is in the changes."""
-        self._cursor = store.cursor  # after `_seen` is read, so that nothing in between is missed
+        """Number of the last event that is in the changes."""
+        self._cursor = store.cursor  # read after `_seen`, so that no event in between is missed
         self._closing = threading.Event()
         self._woken = threading.Event()
-        """Set when something was written, and when the threads have to end."""
+        """Set after a write, and when the threads must end."""
         self._unwatch = store.watch(self._woken.set)
         self._names = NameWatch(store, lambda: changes.add(CabalChanges(is_all=True)))
         self._gathering = threading.Thread(target=self._gather_all, name="chat-follow", daemon=True)
@@ -127,7 +127,7 @@ class StoreFollower:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads."""
+        """End the threads, and wait for them."""
         self._closing.set()
         self._unwatch()
         self._woken.set()
@@ -137,12 +137,12 @@ class StoreFollower:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something happened that is not in the changes yet, as far as is known here."""
+        """True if events are known that are not in the changes yet."""
         return self._searching.is_alive() or self._names.is_busy or self._seen != self._store.last_sequence
 
     @property
     def same_named(self) -> frozenset[bytes]:
-        """The users whose name equals another user's, or looks like it."""
+        """Users whose name equals or resembles another user's name."""
         return self._names.same_named
 
     def _gather_all(self) -> None:
@@ -155,10 +155,10 @@ class StoreFollower:
                     if self._woken.is_set():
                         self._closing.wait(FLOOD_WINDOW_S)
                 self._woken.wait()
-                self._woken.clear()  # what wakes is looked for after this
+                self._woken.clear()  # later writes set it again
 
     def _gather(self, upto: int) -> None:
-        """Put what changed into the changes, at least up to an event."""
+        """Add the changes up to an event or later to the pending ones."""
         found: list[Change] = []
         changes = CabalChanges(is_all=upto - self._seen > MAX_EVENTS)
         if not changes.is_all:
@@ -172,16 +172,16 @@ class StoreFollower:
             changes.add(change)
         if changes.is_all:
             self._names.renew()
-        self._seen = upto  # before those who wait for the changes are woken
+        self._seen = upto  # before callbacks are called
         self._changes.add(changes)
 
     def _find_mentions(self) -> None:
-        """Search the texts that were stored before the store recorded mentions. The next start resumes an interrupted search."""
+        """Search the texts that were stored before mentions were recorded. The next start resumes the search."""
         with suppress(StoreClosedError, OwnerGoneError):
             self._store.find_mentions(self.pause)
             self._changes.add(CabalChanges(is_all=True))
 
     def pause(self, _: int) -> None:
-        """Let others use the store after a part of long work. Raises StoreClosedError after `stop`."""
+        """Pause after a part of long work, so that others use the store. Raises StoreClosedError after `stop`."""
         if self._closing.wait(_PAUSE_S):
             raise StoreClosedError

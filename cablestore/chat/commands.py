@@ -1,4 +1,4 @@
-"""What is typed: the table of commands, how a text is read, and how words are completed. Pure."""
+"""Table of commands, parsing of typed text, and completion of words. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from cablestore.store.naming import folded
 
 
 async def _help(request: Request) -> str:
-    """Show keys and commands, or explain one command."""
     if request.argument:
         return explained(request.argument)
     request.client.windows.show_help()
@@ -23,7 +22,7 @@ async def _help(request: Request) -> str:
 
 
 class Command(NamedTuple):
-    """A command of the typing box. An argument in brackets may be left out."""
+    """Command of the typing box. An argument in brackets is optional."""
 
     arguments: str
     meaning: str
@@ -32,7 +31,7 @@ class Command(NamedTuple):
 
     @property
     def needs_argument(self) -> bool:
-        """True if the command has an argument that cannot be left out."""
+        """True if the command requires an argument."""
         return bool(self.arguments) and not self.arguments.startswith("[")
 
 
@@ -80,26 +79,26 @@ _ELSEWHERE: Final = {
     "clear": "/help names the key for the newest messages",
     "window": "/help names the keys for the next and the previous channel",
 }
-"""What IRC users type and is not a command here, with what there is instead."""
+"""IRC commands that do not exist here, and their alternatives."""
 _OF_CHANNELS: Final = tuple(name for name, each in _BY_NAME.items() if each.arguments.strip("[]").startswith("CHANNEL"))
 _OF_USERS: Final = tuple(name for name, each in _BY_NAME.items() if each.arguments == "USER")
 _MAX_NAME_CHARACTERS: Final = 80
-"""Characters before the cursor in which a name may begin that is completed: no name of a user or channel is longer."""
+"""Maximum length of a completed name. No name of a user or channel is longer."""
 
 
 class Typed(NamedTuple):
-    """Meaning of a typed text: a command with its argument, or a message if `command` is empty."""
+    """Parsed text: a command with its argument, or a message if `command` is empty."""
 
     command: str
     argument: str
 
 
 class UnknownCommandError(CableStoreError):
-    """A typed command that does not exist, or that lacks its argument or must not have one."""
+    """A typed command does not exist, lacks its argument, or must not have one."""
 
 
 def read(text: str) -> Typed:
-    """Return what a typed text asks for. A message that begins with / is typed as //. Raises UnknownCommandError.
+    """Parse a typed text. A message that begins with / is typed as //. Raises UnknownCommandError.
 
     A path such as /etc/hosts is a message.
     """
@@ -121,7 +120,7 @@ def read(text: str) -> Typed:
 
 
 async def run(text: str, client: Client, place: ChannelPlace) -> str:
-    """Post a message or run a command in a channel. Returns what to report. Raises CableStoreError if it fails."""
+    """Post a message or run a command in a channel. Returns the report to show. Raises CableStoreError if it fails."""
     typed = read(text)
     do = COMMANDS[typed.command].do if typed.command else doing.say
     return await do(Request(client, place, typed.argument))
@@ -139,14 +138,14 @@ def explained(name: str) -> str:
 
 
 def is_a_message(text: str) -> bool:
-    """Return True if a typed text is what others shall read: it is not lost if it cannot be sent."""
+    """Return True if a typed text has content for others, which is kept if it cannot be sent."""
     with suppress(UnknownCommandError):
         return read(text).command in ("", "me", "topic")
     return False
 
 
 def joined_channel(text: str, known: Iterable[str]) -> str:
-    """Return the channel that is shown after a typed text joined channels, "" if it joins none."""
+    """Return the channel to show after a typed text joined channels, or ""."""
     with suppress(CableStoreError):
         typed = read(text)
         if typed.command == "join":
@@ -158,9 +157,9 @@ def joined_channel(text: str, known: Iterable[str]) -> str:
 
 
 def completions(text: str, channels: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Return the texts that a typed text, up to the cursor, may become: by commands, channels or names of users.
+    """Return the possible completions of a text up to the cursor: commands, channels or names of users.
 
-    Names may have spaces. The longest end of the text that begins a name is completed.
+    Names may have spaces. The longest suffix that begins a name is completed.
     """
     if text.startswith("/") and not text.startswith("//") and not re.search(r"\s", text):
         return [f"/{name} " for name in _BY_NAME if name.startswith(text[1:].lower())]
@@ -180,7 +179,7 @@ def completions(text: str, channels: Sequence[str], names: Iterable[str]) -> lis
 
 
 def _word_starts(text: str) -> Iterator[int]:
-    """Yield where a word begins that ends the text, the earliest first: after a space, `@`, `#`, or a bracket."""
+    """Yield the starts of words in the text, the earliest first: after a space, `@`, `#`, or a bracket."""
     first = max(0, len(text) - _MAX_NAME_CHARACTERS)
     for at in range(first, len(text)):
         starts = at == 0 or not (text[at - 1].isalnum() or text[at - 1] == "_")
@@ -193,7 +192,7 @@ def _begins(name: str, begun: str) -> bool:
 
 
 class SentTexts:
-    """Texts that were sent, newest last, and a place among them."""
+    """History of sent texts, newest last, with a current position."""
 
     _KEPT = 200
 
@@ -210,7 +209,7 @@ class SentTexts:
         self._place = len(self._texts)
 
     def step(self, by: int, shown: str) -> str | None:
-        """Return the text that is `by` steps away, None at an end. What is typed now comes back at the newest end."""
+        """Return the text `by` steps away, None past an end. The unsent text returns at the newest end."""
         place = self._place + by
         if not 0 <= place <= len(self._texts):
             return None

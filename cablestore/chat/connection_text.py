@@ -1,4 +1,4 @@
-"""The state of a node's connections in a few words: who is connected, or why nobody is. Pure."""
+"""Short description of a node's connections: the connected peers, or the reason for a failure. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from cablestore.remote.node import NodeState, PeerFailure, PeerState
 
 OFFLINE: Final = "offline"
-"""The state of a cabal without a node."""
+"""State of a cabal without a node."""
 _CAUSES: Final = (
     ("handshake message", "wrong cabal key at {}"),
     ("this node has none", "no cabal key here? {} closed in the handshake"),
@@ -17,12 +17,12 @@ _CAUSES: Final = (
     ("Connect call failed", "nobody there at {}"),
     ("refused", "nobody there at {}"),
 )
-"""Parts of the reasons that nodes log, and what the client says instead: the important words first, since a narrow
-screen cuts the rest. The first part that fits counts."""
+"""Parts of logged reasons, and the client's shorter messages. Important words come first, because a narrow screen cuts
+the rest. The first matching part counts."""
 
 
 def connection_text(node: NodeState | None) -> str:
-    """Return the state of the connections of a node."""
+    """Return the state of a node's connections."""
     if node is None:
         return OFFLINE
     found = _peers_text(node.peers) if node.peers else _failure_text(node.failures)

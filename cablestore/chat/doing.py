@@ -1,6 +1,6 @@
-"""What each command does, and what it reports. It says what the client shows next, and draws nothing.
+"""Implementation of the commands. Each returns a report, and requests what the client shows next.
 
-Nothing is reported as done that had no effect. What happens on the screen anyway is not reported.
+Commands without effect report that nothing changed. Changes that are visible on the screen are not reported.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from cablestore.store.lookup import find_channel, require_one, typed_channel, ty
 
 _SEPARATORS: Final = re.compile(r"\s*,\s*|\s+(?=#)")
 _CLEARS: Final = frozenset({"-", "-delete"})
-"""What clears a topic: `-delete` is WeeChat's and irssi's word."""
+"""Arguments that clear a topic: `-delete` is the one of WeeChat and irssi."""
 _KEY_DIGITS: Final = 16
 
 
 class CommandWindows(Protocol):
-    """Windows of the client, as commands see them."""
+    """The client's windows that commands use."""
 
     def show_help(self) -> None:
         """Show keys and commands."""
@@ -36,15 +36,15 @@ class CommandWindows(Protocol):
         """Show the messages of a cabal that match a search."""
 
     async def show_mentions(self) -> None:
-        """Show the messages of all cabals that name the user."""
+        """Show the messages of all cabals that mention the user."""
 
 
 class Client(Protocol):
-    """The client, as commands see it."""
+    """The client's methods that commands use."""
 
     @property
     def windows(self) -> CommandWindows:
-        """The windows."""
+        """Windows of the client."""
 
     def cabal_of(self, place: ChannelPlace) -> Cabal:
         """Return the cabal of a channel."""
@@ -53,17 +53,17 @@ class Client(Protocol):
         """Show a channel."""
 
     def show_end(self, place: ChannelPlace) -> None:
-        """Show the newest messages of a channel, if it is the one that is shown."""
+        """Show the newest messages of a channel, if it is shown."""
 
     async def ask_to_delete_last(self, place: ChannelPlace) -> None:
-        """Ask whether the last own message of a channel shall be deleted. Raises CableStoreError if none is near."""
+        """Request confirmation to delete the last own message of a channel. Raises CableStoreError if none is near."""
 
     async def end(self) -> None:
-        """End the client."""
+        """Exit the client."""
 
 
 class Request(NamedTuple):
-    """A typed command or message: its argument, and the channel that was shown, where another one may be shown now."""
+    """Typed command or message: its argument, and the channel in which it was typed."""
 
     client: Client
     place: ChannelPlace
@@ -71,12 +71,12 @@ class Request(NamedTuple):
 
     @property
     def cabal(self) -> Cabal:
-        """The cabal of the channel."""
+        """Cabal of the channel."""
         return self.client.cabal_of(self.place)
 
 
 Do = Callable[[Request], Awaitable[str]]
-"""Function of a command. Returns what to report, "" if the screen shows it. Raises CableStoreError if it fails."""
+"""Implementation of a command. Returns the report to show, or "". Raises CableStoreError if it fails."""
 
 
 # --- messages -------------------------------------------------------------------------------------
@@ -90,12 +90,12 @@ async def say(request: Request) -> str:
 
 
 async def emote(request: Request) -> str:
-    """Post what the user does."""
+    """Post an emote."""
     return await say(request._replace(argument=as_emote(request.argument)))
 
 
 async def delete(request: Request) -> str:
-    """Delete the last own message, after a question."""
+    """Delete the last own message, after confirmation."""
     await request.client.ask_to_delete_last(request.place)
     return ""
 
@@ -107,7 +107,7 @@ async def search(request: Request) -> str:
 
 
 async def mentions(request: Request) -> str:
-    """Show the messages that name the user."""
+    """Show the messages that mention the user."""
     await request.client.windows.show_mentions()
     return ""
 
@@ -116,7 +116,7 @@ async def mentions(request: Request) -> str:
 
 
 def channels_in(argument: str, known: Iterable[str]) -> list[str]:
-    """Return the channels that an argument lists: `#a, #b`, `#a #b`, or one whose name has a comma or a space."""
+    """Return the channels in an argument: `#a, #b`, `#a #b`, or one whose name has a comma or a space."""
     names = list(known)
     if typed_channel(argument) and (whole := find_channel(argument, names)) in names:
         return [whole]
@@ -139,7 +139,7 @@ async def join(request: Request) -> str:
 
 
 async def leave(request: Request) -> str:
-    """Leave channels: all that are named, or none of them."""
+    """Leave all named channels, or none if one of them is not joined."""
     entries = await request.cabal.channels()
     names = _named_or_shown(request, entries)
     joined = {entry.name for entry in entries if entry.is_joined}
@@ -152,7 +152,7 @@ async def leave(request: Request) -> str:
 
 
 async def close(request: Request) -> str:
-    """Leave a channel, and show the next one of those that the user is in."""
+    """Leave a channel, and show the next joined one."""
     entries = await request.cabal.channels()
     name = _one_or_shown(request, entries)
     names = [entry.name for entry in entries]
@@ -193,12 +193,12 @@ async def topic(request: Request) -> str:
 
 
 async def mute(request: Request) -> str:
-    """Show no unread number of a channel."""
+    """Hide the unread count of a channel."""
     return await _mute(request, is_muted=True)
 
 
 async def unmute(request: Request) -> str:
-    """Show the unread number of a channel again."""
+    """Show the unread count of a channel again."""
     return await _mute(request, is_muted=False)
 
 
@@ -214,7 +214,7 @@ async def _mute(request: Request, *, is_muted: bool) -> str:
 
 
 def _named_or_shown(request: Request, entries: Sequence[ChannelEntry]) -> list[str]:
-    """Return the known channels that the argument lists, or the one that is shown. Raises NotFoundError."""
+    """Return the known channels in the argument, or the one that is shown. Raises NotFoundError."""
     if not request.argument:
         return [request.place.channel]
     known = {request.place.channel, *(entry.name for entry in entries)}
@@ -271,18 +271,18 @@ async def hide(request: Request) -> str:
 
 
 async def block(request: Request) -> str:
-    """Reject all posts of a user from now on."""
+    """Reject all further posts of a user."""
     member = await _moderate(request, "block")
     return f"{_described(member)} is blocked, for you alone. /unblock {short_name(member.name)} undoes it"
 
 
 async def unhide(request: Request) -> str:
-    """Undo all own acts that hide a user."""
+    """Undo all own actions that hide a user."""
     return await _undo(request, "unhide", "hide", "hid")
 
 
 async def unblock(request: Request) -> str:
-    """Undo all own acts that block a user."""
+    """Undo all own actions that block a user."""
     return await _undo(request, "unblock", "block", "blocked")
 
 
@@ -355,6 +355,6 @@ async def invite(request: Request) -> str:
 
 
 async def end(request: Request) -> str:
-    """End the client."""
+    """Exit the client."""
     await request.client.end()
     return ""

@@ -1,4 +1,4 @@
-"""Texts that were begun and not sent: what of them is not in a store yet, and when it is written there."""
+"""Unsent drafts: those that are not stored yet, and when they are written."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from cablestore.chat.safe_text import clean
 from cablestore.errors import CableStoreError
 
 _DELAY_S: Final = 0.3
-"""A draft is written this long after a key: with the time that a write takes, it is in the store within a second."""
+"""Delay between a key press and writing the draft. Including the write, the draft is stored within a second."""
 
 
 class Box(Protocol):
-    """The typing box, as drafts see it."""
+    """The typing box's methods that drafts use."""
 
     def take_draft(self) -> str | None:
         """Return the text if it was changed since it was shown or taken."""
 
 
 class TypingClient(Protocol):
-    """The client, as drafts see it."""
+    """The client's methods that drafts use."""
 
     @property
     def typing(self) -> Box:
-        """The typing box."""
+        """Typing box."""
 
     @property
     def place(self) -> ChannelPlace:
-        """The channel that is shown."""
+        """Channel that is shown."""
 
     def do(self, work: Callable[[], Awaitable[None]]) -> object:
-        """Do work after what was asked for earlier."""
+        """Run work after earlier requests."""
 
     def set_timer(self, delay: float, callback: Callable[[], None]) -> object:
         """Call a function after a delay in seconds."""
@@ -50,29 +50,29 @@ class Drafts:
         """True while a timer runs for the next write."""
 
     async def read(self, place: ChannelPlace) -> str:
-        """Return the draft of a channel. Raises CableStoreError if its store cannot be reached."""
+        """Return the draft of a channel. Raises CableStoreError if its store is unreachable."""
         draft = self._unwritten.get(place)
         return await self._open_cabals[place.cabal].draft(place.channel) if draft is None else draft
 
     def take(self) -> None:
-        """Take what is typed now as the draft of the channel that is shown, and have it written."""
+        """Record the typed text as the draft of the shown channel, and write it."""
         if self._note():
             self._client.do(self._write)
 
     def keep(self, place: ChannelPlace, text: str) -> None:
-        """Take a text that could not be sent as the draft of its channel, unless another one was begun there."""
+        """Record an unsendable text as the draft of its channel, unless it has another draft."""
         if not self._unwritten.get(place):
             self._unwritten[place] = text
             self._client.do(self._write)
 
     def write_soon(self) -> None:
-        """Take what is typed now, and have it written in a moment, with what is typed until then."""
+        """Record the typed text, and write it after a short delay, including later changes."""
         if self._note() and not self._is_due:
             self._is_due = True
             self._client.set_timer(_DELAY_S, self._on_timer)
 
     async def write_last(self) -> str:
-        """Take and write everything at the end. Returns lines to print with what no store accepts, "" if all is kept."""
+        """Write all drafts at the end. Returns lines to print with the rejected drafts, or ""."""
         self._note()
         try:
             await self._write()
@@ -91,7 +91,7 @@ class Drafts:
         self._client.do(self._write)
 
     async def _write(self) -> None:
-        """Write all drafts. Those that a store does not accept are kept here, and CableStoreError is raised."""
+        """Write all drafts. Rejected drafts stay here, and CableStoreError is raised."""
         problem: CableStoreError | None = None
         for place, draft in list(self._unwritten.items()):
             try:

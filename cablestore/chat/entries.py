@@ -1,4 +1,4 @@
-"""What the client's screens show of a cabal: channels, members, mentions and restrictions as values."""
+"""Values that the client's screens show of a cabal: channels, members, mentions and restrictions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cablestore.store.display import Message
 from cablestore.store.results import ReadState
 
 PrivateAct = Literal["hide", "unhide", "block", "unblock"]
-"""Act of moderation for the user alone."""
+"""Moderation action that applies only to the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelEntry:
-    """A channel as the list of channels shows it."""
+    """Channel in the list of channels."""
 
     name: str
     topic: str = ""
@@ -29,17 +29,17 @@ class ChannelEntry:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a channel as the list of members shows it."""
+    """Member in the list of members."""
 
     public_key: bytes
     name: str
     role: UserRole
-    """The role that somebody gave the user. Each user has authority for itself, which is not meant here."""
+    """Role assigned by others. It does not include the authority that each user has over itself."""
     is_hidden: bool
     is_self: bool
     is_blocked: bool = False
     is_same_named: bool = False
-    """True if another user has the same name, or one that looks like it."""
+    """True if another user has an equal or similar name."""
 
     __repr__ = hex_repr
 
@@ -49,21 +49,21 @@ class ChannelDetails:
     """Details of a channel that are shown around its messages."""
 
     members: list[Member]
-    """The members as `Cabal.members` returns them."""
+    """Members as returned by `Cabal.members`."""
     mentions: frozenset[bytes]
-    """The hashes of the latest messages that name the user."""
+    """Hashes of the latest messages that mention the user."""
     same_named: frozenset[bytes]
-    """The authors whose name equals another user's in the cabal, or looks like it."""
+    """Authors whose name equals or resembles another user's name in the cabal."""
     read_state: ReadState
     own_name: str
-    """The user's name, "" if it chose none."""
+    """Name of the user, "" without a name."""
     clock_warning: str
-    """Warning if the clock of the store's machine may be wrong, "" otherwise."""
+    """Warning if the clock of the store's machine may be wrong, otherwise ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """Message of somebody else that names the user. `sent_ms` is the earliest time at which it can have been sent."""
+    """Message of another user that mentions the user. `sent_ms` is its earliest possible time."""
 
     message: Message
     is_unread: bool
@@ -72,7 +72,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class UndoneAct:
-    """An own act that was undone. The channel is "" if it was on the whole cabal."""
+    """Own action that was undone. The channel is "" if it applied to the whole cabal."""
 
     is_private: bool
     channel: str
@@ -80,7 +80,7 @@ class UndoneAct:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Restriction in force: a user or a message that is hidden or blocked. Of a message the author is named."""
+    """Restriction that applies: a hidden or blocked user, or a hidden message, named by its author."""
 
     what: str
     public_key: bytes
@@ -96,7 +96,7 @@ class Restriction:
 
 @dataclass(frozen=True, slots=True)
 class UserDetails:
-    """The channels of a user, and what hides or blocks it."""
+    """Channels of a user, and the actions that hide or block the user."""
 
     channels: list[str]
     restrictions: list[Restriction]

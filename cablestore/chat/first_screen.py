@@ -1,4 +1,4 @@
-"""What the client shows first: a channel, and in place of messages, for a newcomer, what to do next. Pure."""
+"""First screen of the client: the channel to show, and instructions for a newcomer. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_MESSAGES = "No messages yet: write the first one"
 
 
 def first_channel(typed: str, entries: Sequence[ChannelEntry]) -> str:
-    """Return the channel to show first: the typed one, else one that the user is in. Raises NotFoundError."""
+    """Return the channel to show first: the typed one, or else a joined one. Raises NotFoundError."""
     if typed:
         return find_channel(typed, [entry.name for entry in entries])
     known = [entry.name for entry in entries if entry.is_joined] or [entry.name for entry in entries]
@@ -25,7 +25,7 @@ def first_channel(typed: str, entries: Sequence[ChannelEntry]) -> str:
 
 
 def note_of(cabal: Cabal, own_name: str, channel: str, entries: Sequence[ChannelEntry], keys: Keys) -> list[str]:
-    """Return the lines for a channel without messages, given all channels of its cabal.
+    """Return the lines for a channel without messages. `entries` are all channels of its cabal.
 
     A user who has a name and knows other channels is not a newcomer, and gets one line.
     """

@@ -1,7 +1,7 @@
-"""Text whose width terminals disagree on, drawn so that what is beside it stays where it is.
+"""Drawing of text whose width differs between terminals, without moving the adjacent text.
 
-Textual cuts and colours lines before it writes them. So what moves the cursor is written as signs without a width that
-no clean text has, and the terminal's output gets the sequences for them.
+Textual cuts and colours lines before it writes them. Cursor movements are therefore encoded as zero-width characters
+that clean text never contains. The terminal driver replaces them with escape sequences.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def is_sure(text: str) -> bool:
 def held_text(parts: Sequence[Segment], base: Style, width: int, column: int) -> list[Segment]:
     """Return parts of a clean text as segments of exactly `width` cells, for a column of the terminal.
 
-    The column counts from 0. If the width of the text is not sure, the place is filled with blanks first. Then the
-    cursor is put at the beginning, and after the text at the end: a terminal that draws more or fewer cells than were
-    counted moves nothing else.
+    The column counts from 0. If the width of the text is uncertain, the space is first filled with blanks. Then the
+    cursor is moved to the beginning, and after the text to the end. A terminal that draws more or fewer cells than
+    counted therefore moves nothing else.
     """
     text = "".join(part.text for part in parts)
     rest = width - cell_len(text)
@@ -50,7 +50,7 @@ def held_text(parts: Sequence[Segment], base: Style, width: int, column: int) ->
 
 
 def with_sequences(output: str) -> str:
-    """Return the output for a terminal: with blanks and movements of the cursor in place of their signs."""
+    """Return the output with blanks and cursor movements in place of their encodings."""
     return _SIGNS.sub(_sequence, output)
 
 
@@ -64,4 +64,4 @@ def _sequence(match: re.Match[str]) -> str:
 
 
 _CONTROL: Final = ((ControlType.CURSOR_MOVE_TO_COLUMN, 0),)
-"""Control codes that Rich and Textual measure as movements of the cursor, without a width."""
+"""Control codes that Rich and Textual measure as zero-width cursor movements."""

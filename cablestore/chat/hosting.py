@@ -1,6 +1,6 @@
-"""The node of a cabal: one that the client runs in a thread of its own, or one that runs elsewhere in this process.
+"""Node of a cabal: in a thread of the client, or elsewhere in this process.
 
-On an event loop of its own, the posts of peers never wait in front of a key.
+The node uses a separate event loop, so that the posts of peers do not delay key presses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cablestore.store.store import CableStore
 
 
 class Hosting(NamedTuple):
-    """Settings of a node, where it listens, and the peers that it stays connected to."""
+    """Settings of a node, the addresses at which it listens, and the peers that it stays connected to."""
 
     settings: NodeSettings
     listen: tuple[Address, ...] = ()
@@ -30,7 +30,7 @@ class Hosting(NamedTuple):
 
 
 def with_stored_channels(store: CableStore, settings: NodeSettings) -> NodeSettings:
-    """Return settings that name the followed channels as the store has them. Raises NotFoundError: see `find_channel`."""
+    """Return settings with the followed channels as the store spells them. Raises NotFoundError: see `find_channel`."""
     if not settings.channels:
         return settings
     known = [channel.name for channel in store.channels(with_reserved=True)]
@@ -38,10 +38,10 @@ def with_stored_channels(store: CableStore, settings: NodeSettings) -> NodeSetti
 
 
 class RunningNode(WatchedNode):
-    """State of a node of this process, which clients watch and use in any thread and process."""
+    """State of a node of this process, which clients watch in any thread and process."""
 
     def __init__(self, cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> None:
-        """Make the state of a node that has not begun, with this cabal key, which stays connected to these peers."""
+        """Create the state of a node that has not started."""
         super().__init__(NodeState(cabal_key, tuple(map(str, connect))))
         self._run: tuple[Node, asyncio.AbstractEventLoop] | None = None
 
@@ -61,20 +61,20 @@ class RunningNode(WatchedNode):
         ]
 
     async def listen(self, node: Node, addresses: Sequence[Address]) -> None:
-        """Let peers connect at these addresses."""
+        """Listen for peers at these addresses."""
         found: list[str] = []
         for address in addresses:
             found.append(str(await node.listen(address)))
             self.change(listening=tuple(found))
 
     def change_peers(self, node: Node, connect: tuple[Address, ...], reconcile_connect: tuple[Address, ...]) -> None:
-        """Note that the node stays connected to other peers from now on."""
+        """Record the peers that the node stays connected to from now on."""
         kept = set(map(str, (*connect, *reconcile_connect)))
         failures = tuple(each for each in _failures(node) if each.address in kept)
         self.change(connect=tuple(map(str, connect)), failures=failures)
 
     async def follow(self, node: Node) -> None:
-        """Keep the state of the connections up to date until the node stops. On its loop."""
+        """Update the state of the connections until the node stops. Runs on the node's loop."""
         events = node.peer_events()
         self._run = node, asyncio.get_running_loop()
         try:
@@ -95,10 +95,10 @@ def _failures(node: Node) -> tuple[PeerFailure, ...]:
 
 
 class HostedNode:
-    """The node of a store that is open. `close` it before the store."""
+    """Node of an open store. Call `close` before closing the store."""
 
     def __init__(self, store: CableStore, hosting: Hosting) -> None:
-        """Start the node. Raises NodeError if an address cannot be listened on."""
+        """Start the node. Raises NodeError if it cannot listen at an address."""
         self._store = store
         self._hosting: Final = hosting
         self.watched: Final = RunningNode(hosting.settings.cabal_key, hosting.connect)
@@ -112,7 +112,7 @@ class HostedNode:
             raise
 
     def close(self) -> None:
-        """End the node in good order: what was written goes out, what arrived is stored."""
+        """Stop the node after it has sent the written posts and stored the received ones."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""The invitation to the cabal of an open store. Pure."""
+"""Invitation to the cabal of an open store. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cablestore.remote.node import NodeState
 
 
 def invitation_text(node: NodeState | None, seed: Seed | None) -> str:
-    """Return the text that others join a cabal with, given its node and its moderation seed.
+    """Return the invitation to a cabal, given its node and its moderation seed.
 
-    Raises ArgumentError if nobody could use it.
+    Raises ArgumentError if the invitation would be unusable.
     """
     if node is None:
         raise ArgumentError("this client is offline: start it with --listen, --connect or --invitation")
@@ -24,7 +24,7 @@ def invitation_text(node: NodeState | None, seed: Seed | None) -> str:
 
 
 def _names_a_host(address: Address) -> bool:
-    """Tell whether others may connect to an address where a node listens: not to 0.0.0.0, which is all of its own."""
+    """Return False for an address such as 0.0.0.0, which means all addresses of the machine."""
     try:
         return not ip_address(address.host.partition("%")[0]).is_unspecified
     except ValueError:

@@ -1,4 +1,4 @@
-"""The store of a cabal, which is open in this process or in another one. That process may end, hang, and come back."""
+"""Store of a cabal, open in this process or in another one, which may end, hang, and return."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cablestore.store.store import CableStore
 T = TypeVar("T")
 
 _BEAT_S: Final = 1.0
-"""How often another process is asked for a sign of life."""
+"""Interval for checking that the other process answers."""
 _AGAIN_S: Final = 0.5
 """Pause before each attempt to reach a store again."""
 
 
 class OpenStore:
-    """Store that is open here or in another process, and the node that connects it to peers."""
+    """Store that is open in this process or another one, and the node that connects it to peers."""
 
     def __init__(self, store: CableStore, node: WatchedNode) -> None:
         """Use a store until `closing` is closed."""
@@ -32,12 +32,12 @@ class OpenStore:
         self.node: Final = node
         self.closing: Final = ExitStack()
         self.own_key = bytes(KEY_SIZE_BYTES)
-        """The public key of the user; zeros while nobody has written to a store of another process."""
+        """Public key of the user; zeros before the first write to a store of another process."""
         self.learn_key()
 
     @classmethod
     def here(cls, store: CableStore, hosted: HostedNode | None = None) -> Self:
-        """Return a store of this process. It is closed at the end, after the node."""
+        """Return a store of this process. `closing` closes it after the node."""
         opened = cls(store, WatchedNode() if hosted is None else hosted.watched)
         opened.closing.callback(store.close)
         if hosted is not None:
@@ -46,7 +46,7 @@ class OpenStore:
 
     @classmethod
     def there(cls, store: RemoteStore) -> Self:
-        """Return a store that another process has open. Raises OwnerGoneError if that does not answer."""
+        """Return a store that another process has open. Raises OwnerGoneError if that process does not answer."""
         with ExitStack() as stack:
             stack.callback(store.close)
             opened = cls(store, store.node)
@@ -61,32 +61,32 @@ class OpenStore:
 
 
 Reopen = Callable[[], OpenStore]
-"""Function that opens a lost store again. Raises OwnerGoneError until another process has it open."""
+"""Function that reopens a lost store. Raises OwnerGoneError until another process has it open."""
 
 
 class StoreKeeper:
-    """An open store, and what changes in it. A store that another process had open is opened again when it is lost."""
+    """Open store and its changes. A lost store of another process is reopened."""
 
     def __init__(
         self, opened: OpenStore, changes: PendingChanges, reopen: Reopen | None, on_return: Callable[[], None]
     ) -> None:
-        """Follow a store. `on_return` is called when it can be used again after it was lost."""
+        """Follow a store. `on_return` is called when a lost store can be used again."""
         self.opened = opened
         self.lost = ""
-        """Why the store cannot be used, "" while it can."""
+        """Reason why the store cannot be used, or ""."""
         self._changes = changes
         self._reopen = reopen
         self._on_return = on_return
         self._closing = threading.Event()
         self._woken = threading.Event()
-        """Set when the store or this is closed."""
+        """Set when the store or this keeper is closed."""
         self.follower = StoreFollower(opened.store, changes)
         self._watch()
         self._thread = threading.Thread(target=self._keep, name="chat-keep", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Close the store, and end the threads."""
+        """Close the store, and stop the threads."""
         self._closing.set()
         self._woken.set()
         self.opened.closing.close()
@@ -95,7 +95,7 @@ class StoreKeeper:
         self.follower.stop()
 
     def run(self, function: Callable[[CableStore], T]) -> T:
-        """Run a function on the store. Raises OwnerGoneError if it is lost, and what the function raises."""
+        """Run a function on the store. Raises OwnerGoneError if it is lost, and the errors of the function."""
         if self.lost:
             raise OwnerGoneError(f"not connected: {self.lost}. What you type here is kept")
         opened = self.opened
@@ -114,7 +114,7 @@ class StoreKeeper:
     # --- in the thread ---------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        """Find out if the other process ends or hangs. A store of this process is there until the end."""
+        """Check that the other process runs and answers. Returns at once for a store of this process."""
         while isinstance(store := self.opened.store, RemoteStore) and not self._closing.is_set():
             try:
                 self._look(store)
@@ -135,7 +135,7 @@ class StoreKeeper:
             self._woken.clear()
 
     def _open_again(self) -> None:
-        """Open the store as soon as that is possible."""
+        """Reopen the store as soon as possible."""
         while self._reopen is not None and self.lost and not self._closing.wait(_AGAIN_S):
             try:
                 self._come_back(self._reopen())
@@ -145,7 +145,7 @@ class StoreKeeper:
                 self._lose(str(error))
 
     def _come_back(self, opened: OpenStore) -> None:
-        """Use a store after it, or another one, was lost. What happened meanwhile was missed."""
+        """Use a store after a loss, and report everything as changed, because events were missed."""
         with ExitStack() as unusable:
             unusable.callback(opened.closing.close)
             follower = StoreFollower(opened.store, self._changes)
@@ -167,7 +167,7 @@ class StoreKeeper:
             self._changes.note_state()
 
     def _watch(self) -> None:
-        """Have changes of the node shown, and the end of the store noticed."""
+        """Report changes of the node, and detect that the store is closed."""
         opened = self.opened
 
         def wake_at_end() -> None:
@@ -179,7 +179,7 @@ class StoreKeeper:
 
 
 def _named(owner: str) -> str:
-    """Return what the process that has a store open is called: `serve`, or as `cablestore.offer` was told."""
+    """Return the name of the process that has a store open: `serve`, or as given to `cablestore.offer`."""
     return f"`{owner}`" if owner else "the other program"
 
 

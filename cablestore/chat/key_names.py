@@ -1,6 +1,7 @@
-"""Names of keys as a user writes and reads them, and which keys can be given to an action. Pure.
+"""Names of keys for users, and the keys that can be assigned to an action. Pure.
 
-An action never gets a key that types, a key with a fixed use, or a key that many terminals report as another one.
+Keys that type text and keys with a fixed use cannot be assigned. This also applies to a key that many terminals report
+as another one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 from cablestore.errors import CableStoreError
 
 _ORDER: Final = ("super", "ctrl", "alt", "shift")
-"""The modifiers, in the order of the help."""
+"""Modifiers, in the order of the help."""
 _OTHER_NAMES: Final = {
     "control": "ctrl",
     "option": "alt",
@@ -32,8 +33,8 @@ _FREE: Final = re.compile(
 )
 _FIXED: Final = re.compile(
     rf"(shift\+)?({_MOVES}|escape|backspace)|(\w+\+)*(enter|tab)"
-    r"|ctrl\+[hijmy]"  # Backspace, Tab, a new line, Enter, yes to a question
-    r"|alt\+[bf]|alt\+shift\+o"  # words left and right; the begin of other keys
+    r"|ctrl\+[hijmy]"  # Backspace, Tab, line feed, Enter, confirmation
+    r"|alt\+[bf]|alt\+shift\+o"  # words left and right; the beginning of other keys
 )
 _ADVICE: Final = (
     "Use F1 to F12, Page Up, Page Down, Insert, Ctrl or Alt with a letter, or Ctrl or Alt with an arrow key, Home, End "
@@ -42,13 +43,13 @@ _ADVICE: Final = (
 
 
 class KeyNameError(CableStoreError, ValueError):
-    """A text that names no key that an action can have."""
+    """The text is not the name of a key that can be assigned to an action."""
 
 
 def key_named(text: str) -> str:
-    """Return the key that a text names, as Textual writes it. Case and the order of modifiers do not matter.
+    """Return the key with a name, as Textual spells it. Case and the order of modifiers are ignored.
 
-    Raises KeyNameError for a key that no action can have.
+    Raises KeyNameError for a key that cannot be assigned to an action.
     """
     parts = re.sub(r"\s", "", text).lower().split("+")
     *modifiers, base = (_OTHER_NAMES.get(part, part) for part in parts)
@@ -63,7 +64,7 @@ def key_named(text: str) -> str:
 
 
 def shown_key(key: str) -> str:
-    """Return the name of a key for people, as Ctrl+N."""
+    """Return the displayed name of a key, such as Ctrl+N."""
     *modifiers, base = key.split("+")
     names = [*sorted(modifiers, key=_ORDER.index), _SHOWN.get(base, base)]
     return "+".join(name[:1].upper() + name[1:] for name in names)

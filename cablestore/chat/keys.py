@@ -1,4 +1,4 @@
-"""Actions that keys have wherever one is, and the keys that are in force: no text contains one of them. Pure.
+"""Actions with keys, and the assigned keys. None of these keys is part of a text. Pure.
 
 All other keys go to the typing box first.
 """
@@ -12,7 +12,7 @@ from cablestore.chat.key_names import shown_key
 
 
 class KeyAction(NamedTuple):
-    """Action that keys have: its keys by default, the method of the client, and its meaning for the help."""
+    """Action with keys: its default keys, the method of the client, and its description in the help."""
 
     keys: tuple[str, ...]
     method: str
@@ -40,16 +40,16 @@ KEY_ACTIONS: Final = {
     ),
     "quit": KeyAction(("ctrl+q",), "quit", "Quit"),
 }
-"""By the names of the settings, in the order of the help. A name is the begin of the meaning."""
+"""By the names in the settings, in the order of the help. A name is the beginning of the description."""
 
 
 class Keys:
-    """Keys that are in force."""
+    """Assigned keys."""
 
     def __init__(self, chosen: Mapping[str, tuple[str, ...]]) -> None:
-        """Give these actions these keys, and all others their default keys."""
+        """Assign these keys to actions. All other actions have their default keys."""
         self.of: Final = {name: chosen.get(name, action.keys) for name, action in KEY_ACTIONS.items()}
-        """The keys of each action."""
+        """Keys of each action."""
         self.all: Final = frozenset(key for keys in self.of.values() for key in keys)
 
     def shown(self, template: str) -> str:
@@ -57,5 +57,5 @@ class Keys:
         return template.format_map({name: shown_key(keys[0]) for name, keys in self.of.items()})
 
     def table(self) -> list[tuple[str, str]]:
-        """Return the keys of each action and its meaning, for people."""
+        """Return the keys and the description of each action for the help."""
         return [(", ".join(map(shown_key, self.of[name])), action.meaning) for name, action in KEY_ACTIONS.items()]

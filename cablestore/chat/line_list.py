@@ -1,4 +1,4 @@
-"""A list of short lines, for channels and members: any number of them, one of them current, a mouse may choose."""
+"""Scrollable list of short lines, for channels and members. One line is current, and lines can be clicked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHEEL_ROWS = 3
 
 
 class Line(NamedTuple):
-    """A line: what it is for, its text, what is at its right end, and how it is drawn."""
+    """Line with its key, its text, a badge at its right end, and its style."""
 
     key: Hashable
     text: str
@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
 
 class LineList(Widget):
-    """Lines that scroll. The current one is always in view."""
+    """Scrollable lines. The current one is always in view."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -49,7 +49,7 @@ class LineList(Widget):
         self._top = 0
 
     def show(self, lines: Sequence[Line], current: Hashable = None) -> None:
-        """Show lines, with the one of a key as the current one."""
+        """Show lines. The line with the key `current` is the current one."""
         if (lines, current) == (self._lines, self._current):
             return
         has_moved = current != self._current
@@ -73,12 +73,12 @@ class LineList(Widget):
         self._move(0)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Move by the wheel."""
+        """Scroll with the wheel."""
         event.stop()
         self._move(-_WHEEL_ROWS)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Move by the wheel."""
+        """Scroll with the wheel."""
         event.stop()
         self._move(_WHEEL_ROWS)
 

@@ -1,4 +1,4 @@
-"""Channels and members as lines of lists, and which channel is next."""
+"""Channels and members as lines of lists, and the order of channels."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _ROLES: Final = {UserRole.ADMIN: "admin", UserRole.MOD: "mod"}
 
 
 class ChannelPlace(NamedTuple):
-    """Place that is shown: a cabal, by its number, and a channel of it."""
+    """Channel that is shown, and the number of its cabal."""
 
     cabal: int
     channel: str
 
 
 class FoldLine(NamedTuple):
-    """Line under which the channels of a cabal are folded that the user is not a member of."""
+    """Line that folds the channels of a cabal that are not joined."""
 
     folded_cabal: int
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things in words."""
+    """Return a number with a singular or plural noun."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
@@ -39,9 +39,9 @@ def _capped(count: int) -> str:
 
 
 def channel_line(cabal: int, entry: ChannelEntry) -> Line:
-    """Return a channel as a line, with its number of mentions or else of unread messages; a muted one has neither.
+    """Return the line of a channel, with its number of mentions or of unread messages. A muted one has neither.
 
-    A channel that the user is not a member of has its mentions alone.
+    A channel that is not joined shows only mentions.
     """
     place, name = ChannelPlace(cabal, entry.name), f"#{clean(entry.name)}"
     if entry.is_muted:
@@ -54,7 +54,7 @@ def channel_line(cabal: int, entry: ChannelEntry) -> Line:
 
 
 def channel_lines(channels: Sequence[Sequence[ChannelEntry]], folds: Folds, labels: Sequence[str]) -> Iterator[Line]:
-    """Yield the channels of all cabals as lines: joined ones, then the fold, then those of the others that are shown."""
+    """Yield the channels of all cabals as lines: joined ones, then the fold, then the visible others."""
     for number, (entries, label) in enumerate(zip(channels, labels, strict=True)):
         if len(labels) > 1:
             yield Line(None, clean(label), look="title")
@@ -68,10 +68,10 @@ def channel_lines(channels: Sequence[Sequence[ChannelEntry]], folds: Folds, labe
 
 
 class Folds:
-    """Folding of the lists of channels: by default, channels that the user has not joined are folded away."""
+    """Folded channels of the lists. By default, channels that are not joined are folded."""
 
     def __init__(self, place: ChannelPlace, unfolded: Collection[int]) -> None:
-        """FoldLine all cabals but these. The channel at a place is always shown."""
+        """Fold all cabals except `unfolded`. The channel at `place` is always shown."""
         self._place = place
         self._unfolded = unfolded
 
@@ -81,17 +81,17 @@ class Folds:
 
     @staticmethod
     def can_fold(entries: Sequence[ChannelEntry]) -> bool:
-        """Return True if some channels are joined: a newcomer sees all of them."""
+        """Return True if some but not all channels are joined. A newcomer sees all channels."""
         return any(entry.is_joined for entry in entries) and not all(entry.is_joined for entry in entries)
 
     def shows(self, cabal: int, entry: ChannelEntry, entries: Sequence[ChannelEntry]) -> bool:
-        """Return True if a channel is in the list: also one that names the user."""
+        """Return True if a channel is in the list. A channel with mentions is always in it."""
         is_named = entry.mentions > 0 and not entry.is_muted
         is_here = ChannelPlace(cabal, entry.name) == self._place
         return entry.is_joined or is_named or is_here or self.is_open(cabal) or not self.can_fold(entries)
 
     def places(self, channels: Sequence[Sequence[ChannelEntry]]) -> list[tuple[ChannelPlace, ChannelEntry]]:
-        """Return the channels of all cabals that are shown, in the order of the list."""
+        """Return the visible channels of all cabals, in the order of the list."""
         return [
             (ChannelPlace(number, entry.name), entry)
             for number, each in enumerate(channels)
@@ -100,13 +100,13 @@ class Folds:
         ]
 
     def next(self, channels: Sequence[Sequence[ChannelEntry]], by: int) -> ChannelPlace | None:
-        """Return the place of the next channel of the list."""
+        """Return the channel that is `by` lines further in the list, which wraps around."""
         places = [place for place, _ in self.places(channels)]
         at = places.index(self._place) if self._place in places else -1
         return places[(at + by) % len(places)] if places else None
 
     def next_unread(self, channels: Sequence[Sequence[ChannelEntry]]) -> ChannelPlace | None:
-        """Return the next channel of the list that has a number; after the last, the first."""
+        """Return the next channel with a badge; the list wraps around."""
         entries = self.places(channels)
         at = next((at for at, (each, _) in enumerate(entries) if each == self._place), -1)
         others = entries[at + 1 :] + entries[: max(at, 0)]
@@ -114,13 +114,13 @@ class Folds:
 
 
 def heading(entry: ChannelEntry) -> list[tuple[str, str]]:
-    """Return what is over the messages of a channel, with styles: its name, whether it is muted, its topic."""
+    """Return the heading of a channel as styled parts: its name, a mark if it is muted, and its topic."""
     about = "muted  " * entry.is_muted + clean(entry.topic)
     return [(f"#{clean(entry.name)}", "bold"), ("  ", ""), (about, "$text-muted")]
 
 
 def member_line(member: Member) -> Line:
-    """Return a member as a line: `@` for those with a role, and its state at the right end."""
+    """Return the line of a member: `@` for a role, and the state at the right end."""
     name, key = short_name(member.name), member.public_key
     sign = "@" if member.role in _ROLES else " "
     state = "blocked" if member.is_blocked else "hidden" if member.is_hidden else _ROLES.get(member.role, "")

@@ -1,10 +1,10 @@
-"""Links to web pages in messages: where they begin and end in a text, and the sequences that make them clickable. Pure.
+"""Links to web pages in messages: their positions in a text, and the sequences that make them clickable. Pure.
 
-Only `http` and `https` are links. A click on `magnet:` starts a download, `mailto:` and others start programs with what
-the author chose, and no program opens `cable:` lines, which have keys.
+Only `http` and `https` are links. A click on `magnet:` starts a download, and `mailto:` and others start programs with
+the author's content. Programs for `cable:` do not exist, and such links contain keys.
 
-What is shown is where the link leads. A link stays plain text if it hides that: one with a user before the host, a host
-that is not ASCII, invisible or replaced characters, or more than MAX_LINK_SIZE_BYTES.
+The target of a link is its visible text. A link that hides its target stays plain text: one with a user before the
+host, a non-ASCII host, invisible or replaced characters, or more than MAX_LINK_SIZE_BYTES.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import quote
 from cablestore.chat.notifications import KNOWN_TERMINALS, is_in_emacs
 
 MAX_LINK_SIZE_BYTES: Final = 2_083
-"""Longer links are ignored by terminals with VTE, and by browsers."""
+"""Maximum length in terminals with VTE and in browsers, which ignore longer links."""
 _BEGINS: Final = re.compile(r"(?<![^\W_])https?://", re.IGNORECASE)
 _HOST: Final = re.compile(
     r"https?://(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?=[/?#]|\Z)",
@@ -29,16 +29,16 @@ _HOST: Final = re.compile(
 _OF_A_LINK: Final = frozenset(ascii_letters + digits + "-._~:/?#[]@!$&'()*+,;=%")
 _OPENERS: Final = {")": "(", "]": "["}
 _OF_THE_SENTENCE: Final = ".,;:!?'*(["
-"""Characters at the end of a link that are part of the sentence around it."""
+"""Characters at the end of a link that belong to the sentence around it."""
 _LOOK_ALIKES: Final = frozenset("\N{REPLACEMENT CHARACTER}\u2024\u2044\u2215\u29f8\uff0e\uff0f")
-"""Characters in place of replaced ones, and those that look like a slash or a full stop."""
+"""Replacement character, and characters that look like a slash or a full stop."""
 _HIDES: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
 _SEQUENCE: Final = re.compile(r"\x1b\]8;[^;\x1b]*;([^\x1b]*)\x1b\\")
-"""Begin of a link on a terminal (OSC 8), or the end of one, which has no target."""
+"""Beginning or end of a link on a terminal (OSC 8). The end has no target."""
 
 
 class Link(NamedTuple):
-    """Link in a text: its first character, the one after its last, and its target in ASCII."""
+    """Link in a text: its first character, the character after its end, and its target in ASCII."""
 
     start: int
     stop: int
@@ -60,7 +60,7 @@ def links_in(text: str) -> list[Link]:
 
 
 def _scanned(text: str, start: int) -> tuple[int, bool]:
-    """Return where the characters of a link end, and True if it has one that hides something."""
+    """Return the end of a link, and True if the link hides its target."""
     depth = dict.fromkeys(_OPENERS.values(), 0)
     for at in range(start, len(text)):
         character = text[at]
@@ -79,7 +79,7 @@ def _scanned(text: str, start: int) -> tuple[int, bool]:
 
 
 def links_of_lines(text: str, lines: Sequence[str]) -> list[tuple[Link, ...]]:
-    """Return the parts of links that each line of a wrapped text has, with their places in the line."""
+    """Return the parts of links in each line of a wrapped text, with their positions in the line."""
     links, found, place = links_in(text), [], 0
     for line in lines:
         start = max(text.find(line, place), place)
@@ -90,9 +90,9 @@ def links_of_lines(text: str, lines: Sequence[str]) -> list[tuple[Link, ...]]:
 
 
 def with_link_ids(output: str, environ: Mapping[str, str]) -> str:
-    """Return the output for a terminal: all parts of a link get one id there, so that it is one link over several lines.
+    """Give all parts of a link in a terminal's output one id, so that it is one link over several lines.
 
-    A terminal that may print the sequences gets none.
+    Links are removed for a terminal that may print the sequences.
     """
     if "\x1b]8;" not in output:
         return output

@@ -1,8 +1,8 @@
-"""The two themes of the client, each for as many colours as the terminal has.
+"""The two themes of the client, in variants for the number of colours of the terminal.
 
-Every text keeps a contrast of 4.5 to 1 on every background that it may have, as the terminal draws both. A terminal
-with 256 or 16 colours draws other colours than those that it is sent, so it has colours of its own here. Of the 16, only
-those are used that keep the contrast on the Linux console and on xterm.
+Each text has a contrast of at least 4.5 to 1 on all its backgrounds, as the terminal draws both. A terminal with 256 or
+16 colours approximates other colours, so each variant has separate colours. Of the 16 colours, only those are used that
+keep this contrast on the Linux console and on xterm.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OWN_COLOURS: Final = {
     "text-disabled": ("#868fa0", "#666d79", "#9e9e9e", "#666666", "#aaaaaa", "#0000aa"),
     "chosen": ("#2c3440", "#dde6f0", "#3a3a3a", "#d7d7ff", "#0000aa", "#55ffff"),
 }
-"""The same for names that the client's style sheet adds."""
+"""Colours of the names that the client's style sheet adds."""
 _DERIVED: Final = {
     "block-cursor-background": "chosen",
     "block-cursor-blurred-background": "chosen",
@@ -52,11 +52,11 @@ _DERIVED: Final = {
     "scrollbar-hover": "secondary",
     "scrollbar-background": "panel",
 }
-"""Textual's names for what it would mix from other colours: a mixture that is rounded to few colours may vanish."""
+"""Names for which Textual would mix other colours. Rounded to few colours, such a mixture may be invisible."""
 
 
 def theme(name: ThemeName, colours_of_terminal: str | None) -> Theme:
-    """Return a theme for a terminal, with the colours that Rich found: 16 million, 256 or 16. Textual takes None for most."""
+    """Return a theme for a terminal, given the colours that Rich detected: 16 million, 256 or 16."""
     column = _COLUMNS.index(f"{name} {colours_of_terminal or 'truecolor'}")
     colours: dict[str, Any] = {role: each[column] for role, each in _COLOURS.items()}
     own_colours = {role: each[column] for role, each in _OWN_COLOURS.items()}

@@ -1,4 +1,4 @@
-"""The text of messages that the mouse marked, as it is copied: without times, names and the breaks of the screen. Pure."""
+"""Text of messages selected with the mouse, as it is copied: without times, names and screen line breaks. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cablestore.store.display import Message
 
 
 class MarkedPart(NamedTuple):
-    """Part of the rows that is marked: from a character of one row up to a character of another one."""
+    """Selected part of the rows: from a character of one row up to a character of another one."""
 
     top: int
     left: int
@@ -21,25 +21,25 @@ class MarkedPart(NamedTuple):
     right: int
 
     def part_of(self, at: int, size: int) -> slice:
-        """Return which characters of a row are marked, of `size` characters."""
+        """Return the selected characters of a row of `size` characters."""
         start = self.left if at == self.top else 0 if self.top < at <= self.bottom else size
         end = self.right if at == self.bottom else size
         return slice(max(0, min(start, size)), max(0, min(end, size)))
 
 
 def copied(message: Message) -> str:
-    """Return the text of a message for a clipboard: without control characters, which act in the next program."""
+    """Return the text of a message for the clipboard, without control characters, which would act in other programs."""
     return "" if message.is_hidden else as_typed(message.text)
 
 
 def word_at(text: str, at: int) -> slice | None:
-    """Return the characters between spaces around a character of a row, None at a space."""
+    """Return the word around a character of a row, None at a space."""
     words = (match.span() for match in re.finditer(r"\S+", text))
     return next((slice(start, end) for start, end in words if start <= at < end), None)
 
 
 def marked_text(rows: Sequence[Row], mark: MarkedPart) -> str:
-    """Return the marked text. A message that is marked as a whole is copied as it was written."""
+    """Return the selected text. A fully selected message is copied as it was written."""
     texts: list[str] = []
     at = max(mark.top, 0)
     while at <= min(mark.bottom, len(rows) - 1):

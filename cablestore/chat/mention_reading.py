@@ -1,4 +1,4 @@
-"""Latest messages that name the user, as a client lists them and alerts the user to them."""
+"""Latest messages that mention the user, for lists and alerts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cablestore.store.results import ReadState
 from cablestore.store.store import CableStore
 
 _MOST_PAGES = 10
-"""Pages that are read at most: those of a flood by hidden users are empty."""
+"""Maximum number of pages to read. Pages that contain only hidden messages are empty."""
 
 
 def latest_mentions(store: CableStore, limit: int) -> list[Mention]:
-    """Return up to `limit` messages of others that name the user, newest first, without hidden ones."""
-    with store.snapshot() as state:  # which does not search all texts first
+    """Return up to `limit` messages of others that mention the user, newest first, without hidden ones."""
+    with store.snapshot() as state:  # a snapshot does not search all texts first
         messages: list[Message] = []
         cursor = None
         for _ in range(_MOST_PAGES):
@@ -29,7 +29,7 @@ def latest_mentions(store: CableStore, limit: int) -> list[Mention]:
 
 
 class _Unread:
-    """Unread messages of a channel. Those beyond the counted ones are after them."""
+    """Unread messages of a channel. Uncounted ones follow the counted ones."""
 
     def __init__(self, state: ReadState) -> None:
         self._cursors = set(state.unread)
@@ -40,6 +40,6 @@ class _Unread:
 
 
 def _sent_ms(state: Queries, message: Message) -> int:
-    """Return the earliest time at which a message can have been sent: by its own clock, and by those that it answers."""
+    """Return the earliest possible time of a message, by its clock and those of the messages that it answers."""
     linked = filter(None, map(state.get, message.links))
     return max(message.timestamp_ms, *(post.timestamp_ms for post in linked), 0)

@@ -1,4 +1,4 @@
-"""Window with the latest messages that name the user, of all cabals."""
+"""Window with the latest messages of all cabals that mention the user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXT_CELLS: Final = 160
 
 
 class MentionPlace(NamedTuple):
-    """Mention and the channel that it is in, with the label of its cabal if there are several."""
+    """Mention and its channel, with the label of its cabal if there are several."""
 
     place: ChannelPlace
     mention: Mention
@@ -31,7 +31,7 @@ class MentionPlace(NamedTuple):
 
 
 class MentionScreen(ModalScreen[tuple[ChannelPlace, Message] | None]):
-    """Messages that name the user, newest first. Dismissed with the chosen one and its channel."""
+    """Messages that mention the user, newest first. Dismissed with the chosen one and its channel."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
@@ -53,10 +53,10 @@ class MentionScreen(ModalScreen[tuple[ChannelPlace, Message] | None]):
         yield listed
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Close with the message."""
+        """Dismiss the window with the message."""
         event.stop()
         chosen = self._found[event.option_index]
-        if self.is_active:  # not for a second Enter
+        if self.is_active:  # ignores a second Enter
             self.dismiss((chosen.place, chosen.mention.message))
 
 

@@ -1,4 +1,4 @@
-"""What is done with one message: copy, hide, show again, delete. Each act is chosen from a menu, none by a letter."""
+"""Actions on one message: copy, hide, show again, delete. They are chosen from a menu, not by letters."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ _TITLE: Final = 40
 
 
 class ActingClient(Protocol):
-    """The client, as these actions see it."""
+    """The client's methods that these actions use."""
 
     def cabal_of(self, place: ChannelPlace) -> Cabal:
         """Return the cabal of a channel."""
 
     def tell(self, text: str) -> None:
-        """Show a line over the typing box."""
+        """Show a line above the typing box."""
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Give a text to the terminal's clipboard."""
+        """Copy a text to the terminal's clipboard."""
 
     def do(self, work: Callable[[], Awaitable[None]]) -> object:
-        """Do work after what was asked for earlier."""
+        """Run work after earlier requests."""
 
     def ask(self, work: Callable[[], Awaitable[None]]) -> object:
-        """Do work that waits for the user."""
+        """Run work that waits for the user."""
 
     async def answer_of(self, screen: Screen[T]) -> T | None:
         """Show a window and return its result."""
 
 
 class MessageActions:
-    """Actions on single messages, in the cabal where they were chosen: another one may be shown by now."""
+    """Actions on single messages, in the cabal in which they were chosen. Another one may be shown meanwhile."""
 
     def __init__(self, client: ActingClient) -> None:
         self._client = client
 
     def copy(self, marked: str | None, chosen: Message | None) -> None:
-        """Copy a marked text, or else the chosen message."""
+        """Copy a selected text, or else the chosen message."""
         text = marked or ("" if chosen is None else copied(chosen))
         if text:
             self._client.copy_to_clipboard(text)
         self._client.tell("Copied, if the terminal allows it" if text else "Nothing to copy: Escape chooses a message")
 
     async def choose(self, open_cabal: Cabal, message: Message) -> None:
-        """Show the menu of a message, and do what is chosen there."""
+        """Show the menu of a message, and run the chosen action."""
         actions = possible_actions(message, open_cabal.own_key)
         title = fit(f"{short_name(message.name)}: {_quoted(message)}".replace("\n", " "), _TITLE)
         match await self._client.answer_of(ActionsScreen(title, actions)):
@@ -73,7 +73,7 @@ class MessageActions:
                 await self._delete(open_cabal, message)
 
     async def delete_last(self, place: ChannelPlace) -> None:
-        """Begin to ask whether to delete the last own message. Raises CableStoreError if there are many after it."""
+        """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
         open_cabal = self._client.cabal_of(place)
         page = await open_cabal.page(place.channel, PAGE_MESSAGES)
         own = next((message for message in page.messages if message.author == open_cabal.own_key), None)
@@ -84,7 +84,7 @@ class MessageActions:
         self._client.ask(partial(self._delete, open_cabal, own))
 
     async def _delete(self, open_cabal: Cabal, message: Message) -> None:
-        """Delete an own message after a question."""
+        """Delete an own message after confirmation."""
         question = QuestionScreen("Delete this message, here and on peers?", _quoted(message))
         if await self._client.answer_of(question):
             self._client.do(partial(open_cabal.delete, message.hash))
@@ -94,7 +94,7 @@ class MessageActions:
         self._client.tell("Hidden, for you alone. Enter on the message shows it again")
 
     async def _show_again(self, open_cabal: Cabal, message: Message) -> None:
-        """Undo the hiding of one message. Raises CableStoreError if its author is hidden, which this does not undo."""
+        """Undo the hiding of one message. Raises CableStoreError if its author is hidden, which stays unchanged."""
         author = await open_cabal.users_named(message.author.hex())
         if any(each.is_hidden for each in author):
             name = short_name(message.name)
@@ -104,7 +104,7 @@ class MessageActions:
 
 
 def possible_actions(message: Message, own_key: bytes) -> dict[str, str]:
-    """Return the meanings of the actions that a message allows, by name: harmless ones first."""
+    """Return the descriptions of the actions that a message allows, by name: harmless ones first."""
     if message.is_hidden:
         return {"unhide": "Show it again"}
     actions = {"copy": "Copy its text"}

@@ -1,6 +1,6 @@
 """Drawing of the messages in view, line by line.
 
-What all lines have in common is given once: a widget that is asked for its size or style looks through all its parents.
+Common values of all lines are computed once, because a widget searches all its parents for its size or style.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ AUTHOR_COLOURS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class MessageDrawing:
-    """Lines of a view of messages, at one moment."""
+    """Lines of a view of messages at one moment."""
 
     timeline: Timeline
     rows: Sequence[Row]
     first: int
-    """The number of the row in the first line of the view. Few messages are at its bottom, below blank lines."""
+    """Index of the row in the first line of the view. Few messages are at the bottom, below blank lines."""
     size: Size
     column: int
-    """The column of the terminal where the view begins."""
+    """Column of the terminal at which the view begins."""
     name_width: int
     base: Style
     style: Callable[[str], Style]
-    """The style for a part of a message by its name."""
+    """Function that returns the style of a part of a message by its name."""
     own_key: bytes
     chosen: bytes | None
-    """The hash of the chosen message."""
+    """Hash of the chosen message."""
     mentions: frozenset[bytes]
     mark: MarkedPart | None
     mark_style: Style
     note: Sequence[str]
-    """Lines that are shown in place of messages."""
+    """Lines that are shown instead of messages."""
     position: str
-    """What the last line says of where the view is, "" at the end of the channel."""
+    """Position of the view, shown in the last line; "" at the end of the channel."""
 
     def line(self, y: int) -> Strip:
         """Return a line of the view."""
@@ -60,7 +60,7 @@ class MessageDrawing:
         if row.message is None:
             return self._rule(row.text, "unread" if row.is_unread_line else "day")
         name, when = row.name, row.time
-        if y == 0 and not name:  # the author of a message that begins above the view
+        if y == 0 and not name:  # a message that begins above the view shows its author here
             name, when = self.timeline.name_of(row.message, self.name_width), self.timeline.time_of(row.message)
         base, author = self.base, row.message.author
         if row.message.hash == self.chosen:
@@ -72,7 +72,7 @@ class MessageDrawing:
         return self._message_line(when, Segment(name, name_style), self._parts(row, text_style, at), base, at)
 
     def _note_line(self, y: int) -> Strip:
-        """Return a line without a message: blank, or a line of the note, whose end is at the bottom."""
+        """Return a line without a message: blank, or a line of the note, which is aligned to the bottom."""
         width, height = self.size
         is_empty = self.timeline.is_read and not self.rows
         lines = wrap("\n".join(self.note), width) if is_empty and self.note else []
@@ -82,7 +82,7 @@ class MessageDrawing:
         return Strip(held).adjust_cell_length(width, self.base)
 
     def _message_line(self, when: str, name: Segment, text: Sequence[Segment], base: Style, at: int) -> Strip:
-        """Return a line of a message: time, name aligned right, text. It says what character is under the mouse."""
+        """Return a line of a message: time, name aligned right, text. Segments record the character under the mouse."""
         before = f"{when:<5} "
         text_column = len(before) + self.name_width + 1
         name_cells = min(name.cell_length, self.name_width)
@@ -97,7 +97,7 @@ class MessageDrawing:
         return Strip(_with_offsets([*head, *body], left, at)).adjust_cell_length(self.size.width, base)
 
     def _parts(self, row: Row, style: Style, at: int) -> list[Segment]:
-        """Return the text of a row, with its links, and with the style of marked text where it is marked."""
+        """Return the text of a row with its links, and with the selected part highlighted."""
         size = len(row.text)
         if self.mark is None and not row.links:
             return [Segment(row.text, style)]
@@ -121,7 +121,7 @@ class MessageDrawing:
 
 
 def _with_offsets(segments: Sequence[Segment], x: int, y: int) -> list[Segment]:
-    """Return segments that name the row and character at which they begin. Segments that move the cursor have none."""
+    """Return segments that record the row and character at which they begin, except those that move the cursor."""
     found: list[Segment] = []
     for text, style, control in segments:
         if control:
@@ -133,5 +133,5 @@ def _with_offsets(segments: Sequence[Segment], x: int, y: int) -> list[Segment]:
 
 
 def author_colour(public_key: bytes) -> int:
-    """Return the number of the colour of an author. It depends on the public key alone."""
+    """Return the colour number of an author. It depends only on the public key."""
     return public_key[0] % AUTHOR_COLOURS

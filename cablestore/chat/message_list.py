@@ -1,4 +1,4 @@
-"""The messages of a channel on the screen: only rows in view are drawn, and pages are asked for ahead."""
+"""View of a channel's messages: it draws only visible rows, and requests pages in advance."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _STEPS: Final = {"up": -1, "down": 1}
 _FOLDS: Final = {"right": True, "left": False}
 _OF_A_TEXT: Final = frozenset({"enter", *_FOLDS})
 _WIDE: Final = 60
-"""From this width on, names have more room."""
+"""Width from which names have more space."""
 _DIGITS_WIDTH: Final = 5
-"""Columns that names have more while some of them have digits."""
+"""Additional columns for names while some of them show digits."""
 
 
 class MessageList(Widget):
-    """A view of a `Timeline`. It has never the focus: the typing box offers it each key first."""
+    """View of a `Timeline`. It never has the focus: the typing box first offers each key to it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "messages--time",
@@ -47,62 +47,62 @@ class MessageList(Widget):
     }
 
     class PageWanted(UiMessage):
-        """The view comes near an end of what is held."""
+        """The view is near an end of the loaded messages."""
 
         def __init__(self, *, older: bool) -> None:
             super().__init__()
             self.older = older
 
     class EndWanted(UiMessage):
-        """The view shall go to an end of the channel that is not held."""
+        """The view must move to an end of the channel that is not loaded."""
 
         def __init__(self, *, oldest: bool) -> None:
             super().__init__()
             self.oldest = oldest
 
     class MenuWanted(UiMessage):
-        """The actions on a message shall be shown."""
+        """The menu of a message was requested."""
 
         def __init__(self, message: Message) -> None:
             super().__init__()
             self.message = message
 
     class Scrolled(UiMessage):
-        """The view was moved."""
+        """The view was scrolled."""
 
     chosen: var[Message | None] = var(None)
-    """The message that keys act on."""
+    """Message that keys act on."""
 
     def __init__(self, zone: tzinfo | None, newest_key: str, widget_id: str) -> None:
-        """Show times in a zone. The name of a key says how one gets to the newest message."""
+        """Show times in `zone`. `newest_key` is the key that scrolls to the newest message."""
         super().__init__(id=widget_id)
         self.timeline = Timeline(zone)
         self._zone = zone
         self._newest_key = newest_key
         self._rows: list[Row] = []
         self._top = 0
-        """The row at the top of the view, while it is not at the end."""
+        """Row at the top of the view, unless the view is at the end."""
         self.is_at_end = True
-        """Whether the view follows new messages."""
+        """True if the view follows new messages."""
         self._is_clicked = False
-        """True if the chosen message was chosen by the mouse."""
+        """True if the message was chosen with the mouse."""
         self.line = ""
-        """The cursor of the message before which the line of unread messages is, "" without one."""
+        """Cursor of the message below the line of unread messages, "" without a line."""
         self._mentions: frozenset[bytes] = frozenset()
-        """The hashes of messages that name the user."""
+        """Hashes of messages that mention the user."""
         self._same_named: frozenset[bytes] = frozenset()
         self.own_key = b""
-        """The key of the user, whose messages have no colour."""
+        """Key of the user, whose messages have no colour."""
         self.is_loading = False
-        """Whether a page is on its way."""
+        """True while a page is being read."""
         self._note: Sequence[str] = ()
         self._drawing: MessageDrawing | None = None
-        """The drawing whose lines are being asked for."""
+        """Drawing that is currently rendered."""
 
     # --- what is shown -------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Show another channel, from its end."""
+        """Switch to another channel, at its end."""
         self.timeline = Timeline(self._zone)
         self.timeline.same_named = self._same_named
         self._note = ()
@@ -110,13 +110,13 @@ class MessageList(Widget):
         self.update_rows()
 
     def show_note(self, lines: Sequence[str]) -> None:
-        """Show lines in place of messages while the channel has none."""
+        """Show lines instead of messages while the channel has none."""
         if lines != self._note:
             self._note = lines
             self.refresh()
 
     def show_names(self, mentions: frozenset[bytes], same_named: frozenset[bytes]) -> None:
-        """Show which messages name the user, by their hashes, and digits of the key with the names of these authors."""
+        """Set the hashes of messages that mention the user, and the authors whose names need digits of their keys."""
         if same_named != self._same_named:
             self._same_named = self.timeline.same_named = same_named
             self.update_rows()
@@ -126,7 +126,7 @@ class MessageList(Widget):
         self.refresh()
 
     def update_rows(self) -> None:
-        """Draw what the timeline holds now, if it is not what is drawn. The first message in view stays where it is."""
+        """Redraw if the timeline has changed. The first message in view keeps its position."""
         before, anchor = (self._first, self._rows_in_view(), self.chosen), self._anchor()
         self._lay_out()
         if not self.is_at_end and anchor is not None:
@@ -141,7 +141,7 @@ class MessageList(Widget):
         mark, before, width = self._mark, self._rows, self.size.width
         self._rows = self.timeline.rows(width, self._name_width, self.line) if width else []
         if mark is not None and before[: mark.bottom + 1] != self._rows[: mark.bottom + 1]:
-            self.screen.clear_selection()  # what was marked is elsewhere now
+            self.screen.clear_selection()  # the selected text has moved
 
     @property
     def _name_width(self) -> int:
@@ -154,25 +154,25 @@ class MessageList(Widget):
 
     @property
     def top(self) -> int:
-        """The row at the top of the view."""
+        """Row at the top of the view."""
         return self._last_top if self.is_at_end else self._top
 
     def _rows_in_view(self) -> list[Row]:
-        """Return the rows that one sees: the last line says where the view is while it is not at the end."""
+        """Return the visible rows. Unless the view is at the end, the last line shows its position."""
         return self._rows[self.top : self.top + self.size.height - (not self.is_at_end)]
 
     def in_view(self) -> list[Message]:
-        """Return the messages of which at least a line is on the screen."""
+        """Return the messages of which at least one line is visible."""
         found = [row.message for row in self._rows_in_view() if row.message is not None]
         return list({message.hash: message for message in found}.values())
 
     @property
     def has_line_in_view(self) -> bool:
-        """True if the line of unread messages is on the screen."""
+        """True if the line of unread messages is visible."""
         return any(row.is_unread_line for row in self._rows_in_view())
 
     def _anchor(self) -> tuple[Message, int] | None:
-        """Return the place of the first message in view, and how far below its first row the view begins."""
+        """Return the first message in view, and the offset of the view from its first row."""
         for at in range(self.top, len(self._rows)):
             message = self._rows[at].message
             if message is not None:
@@ -180,7 +180,7 @@ class MessageList(Widget):
         return None
 
     def _row_of(self, message: Message) -> int:
-        """Return the first row of a message, or of the next one by time if it is gone."""
+        """Return the first row of a message, or of the next one by time if it was removed."""
         after = len(self._rows)
         for at, row in enumerate(self._rows):
             if row.message is not None and row.message.hash == message.hash:
@@ -195,14 +195,14 @@ class MessageList(Widget):
             self.is_at_end = True
 
     def on_resize(self, _: events.Resize) -> None:
-        """Wrap again for the new width."""
+        """Wrap the text for the new width."""
         self.update_rows()
         self.refresh()
 
     # --- moving --------------------------------------------------------------------------------
 
     def scroll_rows(self, by: int) -> None:
-        """Move the view by rows, down with a positive number."""
+        """Scroll by rows, down for a positive number."""
         self._top = self.top + by
         self.is_at_end = False
         self._keep_in_bounds()
@@ -222,24 +222,24 @@ class MessageList(Widget):
             self.post_message(self.PageWanted(older=False))
 
     def page_came(self) -> None:
-        """Draw a page that was asked for, and ask for the next one if the view is still near the end."""
+        """Draw a requested page, and request the next one if the view is still near the end."""
         self.is_loading = False
         self.update_rows()
         self._ask_for_pages()
 
     def action_scroll_pages(self, by: int) -> None:
-        """Move the view by screens."""
+        """Scroll by screens."""
         self.scroll_rows(by * max(1, self.size.height - 2))
 
     def action_oldest(self) -> None:
-        """Go to the beginning of the channel."""
+        """Scroll to the beginning of the channel."""
         if self.timeline.has_older:
             self.post_message(self.EndWanted(oldest=True))
         else:
             self.show_start()
 
     def action_newest(self) -> None:
-        """Go to the end of the channel, and follow it."""
+        """Scroll to the end of the channel, and follow it."""
         self.chosen = None
         if self.timeline.has_newer:
             self.post_message(self.EndWanted(oldest=False))
@@ -248,14 +248,14 @@ class MessageList(Widget):
             self.refresh()
 
     def show_start(self) -> None:
-        """Show the first row that is held."""
+        """Scroll to the first loaded row."""
         self.is_at_end, self._top = False, 0
         self._lay_out()
         self._keep_in_bounds()
         self.refresh()
 
     def show_line(self) -> None:
-        """Show the line of unread messages, with a part of what is before it."""
+        """Scroll to the line of unread messages, with some messages before it."""
         self.is_at_end = False
         self._lay_out()
         at = next((at for at, row in enumerate(self._rows) if row.is_unread_line), 0)
@@ -264,7 +264,7 @@ class MessageList(Widget):
         self.refresh()
 
     def show_message(self, message: Message) -> None:
-        """Choose a message that is held, and show it in the middle."""
+        """Choose a loaded message, and scroll it to the middle."""
         self.is_at_end = False
         self._lay_out()
         self._top = self._row_of(message) - self.size.height // 2
@@ -272,22 +272,23 @@ class MessageList(Widget):
         self._choose(message)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Move the view by the wheel."""
+        """Scroll with the wheel."""
         event.stop()
         self.scroll_rows(-_WHEEL_ROWS)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Move the view by the wheel."""
+        """Scroll with the wheel."""
         event.stop()
         self.scroll_rows(_WHEEL_ROWS)
 
     # --- choosing ------------------------------------------------------------------------------
 
     def take_key(self, key: str, *, is_typing: bool) -> bool:
-        """Act on a key if it is for the chosen message. No key that types is. Returns False for other keys.
+        """Handle a key that acts on the chosen message. Returns False for other keys, such as those that type text.
 
-        After a click, keys that a text needs too are for the text if one is being typed: the click may only have raised
-        the window. Right and Left are for the text also if the chosen message is not long.
+        After a click, the typing box gets the keys that it needs while it has text. The click may only have raised the
+        window.
+        The box also gets Right and Left if the chosen message is not long.
         """
         if key == "escape":
             self._choose_next(0) if self.chosen is None else self.choose_none()
@@ -308,12 +309,12 @@ class MessageList(Widget):
         return True
 
     def choose_none(self) -> None:
-        """Go back to typing."""
+        """Clear the choice, and return to typing."""
         if self.chosen is not None:
             self._choose(None)
 
     def _choose_next(self, by: int) -> None:
-        """Choose the message above or below, at first the last one in view."""
+        """Choose the message above or below; without a choice, the last one in view."""
         held = self.timeline.messages
         if not held:
             return
@@ -339,7 +340,7 @@ class MessageList(Widget):
         self.refresh()
 
     def _expand(self, message: Message, *, is_expanded: bool) -> bool:
-        """Show all lines of a long message, or the first ones. Returns False if the message is not long."""
+        """Expand or collapse a long message. Returns False if the message is not long."""
         was_expanded, top = self.timeline.is_expanded(message), self.top
         if not self.timeline.expand(message, is_expanded=is_expanded):
             return False
@@ -351,11 +352,12 @@ class MessageList(Widget):
         return True
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the message under the mouse, unless the mouse marked text. A second click marks the word.
+        """Choose the message under the mouse, unless the mouse selected text. A double click selects a word.
 
-        The line that tells of more lines expands or collapses it.
+        A click on the fold line expands or collapses the message.
         """
-        event.prevent_default()  # Textual marks all messages at a second click, and at a second drag to the same place
+        # Otherwise Textual selects all messages at a double click, and at a second drag to the same position.
+        event.prevent_default()
         if self.text_selection is not None:
             return
         row = self._row_at(event.y)
@@ -369,13 +371,13 @@ class MessageList(Widget):
     # --- drawing -------------------------------------------------------------------------------
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Take all the room."""
+        """Use the full height."""
         del viewport, width
         return container.height
 
     @property
     def _first(self) -> int:
-        """The number of the row in the first line of the view, below 0 if there are blank lines above all rows."""
+        """Index of the row in the first line of the view, negative if blank lines are above all rows."""
         return self.top - max(0, self.size.height - len(self._rows))
 
     def _row_at(self, y: int) -> Row | None:
@@ -383,7 +385,7 @@ class MessageList(Widget):
         return self._rows[at] if 0 <= at < len(self._rows) else None
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a part of the view."""
+        """Return the lines of a region of the view."""
         self._drawing = self._new_drawing()
         strips = super().render_lines(crop)
         self._drawing = None
@@ -417,7 +419,7 @@ class MessageList(Widget):
 
     @property
     def _position(self) -> str:
-        """What the last line says while the view is not at the end: where it is, and how to get back."""
+        """Text of the last line while the view is not at the end: its position, and the key that scrolls to the end."""
         row = next((row for row in self._rows[self.top :] if row.message is not None), None)
         when = ""
         if row is not None and row.message is not None:
@@ -425,11 +427,11 @@ class MessageList(Widget):
             when = f"{moment.day} {moment:%B %Y, %H:%M}, "
         return f"{when}{self._newest_key} for the newest"
 
-    # --- marking by the mouse ------------------------------------------------------------------
+    # --- selecting with the mouse --------------------------------------------------------------
 
     @property
     def _mark(self) -> MarkedPart | None:
-        """What is marked: up to the edges of the view if the mouse went beyond them."""
+        """Selected part, limited to the view if the mouse went beyond it."""
         if (selection := self.text_selection) is None:
             return None
         start = selection.start or Offset(0, self.top)
@@ -443,6 +445,6 @@ class MessageList(Widget):
             self.screen.selections = {self: Selection(Offset(word.start, at.y), Offset(word.stop, at.y))}
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Return the marked text, and what is put after it."""
-        del selection  # Textual's own one
+        """Return the selected text, and the text that follows it."""
+        del selection  # Textual's value
         return None if (mark := self._mark) is None else (marked_text(self._rows, mark), "\n")

@@ -1,4 +1,4 @@
-"""Pages of the channel that is shown: what of it is read from the cabal and put into the view. It knows no keys."""
+"""Reading pages of the shown channel into the view. Independent of keys."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from cablestore.store.display import Message
 
 
 class Shown(Protocol):
-    """The client, as pages see it."""
+    """The client's methods that pages use."""
 
     @property
     def open_cabal(self) -> Cabal:
-        """The cabal that is shown."""
+        """Cabal that is shown."""
 
     @property
     def channel(self) -> str:
-        """The channel that is shown."""
+        """Channel that is shown."""
 
     @property
     def messages(self) -> MessageList:
-        """The view of messages."""
+        """View of the messages."""
 
 
 class MessagePages:
-    """Pages of messages of the channel that is shown. All methods raise CableStoreError if the store cannot be reached.
+    """Pages of the shown channel. All methods raise CableStoreError if the store is unreachable.
 
-    A page that comes when another channel is shown, or another part of this one, is for nobody.
+    A page is discarded if another channel, or another part of the channel, is shown when it arrives.
     """
 
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
 
     async def read_newest(self, changed_from_ms: int = 0, limit: int = PAGE_MESSAGES) -> None:
-        """Show the end of the channel. Of what is held before it, only what is older than a change stays."""
+        """Show the end of the channel. Loaded messages stay only if they are older than a change."""
         shown, timeline = self._shown, self._shown.messages.timeline
         page = await shown.open_cabal.page(shown.channel, limit)
         if timeline is shown.messages.timeline:
@@ -55,7 +55,7 @@ class MessagePages:
             shown.messages.show_start()
 
     async def read_around(self, message: Message) -> None:
-        """Show a message with what is before and after it, and choose it."""
+        """Show a message with the messages around it, and choose it."""
         open_cabal, timeline = self._shown.open_cabal, self._shown.messages.timeline
         older = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor)
         newer = await open_cabal.page(message.channel, PAGE_MESSAGES, message.cursor, newest_first=False)
@@ -78,7 +78,7 @@ class MessagePages:
             messages.show_line()
 
     async def read_next(self, *, older: bool) -> None:
-        """Read the page next to what is held."""
+        """Read the page before or after the loaded messages."""
         messages = self._shown.messages
         timeline = messages.timeline
         if not timeline.messages:
@@ -100,7 +100,7 @@ class MessagePages:
         self._shown.messages.page_came()
 
     async def take(self, changes: CabalChanges) -> None:
-        """Draw what is new in the channel."""
+        """Draw the changes in the channel."""
         earliest_ms = 0 if changes.is_all else changes.channels.get(self._shown.channel)
         if earliest_ms is None:
             return
@@ -114,7 +114,7 @@ class MessagePages:
             timeline.has_newer = True
 
     async def _read_window(self) -> None:
-        """Read again what is held after its first message, while the view is not at the end of the channel."""
+        """Read the loaded messages again, while the view is not at the end of the channel."""
         shown, timeline = self._shown, self._shown.messages.timeline
         if not timeline.messages:
             await self.read_newest()

@@ -1,4 +1,4 @@
-"""A thread that keeps known which users of a store have names that look alike."""
+"""Background comparison of user names, to find those that look alike."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from cablestore.store.store import CableStore
 _PAUSE_S = 0.02
 """Pause after each part, in which others use the store."""
 _REST = 4
-"""After a comparison that took long, the next one waits at least this many times as long."""
+"""Factor by which the pause after a comparison exceeds its duration."""
 
 
 class NameWatch:
-    """Comparison of the names of all users, now and after each `renew`. `stop` it before the store is closed."""
+    """Comparison of the names of all users, now and after each `renew`. Call `stop` before closing the store."""
 
     def __init__(self, store: CableStore, changed: Callable[[], None]) -> None:
-        """Begin. `changed` is called in the thread after the result has changed."""
+        """Start. `changed` is called in the thread after the result has changed."""
         self.same_named: frozenset[bytes] = frozenset()
-        """The users whose name equals another user's, or looks like it."""
+        """Users whose name equals or resembles another user's name."""
         self._store = store
         self._changed = changed
         self._ends = threading.Event()
@@ -42,7 +42,7 @@ class NameWatch:
         return self._is_due.is_set() or self._is_comparing
 
     def renew(self) -> None:
-        """Compare again: a name has changed."""
+        """Schedule a comparison after a name has changed."""
         self._is_due.set()
 
     def stop(self) -> None:
@@ -57,7 +57,7 @@ class NameWatch:
                 self._is_due.wait()
                 self._is_comparing = True
                 self._is_due.clear()
-                if self._ends.is_set():  # looked at after `clear`, which may have undone the `set` of `stop`
+                if self._ends.is_set():  # checked after `clear`, which may have undone the `set` of `stop`
                     return
                 began = time.monotonic()
                 found, before = same_named(self._names()), self.same_named

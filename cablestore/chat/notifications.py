@@ -1,6 +1,6 @@
 """Notifications of terminals as escape sequences: OSC 777 with a title, or OSC 9. Pure.
 
-A text of others cannot end the sequence, begin a parameter of it, or format what the desktop shows.
+Text of other users cannot end the sequence, begin a parameter, or format the notification.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cablestore.chat.safe_text import fit
 from cablestore.controls import controls_replaced
 
 _ST: Final = "\x1b\\"
-"""End of a sequence. The other one is the bell, which would ring where the sequence is unknown."""
+"""End of a sequence. The alternative, BEL, would ring if the terminal does not know the sequence."""
 KNOWN_TERMINALS: Final = (
     "alacritty",
     "contour",
@@ -28,25 +28,24 @@ KNOWN_TERMINALS: Final = (
     "wezterm",
     "xterm",
 )
-"""Beginnings of `TERM` of terminals that ignore the sequences that they do not know. Others may print them."""
+"""Prefixes of `TERM` of terminals that ignore unknown sequences. Other terminals may print them."""
 _IN_BETWEEN: Final = frozenset({"TMUX", "STY"})
-"""Variables of programs between the client and the terminal, which do not let such a sequence pass."""
+"""Variables set by programs between the client and the terminal, which do not forward such a sequence."""
 _MAX_TITLE_CELLS: Final = 60
 _MAX_BODY_CELLS: Final = 160
 _MAX_CHARACTERS: Final = 300
-"""Characters of a text that are used at most, because some have no width. A sequence is below 2 KiB, which all
-terminals accept."""
+"""Maximum number of characters of a text, because some have no width. All terminals accept a sequence below 2 KiB."""
 _SAFE: Final = str.maketrans({";": ",", "<": "{", ">": "}"})
 """`;` separates the parameters, and desktops read `<` as markup."""
 
 
 def notification(title: str, body: str, environ: Mapping[str, str]) -> str:
-    """Return the sequence that shows a notification on the terminal of an environment, "" if none is safe there."""
+    """Return the sequence that shows a notification on the terminal of an environment, or "" if none is safe."""
     if not _ignores_unknown(environ):
         return ""
     title, body = _inert(title, _MAX_TITLE_CELLS), _inert(body, _MAX_BODY_CELLS)
     if "iTerm2" in (environ.get("LC_TERMINAL"), environ.get("TERM_PROGRAM", "").replace(".app", "2")):
-        return f"\x1b]9;cablestore: {title}: {body}{_ST}"  # a digit at the begin would be a command of ConEmu
+        return f"\x1b]9;cablestore: {title}: {body}{_ST}"  # ConEmu would run a digit at the beginning as a command
     return f"\x1b]777;notify;{title};{body}{_ST}"
 
 
@@ -57,7 +56,7 @@ def _ignores_unknown(environ: Mapping[str, str]) -> bool:
 
 
 def is_in_emacs(environ: Mapping[str, str]) -> bool:
-    """Return True in a terminal of Emacs, which may print the sequences that it does not know."""
+    """Return True for a terminal in Emacs, which may print unknown sequences."""
     return "INSIDE_EMACS" in environ
 
 

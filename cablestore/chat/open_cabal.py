@@ -1,4 +1,4 @@
-"""The cabal of a store that this process has open, for programs that show the client on a store of theirs."""
+"""Cabal of a store that this process has open, for programs that run the client on their store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cablestore.store.store import CableStore
 
 
 class OpenCabal(Cabal):
-    """A cabal whose store this process has open. `close` ends the node, then closes the store."""
+    """Cabal whose store this process has open. `close` stops the node, then closes the store."""
 
     def __init__(self, store: CableStore, label: str, node: HostedNode | None = None) -> None:
         """Show an open store under a label."""

@@ -1,4 +1,4 @@
-"""The panes around the messages: channels, members, the heading, and the last line with the state and the keys."""
+"""Panes around the messages: channels, members, the heading, and the last line with the state and the keys."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ HINTS: Final = {
     "without a name": "/nick NAME sets your name   {help} help",
     "typing": "{help} help",
 }
-"""The keys that the last line names, by what the person is doing. Those of actions are in braces."""
+"""Keys in the last line for each activity of the user. Keys of actions are in braces."""
 
 
 class Panes:
-    """Panes of a client, and which channels are folded away in them."""
+    """Panes of a client, and their folded channels."""
 
     def __init__(self, app: App[None], labels: Sequence[str], keys: Keys) -> None:
-        """Draw the panes of a client on cabals with these labels."""
+        """Create the panes of a client for cabals with these labels."""
         self._app = app
         self._labels = labels
         self._keys = keys
         self._unfolded: set[int] = set()
-        """Cabals of which all channels are listed."""
+        """Cabals whose channels are all listed."""
 
     def folds(self, place: ChannelPlace) -> Folds:
-        """Return which channels are folded away while the one at a place is shown."""
+        """Return the folded channels while the channel at a place is shown."""
         return Folds(place, self._unfolded)
 
     def fold(self, cabal: int) -> None:
-        """List the channels of a cabal that are not joined, or fold them."""
+        """Show or fold the channels of a cabal that are not joined."""
         self._unfolded ^= {cabal}
 
     def show_lists(
@@ -51,7 +51,7 @@ class Panes:
         place: ChannelPlace,
         shown: ChannelEntry,
     ) -> None:
-        """Show the channels of all cabals, and the members of the one at a place, which `shown` describes."""
+        """Show the channels of all cabals, and the members of the channel at `place`, which `shown` describes."""
         listed = [list(entries) for entries in channels]
         here = listed[place.cabal]
         at = next((at for at, each in enumerate(here) if each.name == shown.name), len(here))
@@ -63,7 +63,7 @@ class Panes:
         self._show("#heading", Content.assemble(*heading(shown)))
 
     def show_state(self, cabal: Cabal, own_name: str, *, is_chosen: bool) -> None:
-        """Show the last line: the connections of a cabal, who one is, and the keys."""
+        """Show the last line: the connections of a cabal, the user's name, and the keys."""
         name = clean(own_name) or short_name(cabal.own_key.hex())
         parts = [f"{'●' if cabal.is_connected else '○'} {cabal.connection}", name, *cabal.listening]
         self._show("#state", "   ".join(parts))
@@ -71,13 +71,13 @@ class Panes:
         self._show("#hints", self._keys.shown(hint))
 
     def _show(self, pane: str, content: str | Content) -> None:
-        """Show a text in a pane. The same text costs nothing: Textual lays out the whole screen at each update."""
+        """Show a text in a pane, unless it is unchanged: Textual lays out the whole screen at each update."""
         static = self._app.query_one(pane, Static)
         if static.content != content:
             static.update(content)
 
     def toggle_members(self) -> None:
-        """Show the members, or hide them."""
+        """Show or hide the members."""
         screen, is_shown = self._app.screen, bool(self._app.query_one("#members").display)
         screen.set_class(not is_shown, "members-shown")
         screen.set_class(is_shown, "members-away")

@@ -1,4 +1,4 @@
-"""Acts of moderation that the client's user does for itself alone, and the undoing of all own acts."""
+"""Moderation actions that apply only to the client's user, and undoing own actions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _SHOWN: Final = {"hide": "hidden", "block": "blocked"}
 
 
 def moderate(store: CableStore, act: PrivateAct, users: Sequence[bytes], posts: Sequence[bytes]) -> list[UndoneAct]:
-    """Hide, unhide, block or unblock, for the user alone. What undoes, undoes all own acts, and returns them.
+    """Hide, unhide, block or unblock, only for the user. Undoing removes all own actions, and returns them.
 
-    Without own acts it undoes those of others, for the user alone. Raises ArgumentError for what has no effect.
+    Without own actions, it undoes those of others, only for the user. Raises ArgumentError for an action without
+    effect.
     """
     moderator = store.moderation
     match act:
@@ -96,11 +97,11 @@ def _named(store: CableStore, target: bytes) -> str:
     return name[:8] if name == target.hex() else name
 
 
-# --- what is in force ------------------------------------------------------------------------------
+# --- restrictions that apply -----------------------------------------------------------------------
 
 
 def restrictions(store: CableStore) -> list[Restriction]:
-    """Return who and what is hidden, blocked or dropped for the user, oldest first: by whom, since when and why."""
+    """Return the hidden and blocked users and messages, oldest first, with author, time and reason."""
     moderator, found = store.moderation, list[Restriction]()
     for context in (None, *moderator.contexts()):
         for judged in moderator.in_force(context):
@@ -111,7 +112,7 @@ def restrictions(store: CableStore) -> list[Restriction]:
 
 
 def _restriction(act: ModerationAct) -> str:
-    """Return what an act does to its target, "" if it only undoes or gives a role."""
+    """Return the effect of an action on its target, or "" if it only undoes another one or assigns a role."""
     if act.type == BLOCK:
         return "blocked"
     if act.type != MODERATION:
@@ -135,7 +136,7 @@ def _described(store: CableStore, act: ModerationAct, target: bytes, what: str) 
 
 
 def users_typed(store: CableStore, text: str) -> list[User]:
-    """Return the users that a typed text may mean, as `users_named`, also those who are dropped or have no posts here."""
+    """Return the users that match a typed text, including those who are dropped or have no posts here."""
     found = {user.public_key: user for user in store.users_named(text)}
     others = [store.user(each.public_key) for each in restrictions(store) if each.public_key not in found]
     return [*found.values(), *{user.public_key: user for user in find_users(text, others)}.values()]

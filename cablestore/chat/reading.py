@@ -1,6 +1,6 @@
-"""Reading of the channel that is shown: what the user has seen of it, and where its unread messages begin.
+"""Read state of the shown channel: the messages that the user has seen, and the beginning of unread messages.
 
-The store knows what is unread. Nothing is remembered here but its last answer.
+The store records what is unread. This module caches only its last answer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from cablestore.store.results import ReadState
 
 
 class Watched(Shown, Protocol):
-    """The client, as reading sees it."""
+    """The client's methods that reading uses."""
 
     @property
     def is_watched(self) -> bool:
-        """True if the user sees the messages: the terminal has the focus, and no window is in front of them."""
+        """True if the user sees the messages: the terminal has the focus, and no window covers them."""
 
 
 class _Seen(NamedTuple):
-    """Cursors of unread messages: those on the screen, those that are left, and up to where all new ones are read."""
+    """Cursors of unread messages: visible ones, remaining ones, and the one up to which all new messages are read."""
 
     on_screen: Sequence[str] = ()
     left: Sequence[str] = ()
@@ -32,34 +32,34 @@ class _Seen(NamedTuple):
 
 
 class Reading:
-    """State of what the user has seen of the channel that is shown. Methods raise CableStoreError as those of `Cabal` do."""
+    """Read messages of the shown channel. Methods raise the errors of `Cabal`."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
         self._state = ReadState()
         self._problem = ""
-        """Why the last messages could not be marked."""
+        """Reason why the last messages could not be marked."""
 
     async def begin(self) -> None:
-        """Begin with another channel: a line is before its first unread message."""
+        """Switch to another channel. A line precedes its first unread message."""
         self._state, self._watched.messages.line = ReadState(), ""
         if await self._ask() and self._state.unread:
             self._watched.messages.line = self._state.unread[0]
 
     def show_line(self) -> None:
-        """Put the line where unread messages begin, after the page that is shown first has come."""
+        """Move the line to the first unread message, after the first page of the channel was read."""
         messages = self._watched.messages
         if self._state.unread and messages.line != (first := self._first(self._state.unread)):
             messages.line = first
             messages.update_rows()
 
     def refresh(self, state: ReadState) -> None:
-        """Take over what the store says of the channel that is shown."""
+        """Set the read state of the shown channel."""
         self._state = state
         self._move_line(self._seen().left)
 
     async def _ask(self) -> bool:
-        """Ask the store what is unread. False if another channel is shown by now."""
+        """Read the state from the store. Returns False if another channel is shown meanwhile."""
         cabal, channel = self._watched.open_cabal, self._watched.channel
         state = await cabal.read_state(channel)
         if (cabal, channel) != (self._watched.open_cabal, self._watched.channel):
@@ -68,7 +68,7 @@ class Reading:
         return True
 
     async def mark(self) -> None:
-        """Have the store mark what is on the screen. A problem is raised once."""
+        """Mark the visible messages as read. An error is raised only once."""
         seen = self._seen()
         if not seen.on_screen and seen.upto is None:
             return
@@ -76,28 +76,28 @@ class Reading:
             state = self._state
             await self._watched.open_cabal.mark_seen(self._watched.channel, seen.on_screen, seen.upto)
             self._problem = ""
-            if self._state is state:  # it is what the store has by now
+            if self._state is state:  # the expected state until the store reports it
                 self._state = ReadState(max(seen.upto or "", state.read_upto), seen.left)
         except OwnerGoneError:
-            pass  # it is marked when the store is back
+            pass  # marked when the store is available again
         except CableStoreError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
                 raise
 
     def scrolled(self) -> None:
-        """Put the line before the first unread message if the earlier line is out of view."""
+        """Move the line to the first unread message if it is out of view."""
         self._move_line(self._state.unread)
 
     def shown_entry(self, entry: ChannelEntry) -> ChannelEntry:
-        """Return the shown channel as its list shows it: without the messages that are being marked."""
+        """Return the entry of the shown channel without the messages that are being marked."""
         seen = self._seen()
         unread = len(seen.left) if seen.upto is not None else max(0, entry.unread - len(seen.on_screen))
         return replace(entry, unread=unread, mentions=min(entry.mentions, unread))
 
     @property
     def first_left(self) -> str | None:
-        """The cursor of the first unread message that is not on the screen."""
+        """Cursor of the first unread message that is not visible."""
         left = self._seen().left
         return self._first(left) if left else None
 
@@ -113,7 +113,7 @@ class Reading:
         return _Seen([at for at in state.unread if at in in_view], left, upto)
 
     def _move_line(self, unread: Sequence[str]) -> None:
-        """Put the line before the first of these messages. A line that one may be reading at does not move."""
+        """Move the line to the first of these messages, unless the user may be reading at it."""
         messages = self._watched.messages
         is_needed = messages.line in self._state.unread or (self._watched.is_watched and messages.has_line_in_view)
         if unread and not is_needed:
@@ -121,9 +121,9 @@ class Reading:
             messages.update_rows()
 
     def _first(self, unread: Sequence[str]) -> str:
-        """Return the cursor of the first of these messages as they are read: an answer with a slow clock is not the first.
+        """Return the cursor of the first of these messages in display order.
 
-        Unread messages that are older than all that is held come before those.
+        An answer with a slow clock is not the first. Unread messages that are older than all held messages come first.
         """
         held = [message.cursor for message in self._watched.messages.timeline.messages]
         is_above = self._watched.messages.timeline.has_older and unread[0] < min(held, default="")

@@ -1,7 +1,7 @@
-"""Text of others as cells of a terminal: without characters that control it, and wrapped to a width.
+"""Text of other users in terminal cells: without control characters, and wrapped to a width.
 
-Terminals disagree on the width of some grapheme clusters: of families of emoji, of vowel signs of Hindi. So a cluster
-has two widths here. It takes `cell_len` cells of the picture, and no terminal draws it in more than `most_cells`.
+Terminals disagree on the width of some grapheme clusters, such as emoji families and Hindi vowel signs. A cluster
+therefore has two widths: it is laid out in `cell_len` cells, and no terminal draws it in more than `most_cells`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _LINE_BREAK: Final = re.compile("\r\n|[\r\x85\u2028\u2029]")
 _ASCII_WORD: Final = re.compile(" *[^ ]+ *| +")
 _TAB_WIDTH: Final = 4
 _MAX_CLUSTER: Final = 64
-"""Characters of a cluster that are drawn together. The longest flag has 14, a stack of Tibetan fewer than 10."""
+"""Maximum number of characters in one cluster. The longest flag has 14, a Tibetan stack fewer than 10."""
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """Return text that moves no cursor, turns no line and has no markup of terminals.
+    """Return text that does not move the cursor or change the direction of lines, and has no terminal markup.
 
-    With `lines` line breaks stay, and tabs become spaces.
+    With `lines`, line breaks stay, and tabs become spaces.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -39,7 +39,7 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 
 def clusters(text: str) -> list[str]:
-    """Return the grapheme clusters of a text: what a person takes for one character. A huge one is cut."""
+    """Return the grapheme clusters (user-perceived characters) of a text. A huge one is split."""
     found: list[str] = []
     for cluster in wcwidth.iter_graphemes(text):
         if len(cluster) <= _MAX_CLUSTER:
@@ -51,25 +51,25 @@ def clusters(text: str) -> list[str]:
 
 @lru_cache(8192)
 def _cluster_most(cluster: str) -> int:
-    """Return the cells that a terminal takes for a cluster at most, also one that draws each character by itself."""
+    """Return the maximum width of a cluster in cells, also in a terminal that draws its characters separately."""
     apart = sum(max(wcwidth.wcwidth(character), 0) for character in cluster)
     return max(cell_len(cluster), wcwidth.width(cluster), apart)
 
 
 def most_cells(text: str) -> int:
-    """Return the cells that any terminal takes for clean text at most."""
+    """Return the maximum width of clean text in cells, on any terminal."""
     return len(text) if text.isascii() else sum(map(_cluster_most, clusters(text)))
 
 
 def fit(text: str, width: int) -> str:
-    """Return one line of clean text cut to a width in cells, with an ellipsis where something is missing."""
+    """Return one line of clean text truncated to a width in cells, with an ellipsis if it is shortened."""
     if most_cells(text) <= width:
         return text
     return _chopped(text, width - 1)[0] + "…" if width > 1 else "…"[:width]
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return clean text as lines of at most `width` cells, broken between words where that is possible."""
+    """Return clean text as lines of at most `width` cells, broken between words where possible."""
     lines: list[str] = []
     for paragraph in text.split("\n"):
         if len(paragraph) <= width and paragraph.isascii():
@@ -96,7 +96,7 @@ def _wrapped(paragraph: str, width: int) -> list[str]:
 
 
 def _words(paragraph: str) -> Iterator[str]:
-    """Yield the words with the spaces after them. Lines may break before and after a character of East Asian width."""
+    """Yield words with their trailing spaces. Lines may break before and after a character of East Asian width."""
     if paragraph.isascii():
         yield from _ASCII_WORD.findall(paragraph)
         return

@@ -1,4 +1,4 @@
-"""Names that a reader cannot tell apart: equal ones, and look-alikes with a Cyrillic letter in a Latin name, for example. Pure."""
+"""Detection of names that readers confuse: equal names, and look-alikes such as mixed Cyrillic and Latin. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Final
 from confusable_homoglyphs.confusables import confusables_data
 
 _KEY_TAIL: Final = re.compile(r"[^a-z0-9]+[0-9a-f]{4,64}$")
-"""Digits at the end of a name: `ann 3f2a9c1b` must not pass for the user ann whose key begins so."""
+"""Digits at the end of a name. The name `ann 3f2a9c1b` must not resemble the user ann whose key begins with these
+digits."""
 _INVISIBLE: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-"""Characters that draw nothing, beside those of the category of format characters."""
+"""Invisible characters outside the category of format characters."""
 _SHAPES: Final = (("i", "l"), ("\u0131", "l"), ("vv", "w"))
-"""Shapes that the data of Unicode keeps apart. It has the Cyrillic palochka as an i, which is drawn as an l."""
+"""Look-alikes that Unicode's data distinguishes. It maps the Cyrillic palochka to i, but it is drawn as l."""
 
 
 def same_named(names: Mapping[bytes, str]) -> frozenset[bytes]:
-    """Return the public keys of the users whose name equals another user's, or looks like it."""
+    """Return the public keys of the users whose name equals or resembles another user's name."""
     looks = {key: look_of(name) for key, name in names.items()}
     counts = Counter(looks.values())
     return frozenset(key for key, look in looks.items() if counts[look] > 1)
@@ -28,7 +29,7 @@ def same_named(names: Mapping[bytes, str]) -> frozenset[bytes]:
 
 @lru_cache(maxsize=20_000)
 def look_of(name: str) -> str:
-    """Return a text that is the same for all names that look alike (Unicode TR39, 4), without regard to case."""
+    """Return a string that is equal for all names that look alike (Unicode TR39, 4), ignoring case."""
     folded = unicodedata.normalize("NFKC", name).casefold().strip()
     if not folded.isascii():
         visible = _INVISIBLE.sub("", unicodedata.normalize("NFD", folded))
@@ -42,9 +43,9 @@ def look_of(name: str) -> str:
 
 @lru_cache(maxsize=20_000)
 def _prototype(character: str) -> str:
-    """Return the text that stands for all that look like a character.
+    """Return the representative of all strings that look like a character.
 
-    In the data each of them names that one alone, and that one names all.
+    In the data, each look-alike maps to the representative, and the representative maps to all of them.
     """
     alike: tuple[str, ...] = (character, *(each["c"] for each in confusables_data.get(character, ())))
     return max(alike, key=lambda each: (len(confusables_data.get(each, ())), each))

@@ -1,6 +1,6 @@
-"""Windows over the client: help, a question, actions, an invitation, what a search found.
+"""Windows over the client: help, a question, actions, an invitation, and search results.
 
-No key that types acts in one: the client gives what is typed to the typing box.
+Keys that type text have no effect in a window: the client forwards typed text to the typing box.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FIXED_KEYS = {
 
 
 class HelpScreen(ModalScreen[None]):
-    """Keys and commands."""
+    """Window with keys and commands."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter", "dismiss", "Close"),
@@ -55,7 +55,7 @@ class HelpScreen(ModalScreen[None]):
         self._keys = keys
 
     def on_key(self, event: events.Key) -> None:
-        """Close with a key that shows the help."""
+        """Close the window with a key that opens the help."""
         if event.key in self._keys.of["help"]:
             event.stop()
             self.dismiss()
@@ -77,9 +77,9 @@ class HelpScreen(ModalScreen[None]):
 
 
 class QuestionScreen(ModalScreen[bool]):
-    """A question before an act that cannot be undone. Dismissed with True if the answer is yes.
+    """Question before an action that cannot be undone. Dismissed with True if the user confirms.
 
-    The key that confirms types nothing. Pressed before the question was on the screen, it answers another one.
+    The key that confirms does not type text. A key pressed before the question is visible is ignored.
     """
 
     def __init__(self, question: str, quoted: str) -> None:
@@ -88,21 +88,21 @@ class QuestionScreen(ModalScreen[bool]):
         self._quoted = quoted
 
     def compose(self) -> ComposeResult:
-        """Show the question and what it is about."""
+        """Show the question and the quoted message."""
         with VerticalScroll(classes="window question") as window:
             window.border_title = self._question
             window.border_subtitle = "Ctrl+Y yes, Escape no"
             yield _Quoted(self._quoted, markup=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Close with the answer."""
+        """Dismiss the window with the answer."""
         if event.key == "escape" or (event.key == "ctrl+y" and event.time > self.query_one(_Quoted).drawn_at_s):
             event.stop()
             self.dismiss(event.key == "ctrl+y")
 
 
 class _Quoted(Static):
-    """Text that knows since when it is on the screen."""
+    """Text that records when it was first drawn."""
 
     drawn_at_s = math.inf
 
@@ -113,7 +113,7 @@ class _Quoted(Static):
 
 
 class ActionsScreen(ModalScreen[str | None]):
-    """Actions on a message. Dismissed with the name of the chosen one."""
+    """Menu of actions on a message. Dismissed with the name of the chosen one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
@@ -125,7 +125,7 @@ class ActionsScreen(ModalScreen[str | None]):
         self._actions = actions
 
     def compose(self) -> ComposeResult:
-        """List the actions by their meaning."""
+        """List the descriptions of the actions."""
         options = [Option(meaning, id=name) for name, meaning in self._actions.items()]
         listed = OptionList(*options, classes="window question", compact=True)
         listed.border_title = Content(self._title)
@@ -133,14 +133,14 @@ class ActionsScreen(ModalScreen[str | None]):
         yield listed
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Close with the action."""
+        """Dismiss the window with the action."""
         event.stop()
-        if self.is_active:  # not for a second Enter
+        if self.is_active:  # ignores a second Enter
             self.dismiss(event.option_id)
 
 
 class InvitationScreen(ModalScreen[None]):
-    """The invitation to a cabal, to copy it."""
+    """Window with the invitation to a cabal, to copy it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter", "dismiss", "Close"),
@@ -152,7 +152,7 @@ class InvitationScreen(ModalScreen[None]):
         self._keys = keys
 
     def compose(self) -> ComposeResult:
-        """Show the invitation and who may have it."""
+        """Show the invitation, and a warning about sharing it."""
         with VerticalScroll(classes="window") as window:
             window.border_title = "Invitation to this cabal"
             window.border_subtitle = self._keys.shown("{copy} copies, Escape closes")
@@ -162,7 +162,7 @@ class InvitationScreen(ModalScreen[None]):
             )
 
     def on_key(self, event: events.Key) -> None:
-        """Give the invitation to the terminal's clipboard."""
+        """Copy the invitation to the terminal's clipboard."""
         if event.key not in self._keys.of["copy"]:
             return
         event.stop()
@@ -172,7 +172,7 @@ class InvitationScreen(ModalScreen[None]):
 
 
 class FoundScreen(ModalScreen[Message | None]):
-    """Messages that match a search. Dismissed with the one that was chosen."""
+    """Messages that match a search. Dismissed with the chosen one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
@@ -185,7 +185,7 @@ class FoundScreen(ModalScreen[Message | None]):
         self._zone = zone
 
     def compose(self) -> ComposeResult:
-        """List what was found, the newest first."""
+        """List the search results, newest first."""
         hits = self._page.hits
         found = OptionList(*(Option(self._line(hit)) for hit in hits), classes="window found", compact=True)
         number = f"the {len(hits)} newest" if self._page.cursor else f"{len(hits) or 'nothing'}"
@@ -203,7 +203,7 @@ class FoundScreen(ModalScreen[Message | None]):
         return Content.assemble((head, "$text-muted"), "\n  ", *text)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Close with the message."""
+        """Dismiss the window with the message."""
         event.stop()
-        if self.is_active:  # not for a second Enter
+        if self.is_active:  # ignores a second Enter
             self.dismiss(self._page.hits[event.option_index].message)

@@ -1,4 +1,4 @@
-"""Settings of the client that a user keeps in a file: the theme, the bell, notifications and keys. Pure."""
+"""Settings of the client in a user's file: the theme, the bell, notifications and keys. Pure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _SWITCHES: Final = ("bell", "notifications")
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """Settings of a client. Without a file all have their defaults."""
+    """Settings of a client, with the defaults that apply without a file."""
 
     theme: ThemeName = "dark"
-    """The theme that the client begins with. A key changes it for a session."""
+    """Initial theme of the client. A key changes it for a session."""
     bell: bool = True
     """True if the client rings the terminal's bell."""
     notifications: bool = True
     """True if the client sends notifications to the terminal."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """The keys of actions that do not have their default keys, by the names of the actions."""
+    """Keys of actions with other than the default keys, by the names of the actions."""
 
 
 class ChatSettingsError(CableStoreError, ValueError):
-    """A setting that the client does not know, or a value that it cannot have."""
+    """A setting is unknown, or has an invalid value."""
 
 
 def settings_in(values: Mapping[str, Any]) -> ChatSettings:
@@ -56,7 +56,7 @@ def _refuse_unknown(table: str, values: Mapping[str, Any], known: Mapping[str, A
 
 
 def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the keys of each action that a table names. No key may have two actions."""
+    """Return the keys of each action in a table. A key can have only one action."""
     _refuse_unknown("keys.", chosen, KEY_ACTIONS)
     found = {name: _keys_of(name, value) for name, value in chosen.items()}
     actions: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The terminal that shows the client: its input is read here, and its end is reported instead of an error."""
+"""Terminal of the client: reads its input, and reports its end instead of raising an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from select import select
 from typing import Any, Final
 
 from textual import events
-from textual._xterm_parser import XTermParser  # the parser of the driver that is extended here
+from textual._xterm_parser import XTermParser  # the parser of the extended driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
@@ -22,22 +22,22 @@ from cablestore.chat.typing_box import TextTooLong
 
 _READ_SIZE_BYTES: Final = 65_536
 _PAUSE_S: Final = 0.05
-"""A sequence that does not continue for this long was a key."""
+"""Pause after which an incomplete sequence counts as a key."""
 
 
 class TerminalClosed(Message):
-    """The terminal is gone: its window was closed, or its connection broke."""
+    """The terminal is gone: its window was closed, or its connection was lost."""
 
 
 class Terminal(LinuxDriver):
-    """Textual's driver, with an input that any bytes can be pasted into, and an output that may be gone."""
+    """Textual's driver, extended for pastes of any bytes and for an output that may be closed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._file: Any = _Output(sys.__stderr__)  # it has what the writer thread calls
+        self._file: Any = _Output(sys.__stderr__)  # has the methods that the writer thread calls
 
     def run_input_thread(self) -> None:
-        """Read keys and pastes until the client ends or the terminal is gone.
+        """Read keys and pastes until the client exits or the terminal is gone.
 
         Invalid UTF-8 becomes replacement characters.
         """
@@ -56,13 +56,13 @@ class Terminal(LinuxDriver):
                 self.process_message(event)
 
     def write(self, data: str) -> None:
-        """Write output. Textual gives each part of a link an id of its own, even on each line."""
+        """Write output with one id for each link. Textual assigns an id to each part of a link on each line."""
         super().write(with_link_ids(with_sequences(data), os.environ))
 
     def _read(self) -> bytes:
         try:
             return os.read(self.fileno, _READ_SIZE_BYTES)
-        except OSError:  # on Linux, the end of a terminal
+        except OSError:  # on Linux, the terminal is closed
             return b""
 
     def _report(self, found: Iterable[Paste | str]) -> None:
@@ -73,12 +73,12 @@ class Terminal(LinuxDriver):
             try:
                 for event in self._parser.feed(part):
                     self.process_message(event)
-            except (ValueError, OverflowError):  # a sequence that no terminal should send
+            except (ValueError, OverflowError):  # a sequence that terminals should not send
                 self._parser = XTermParser()
 
 
 class _Output:
-    """Output file of a terminal. After the terminal is gone, writes go nowhere: the client still has drafts to save."""
+    """Output file of a terminal. It discards output after the terminal is gone, so that drafts are saved."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -97,7 +97,7 @@ class _Output:
             self._discard()
 
     def _discard(self) -> None:
-        """Connect the file to /dev/null, so that what it has buffered fails nowhere later."""
+        """Connect the file to /dev/null, so that flushing its buffer later does not fail."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._file.fileno())
         os.close(nowhere)

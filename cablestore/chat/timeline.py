@@ -1,6 +1,6 @@
-"""The part of a channel's history that is near the view: as many messages as a window holds, whatever there is.
+"""Part of a channel's history near the view, limited in size.
 
-Pure: pages go in, rows for a screen of some width come out. A row is one line on the screen.
+Pure: it converts pages to rows for a screen of some width. A row is one line on the screen.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from cablestore.store.display import Message
 from cablestore.store.naming import KEY_DIGITS
 
 _SAME_SPEECH_MS: Final = 300_000
-"""An author's messages that are no farther apart have the name once."""
+"""Maximum time between two messages of an author for which the name is shown once."""
 LINES_SHOWN: Final = 12
-"""Lines of a message that is collapsed. The line after them tells how many more there are."""
+"""Lines of a collapsed message. The line after them shows the number of further lines."""
 _TIME_WIDTH: Final = 6
-"""Columns of the time and the space after it."""
+"""Columns of the time, including the space after it."""
 _GAP: Final = 1
 """Columns between name and text."""
 
 
 class Row(NamedTuple):
-    """One line on the screen: a line of a message; or the line of a day or of unread messages if `message` is None."""
+    """Line on the screen. If `message` is None, it is the line of a day or of unread messages."""
 
     message: Message | None
     text: str
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     name: str = ""
     is_unread_line: bool = False
     is_fold: bool = False
-    """True for the line that tells how many more lines a message has, or that it can be collapsed."""
+    """True for the line that shows the number of further lines, or that collapses the message."""
     links: tuple[Link, ...] = ()
 
 
@@ -47,26 +47,26 @@ class _MessageRows(NamedTuple):
 
 
 class Timeline:
-    """Messages of one channel in order, without gaps. It may begin after the first one and end before the last."""
+    """Consecutive messages of one channel, in order, without gaps. Older and newer messages may be missing."""
 
     def __init__(self, zone: tzinfo | None = None) -> None:
         self.messages: list[Message] = []
         self.has_older = False
         self.has_newer = False
         self.is_read = False
-        """True when a page was read, so that no messages means an empty channel."""
+        """True after a page was read, so that an empty list means an empty channel."""
         self._zone = zone
         self._rows: dict[bytes, _MessageRows] = {}
-        """Rows of messages as they were drawn last, by the hashes of the messages."""
+        """Cached rows of messages, by the hashes of the messages."""
         self._expanded: set[bytes] = set()
-        """The hashes of the long messages of which all lines are shown."""
+        """Hashes of the expanded messages."""
         self._width = self._name_width = 0
         self._same_named: frozenset[bytes] = frozenset()
 
     # --- pages ---------------------------------------------------------------------------------
 
     def set_newest(self, page: Sequence[Message], *, has_older: bool, keeps_older: bool = False) -> None:
-        """Take the newest page, newest first. With `keeps_older`, older messages stay if they join it without a gap."""
+        """Set the newest page, newest first. With `keeps_older`, older messages stay if they join it without a gap."""
         found = list(reversed(page))
         kept: list[Message] = []
         if keeps_older and has_older and found and not self.has_newer:
@@ -80,13 +80,13 @@ class Timeline:
         self._drop_oldest()
 
     def set_window(self, page: Sequence[Message], *, has_newer: bool) -> None:
-        """Take what was read again from the first held message on, oldest first."""
+        """Replace all loaded messages, oldest first."""
         self.messages = list(page)
         self.is_read = True
         self.has_newer = has_newer
 
     def add_older(self, page: Sequence[Message], *, has_older: bool) -> None:
-        """Add a page before the first message, newest first. The newest messages may be dropped for it."""
+        """Add a page before the first message, newest first. The newest messages may be dropped."""
         self.messages = [*reversed(page), *self.messages]
         self.has_older = has_older
         if len(self.messages) > MAX_HELD:
@@ -94,7 +94,7 @@ class Timeline:
             self.has_newer = True
 
     def add_newer(self, page: Sequence[Message], *, has_newer: bool) -> None:
-        """Add a page after the last message, oldest first. The oldest messages may be dropped for it."""
+        """Add a page after the last message, oldest first. The oldest messages may be dropped."""
         self.messages = [*self.messages, *page]
         self.has_newer = has_newer
         self._drop_oldest()
@@ -107,7 +107,7 @@ class Timeline:
 
     @property
     def same_named(self) -> frozenset[bytes]:
-        """Authors whose name is not theirs alone."""
+        """Authors who share their name with another user."""
         return self._same_named
 
     @same_named.setter
@@ -133,7 +133,7 @@ class Timeline:
             if drawn is None or drawn.message != message:
                 drawn = self._draw(message)
             kept[message.hash] = drawn
-            if day is None or drawn.day > day:  # an answer from a slow clock begins no day
+            if day is None or drawn.day > day:  # an answer from a slow clock does not begin a day
                 day, before = drawn.day, None
                 found.append(Row(None, f"{day:%A} {day.day} {day:%B %Y}"))
             if message is line_before:
@@ -159,14 +159,14 @@ class Timeline:
         return _MessageRows(message, moment.date(), rows)
 
     def _first_from(self, cursor: str) -> Message | None:
-        """Return the message at a cursor, or the next one if it is gone. None if it may be outside of what is held."""
+        """Return the message at a cursor, or the next one if it is gone. None if it may be outside the held part."""
         later = [message for message in self.messages if message.cursor >= cursor] if cursor else []
         is_held = len(later) < len(self.messages) or not self.has_older
         found = min(later, key=lambda message: message.cursor, default=None)
         return found if found is not None and (is_held or found.cursor == cursor) else None
 
     def name_of(self, message: Message, width: int) -> str:
-        """Return the name of an author for a width in cells, or the sign of an emote, whose text has the name."""
+        """Return the name of an author for a width in cells, or `*` for an emote, whose text contains the name."""
         return "*" if message.emote is not None else self._author_of(message, width)
 
     def _author_of(self, message: Message, width: int = 0) -> str:
@@ -176,13 +176,13 @@ class Timeline:
         return fit(name, width) if width else name
 
     def time_of(self, message: Message) -> str:
-        """Return the time of a message."""
+        """Return the time of a message as hours and minutes."""
         return f"{local(message.timestamp_ms, self._zone):%H:%M}"
 
     # --- long messages -------------------------------------------------------------------------
 
     def expand(self, message: Message, *, is_expanded: bool) -> bool:
-        """Show all lines of a long message, or the first ones. Return False if the message is not long."""
+        """Expand or collapse a long message. Returns False if the message is not long."""
         if len(self._lines(message)) <= LINES_SHOWN + 1:
             return False
         (self._expanded.add if is_expanded else self._expanded.discard)(message.hash)
@@ -190,13 +190,13 @@ class Timeline:
         return True
 
     def is_expanded(self, message: Message) -> bool:
-        """Return True if all lines of a long message are shown."""
+        """Return True if a message is expanded."""
         return message.hash in self._expanded
 
     def _shown_lines(self, message: Message, lines: list[str]) -> tuple[list[str], str]:
-        """Return those lines of a message that are shown, and the line that tells of the others, "" for a short one."""
+        """Return the visible lines of a message, and the fold line, which is "" for a short message."""
         more = len(lines) - LINES_SHOWN
-        if more <= 1:  # the line that tells of one more takes as much room as that one
+        if more <= 1:  # the fold line takes as much space as one further line
             return lines, ""
         if message.hash in self._expanded:
             return lines, fit("… Left collapses", self._width)
@@ -211,7 +211,7 @@ class Timeline:
 
 
 def _starts(before: Message, message: Message) -> bool:
-    """Return True if the name is shown again with a message that follows another one."""
+    """Return True if a message shows its author's name again after another message."""
     return (
         before.author != message.author
         or abs(message.timestamp_ms - before.timestamp_ms) > _SAME_SPEECH_MS
@@ -221,7 +221,7 @@ def _starts(before: Message, message: Message) -> bool:
 
 
 def local(timestamp_ms: int, zone: tzinfo | None) -> datetime:
-    """Return a time in a zone, by default the machine's. Authors may claim any time: one that no calendar has is 1970."""
+    """Return a time in a zone, by default the machine's. Times outside the calendar become 1970."""
     try:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
     except (OverflowError, ValueError, OSError):
@@ -229,13 +229,13 @@ def local(timestamp_ms: int, zone: tzinfo | None) -> datetime:
 
 
 def short_name(name: str) -> str:
-    """Return a name on one line. One that is a public key has its first 8 digits."""
+    """Return a name on one line. A public key is shortened to its first 8 digits."""
     is_key = len(name) == 64 and not name.strip("0123456789abcdef")
     return name[:KEY_DIGITS] if is_key else clean(name).strip() or "?"
 
 
 def with_key_digits(name: str, public_key: bytes, width: int = 0) -> str:
-    """Return a name with the first digits of its user's key. In a width, the name is cut and the digits are not."""
+    """Return a name with the first digits of its user's key. In a limited width, only the name is truncated."""
     digits = public_key.hex()
     if name == digits[:KEY_DIGITS]:
         return digits[: 2 * KEY_DIGITS]

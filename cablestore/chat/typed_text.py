@@ -1,6 +1,6 @@
-"""What a person types or pastes, as it is signed: nothing changes but line breaks and control characters. Pure.
+"""Typed or pasted text as it is signed: only line breaks and control characters change. Pure.
 
-Cleaning is for the screen: joiners, variation selectors, direction marks and combining marks are part of a text.
+Joiners, variation selectors, direction marks and combining marks are part of a text. Only the display cleans them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COMMITTED: Final = re.compile(r"\x1b\[(?:0;[\d:]*;([\d:]+)|[\d:]+;[12]?(?::1)?;(\d+:[\d:]+))u")
 """Text of an input method, or of one key with several characters, in kitty's keyboard protocol."""
 _OTHER_LAYOUTS: Final = re.compile(r"(?<=\x1b\[)(\d+):[\d:]*(?=[;u])")
-"""Key with the keys of other layouts beside it, which nobody asked the terminal for."""
+"""Key with the keys of other layouts, which the client did not request."""
 _MAX_PASTED: Final = 8 * MAX_TYPED
-"""Characters of a paste that are kept: eight times what is accepted, because some of them may be removed."""
+"""Kept characters of a paste: eight times the accepted number, because some may be removed."""
 _MAYBE_BEGINS: Final = re.compile(r"\x1b(?:\[[\d:;]*)?\Z")
 """Sequence at the end of a read that may continue in the next one."""
 
 
 class Paste(NamedTuple):
-    """Pasted text, as the terminal sent it; only its beginning if it is longer than any that is accepted."""
+    """Pasted text as the terminal sent it, or only its beginning if it is too long to be accepted."""
 
     text: str
     is_whole: bool
@@ -36,17 +36,17 @@ class Paste(NamedTuple):
 def as_typed(text: str) -> str:
     """Return the text to sign for typed or pasted text.
 
-    CR and CRLF become line breaks. Other control characters are removed, and half characters (lone surrogates)
-    are replaced, because UTF-8 cannot hold them.
+    CR and CRLF become line breaks. Other control characters are removed. Lone surrogates are replaced, because UTF-8
+    cannot encode them.
     """
     text = _CONTROLS.sub("", _LINE_BREAKS.sub("\n", text))
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class TerminalInput:
-    """Splitter of a terminal's input: pastes on one side, keys on the other.
+    """Splitter of a terminal's input into pastes and keys.
 
-    A paste never acts as keys, whatever escape sequences are in it.
+    A paste never acts as keys, even if it contains escape sequences.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class TerminalInput:
         self._is_whole = True
 
     def feed(self, text: str) -> Iterator[Paste | str]:
-        """Yield the pastes and the input of keys, as far as they are complete."""
+        """Yield the complete pastes and keys of the input."""
         text, self._held = self._held + text, ""
         while text:
             if self._is_pasting:
@@ -75,14 +75,14 @@ class TerminalInput:
                     yield _OTHER_LAYOUTS.sub(r"\1", _COMMITTED.sub(_committed, keys))
 
     def _hold(self, pasted: str) -> None:
-        """Keep the beginning of a paste, and its end, which may be part of the sequence that ends it."""
+        """Keep the beginning of a paste, and its end, which may be part of the closing sequence."""
         if len(pasted) > _MAX_PASTED:
             self._is_whole = False
             pasted = pasted[: _MAX_PASTED // 2] + pasted[-len(_PASTE_ENDS) :]
         self._held = pasted
 
     def flush(self) -> Iterator[str]:
-        """Yield what is held, after a pause: it was a key. A paste is never cut: half of it would act as keys."""
+        """Yield the held input as a key, after a pause. A paste is never split, because its parts would act as keys."""
         if self._held and not self._is_pasting:
             keys, self._held = self._held, ""
             yield keys

@@ -1,4 +1,4 @@
-"""The box that one types into: Enter sends, Tab completes, the arrow keys bring back what was sent."""
+"""Typing box: Enter sends, Tab completes, and the arrow keys recall sent text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LINE_BREAKS: Final = frozenset({"ctrl+j", "shift+enter", "alt+enter"})
 
 
 class TextTooLong(UiMessage):
-    """A text was not inserted because the box would hold too much."""
+    """A text was rejected because the box would contain too much."""
 
 
 class TypingBox(TextArea):
-    """One line that grows while a message has several. It gets all keys that are not for another part of the screen."""
+    """Box that grows with the lines of a message. It gets all keys that are not for another part of the screen."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class TypingBox(TextArea):
         messages: MessageList,
         widget_id: str,
     ) -> None:
-        """Give what is sent to `send`, at once: what is shown may have changed when a message of Textual comes.
+        """Pass sent text to `send` immediately, because the shown channel may change before a Textual message arrives.
 
-        Keys for the chosen message go to `messages` first, in the order in which they were pressed.
-        `restore` brings back a text that could not be sent.
+        Keys first go to `messages`, which handles those for the chosen message, in the order of the key presses.
+        `restore` recalls a text that could not be sent.
         """
         super().__init__(compact=True, highlight_cursor_line=False, placeholder="Write a message", id=widget_id)
         self._complete = complete
@@ -48,7 +48,7 @@ class TypingBox(TextArea):
         self._begun = ""
 
     def restore(self, text: str) -> None:
-        """Show a text again that could not be sent. If another one is being typed, the up arrow brings it back."""
+        """Show a text that could not be sent. If the box has another text, the up arrow recalls it."""
         if not self.text:
             self.text = text
             self.move_cursor(self.document.end)
@@ -68,24 +68,24 @@ class TypingBox(TextArea):
         elif typed and not event.is_printable:  # a joiner, a no-break or ideographic space: Textual ignores them
             self.type(typed)
         elif not ((key == "up" and self._recall(-1)) or (key == "down" and self._recall(1))):
-            return  # Textual calls TextArea's own handler next
+            return  # Textual calls TextArea's handler next
         event.stop()
         event.prevent_default()
 
     def type(self, text: str) -> None:
-        """Insert a text at the cursor, in place of what is selected."""
+        """Insert a text at the cursor, and replace the selection."""
         if len(text) + len(self.text) > MAX_TYPED:
             self.post_message(TextTooLong())
         else:
             self.move_cursor(self.replace(text, *self.selection).end_location)
 
     def edit(self, edit: Edit) -> EditResult:
-        """Change the text. One that types acts on no chosen message any more."""
+        """Change the text, and clear the chosen message."""
         self._messages.choose_none()
         return super().edit(edit)
 
     def show(self, text: str) -> None:
-        """Show a text that was begun earlier."""
+        """Show a draft."""
         self.text = self._begun = text
         self.move_cursor(self.document.end)
 
@@ -107,7 +107,7 @@ class TypingBox(TextArea):
         self.type(as_typed(event.text))
 
     def action_paste(self) -> None:
-        """Insert what was copied in the client."""
+        """Insert text that was copied in the client."""
         self.type(as_typed(self.app.clipboard))
 
     def _set_document(self, text: str, language: str | None) -> None:
@@ -119,7 +119,7 @@ class TypingBox(TextArea):
         self._rewrap_and_refresh_virtual_size()
 
     def _recall(self, by: int) -> bool:
-        """Show the text that was sent before or after. False in the middle of a text, where the cursor moves."""
+        """Recall the previous or next sent text. Returns False inside a text, where the cursor moves instead."""
         row = self.cursor_location[0]
         if row != (0 if by < 0 else self.document.line_count - 1):
             return False
@@ -130,7 +130,7 @@ class TypingBox(TextArea):
         return found is not None or by > 0
 
     def _complete_word(self) -> None:
-        """Complete the word at the cursor; pressed again, show the next possibility."""
+        """Complete the word at the cursor. Repeated presses show further completions."""
         if not self._candidates:
             end = self.cursor_location
             self._rest = self.get_text_range(end, self.document.end)
@@ -145,7 +145,7 @@ class TypingBox(TextArea):
 
 
 class _Lines(Document):
-    """Text of the box. Lines end at line feeds alone: U+2028 and others like it are characters that are sent."""
+    """Text of the box. Only line feeds end lines; U+2028 and similar characters are sent as they are."""
 
     def __init__(self, text: str) -> None:
         super().__init__("")

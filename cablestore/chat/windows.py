@@ -1,4 +1,4 @@
-"""Windows that keys and commands open: help, invitation, what a search found, messages that name the user."""
+"""Windows that keys and commands open: help, invitation, search results, and mentions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cablestore.store.display import Message
 
 
 class WindowedClient(Protocol):
-    """The client, as windows see it."""
+    """The client's methods that windows use."""
 
     def cabal_of(self, place: ChannelPlace) -> Cabal:
         """Return the cabal of a channel."""
@@ -51,7 +51,7 @@ class Windows:
         self._client.push_screen(InvitationScreen(invitation, self._keys))
 
     async def show_found(self, place: ChannelPlace, text: str) -> None:
-        """Search a cabal, and show what was found. The message that is chosen there is shown in its channel."""
+        """Search a cabal, and show the results. A chosen message is shown in its channel."""
         page = await self._client.cabal_of(place).search(text)
 
         async def show(message: Message | None) -> None:
@@ -61,7 +61,7 @@ class Windows:
         self._client.push_screen(FoundScreen(text, page, self._zone), show)
 
     async def show_mentions(self) -> None:
-        """Show the messages of all cabals that name the user. The message that is chosen is shown in its channel."""
+        """Show the messages of all cabals that mention the user. A chosen message is shown in its channel."""
         found: list[MentionPlace] = []
         for number, cabal in enumerate(self._open_cabals):
             label = cabal.label if len(self._open_cabals) > 1 else ""

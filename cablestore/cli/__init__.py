@@ -1,4 +1,4 @@
-"""The command line: `cablestore COMMAND`.
+"""Command line: `cablestore COMMAND`.
 
 Exit status:
 
@@ -55,5 +55,5 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"cablestore: standard output cannot be written: {reason}. Redirect it elsewhere", err=True)
         status = status or StorageError.exit_status
     if status == 130 and is_request_in_progress():
-        os._exit(status)  # the end of Python waits for the answer of the object store, which may hang
+        os._exit(status)  # a normal exit would wait for the object store, which may hang
     sys.exit(status or 0)

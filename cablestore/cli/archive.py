@@ -1,4 +1,4 @@
-"""The group `archive`. Its commands are imported when one of them is used: what they need takes a while to load."""
+"""The group `archive`. Its commands are imported on first use, because their dependencies load slowly."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def _commands() -> dict[str, click.Command]:
 
 
 class _ArchiveGroup(click.Group):
-    """Group whose commands are imported when it is used."""
+    """Group that imports its commands on first use."""
 
     @property
     def commands(self) -> MutableMapping[str, click.Command]:
-        """The commands by name."""
+        """Commands by name."""
         return _commands()
 
     @commands.setter
@@ -39,7 +39,7 @@ class _ArchiveGroup(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find `content delete` too: the first argument of `content` is a folder, so it cannot be a group."""
+        """Find `content delete`. The first argument of `content` is a folder, so `content` cannot be a group."""
         two_words = " ".join(args[:2])
         if two_words in self.commands:
             return two_words, self.commands[two_words], args[2:]

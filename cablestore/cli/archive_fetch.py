@@ -115,7 +115,7 @@ def fetch(
 
 
 def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link:
-    """Return the link in `text`, or for `newest` the announced one, after the time that members wait for another."""
+    """Return the link in `text`. For `newest`, wait as members do, then return the latest announced link."""
     if text != "newest":
         return parse_link(text)
     found = settled_announcement(
@@ -138,7 +138,7 @@ def _fetch(
     merge: bool,
     **choice: Any,
 ) -> int:
-    """Fetch and import. Returns the number of damaged archives."""
+    """Fetch and import archives. Returns the number of damaged archives."""
     if isinstance(link, Cid) and not sources.nodes:
         raise click.UsageError(f"codex:{link} is fetched from a node: name one, as in --node http://127.0.0.1:8080")
     imported = ImportLog.of(store, folder / control)
@@ -164,7 +164,7 @@ def import_and_tell(
     merges: bool,
     count: Callable[[_Imports], _Imports] = lambda imports: imports,
 ) -> int:
-    """Import the deletions of an index and archives as they arrive, and print the result of each.
+    """Import the deletions of an index and archives as they arrive, and print each result.
 
     Returns the number of damaged archives.
     """
@@ -208,7 +208,7 @@ def import_and_tell(
 
 
 def row(verified: VerifiedIndex, entry: Entry, size_bytes: int | None) -> dict[str, Any]:
-    """Return the fields that are printed of an archive."""
+    """Return the printed fields of an archive."""
     return {
         "week": entry.period.first_day,
         "posts": verified.commitments[entry.archive_id].num_posts,
@@ -222,7 +222,7 @@ def row(verified: VerifiedIndex, entry: Entry, size_bytes: int | None) -> dict[s
 
 
 def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> Iterator[tuple[Entry, bytes]]:
-    """Pass on archives, and note their sizes in bytes. An index by content id does not hold them."""
+    """Yield archives, and record their sizes in bytes. An index by content id does not contain the sizes."""
     for entry, stored in fetched:
         sizes[entry] = len(stored)
         yield entry, stored
@@ -237,7 +237,7 @@ def _tell_deletions(out: Output, gone: list[bytes]) -> None:
 
 
 def tell_problem(out: Output, entry: Entry, problem: str) -> None:
-    """Print what is wrong with an archive."""
+    """Print the problem of an archive."""
     out.say(
         f"✗ week of {entry.period.first_day}, {entry.archive_id}: {problem}",
         week=entry.period.first_day,
@@ -279,14 +279,14 @@ class FetchProgress:
         self._tell()
 
     def moved(self, here_bytes: int, wanted_bytes: int) -> None:
-        """Show how many bytes have arrived of those that are wanted."""
+        """Show the number of received bytes, and of all bytes to fetch."""
         self._here = (here_bytes, wanted_bytes)
         self._bar.update(self._task, completed=here_bytes, total=wanted_bytes)
         if time.monotonic() - self._printed_at_s >= _TELL_EVERY_S:
             self._tell()
 
     def counted(self, imports: _Imports) -> _Imports:
-        """Pass on imports, and show the number of imported archives."""
+        """Yield imports, and show the number of imported archives."""
         for each in imports:
             self._done += 1
             self._bar.update(self._task, description=self._description())

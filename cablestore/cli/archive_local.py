@@ -51,7 +51,7 @@ def create_command(store: CableStore, out: Output, **making: Any) -> None:
 
 
 def _with_archives(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a community and read its index; the command gets `out`, `found`, `dialect` and `key`."""
+    """Add the options of a community and read its index. The command gets `out`, `found`, `dialect` and `key`."""
 
     @folder_argument
     @control_option
@@ -68,7 +68,7 @@ def _with_archives(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _archives(folder: Path, control: str, dialect: Dialect, key: bytes | None) -> LocalArchives:
-    """Return the archives of a community below a folder. Raises ArchiveError if there are none."""
+    """Return the archives of a community below a folder. Raises ArchiveError if none are found."""
     found = local_archives(folder, bytes.fromhex(control), dialect, key)
     if found is None:
         raise ArchiveError(f"no archives of {control} found below {folder}: create or fetch them")
@@ -144,7 +144,7 @@ def import_(
 
 
 def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
-    """Yield the archives that are in the folder. Add the others to `missing`."""
+    """Yield the archives in the folder. Append the others to `missing`."""
     for entry in entries:
         try:
             stored = found.stored(entry)
@@ -199,19 +199,19 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
 
 
 def _is_newest(folder: Path, control: str, link: Link, *, is_control: bool) -> bool | None:
-    """Tell whether the index in the folder is the announced one; None if a control node published it elsewhere."""
+    """Return True if the index in the folder is the announced one, None if a control node published it elsewhere."""
     if not isinstance(link, Cid):
         from cablestore.archive.torrent.engine import has_index_of  # noqa: PLC0415 - libtorrent may be missing
 
         return link.community == control and has_index_of(link, folder, folder)
     try:
         return CidFolder(folder / control).index_cid() == link or (None if is_control else False)
-    except ArchiveError:  # it is damaged
+    except ArchiveError:  # the index is damaged
         return False
 
 
 def _known(found: LocalArchives | None, imported: ImportLog, *, is_control: bool) -> dict[str, Any]:
-    """Return the fields that come from the index in the folder; None for each if there is no index."""
+    """Return the fields that depend on the index in the folder; all are None without an index."""
     if found is None:
         return dict.fromkeys(("index", "archives", "missing", "posts", "size_bytes", "last_week", "last_week_ms"))
     entries = found.verified.index.entries

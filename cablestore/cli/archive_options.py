@@ -1,4 +1,4 @@
-"""Options, work and output that the `archive` commands share."""
+"""Options, functions and output that the `archive` commands share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def key_of(cabal_key: str | None) -> bytes | None:
-    """Return the cabal key that the option holds."""
+    """Return the cabal key of the option."""
     return None if cabal_key is None else bytes.fromhex(cabal_key)
 
 
@@ -52,7 +52,7 @@ cabal_key_option = click.option(
 
 
 def content_place_options(folder_help: str) -> Callable[[Any], Any]:
-    """Add --node and --content-folder, of which one must be given."""
+    """Add --node and --content-folder. Exactly one of them is required."""
     return all_of(
         click.option("--node", metavar="URL", help="A node with Codex' REST API, as in http://127.0.0.1:8080."),
         click.option(
@@ -65,7 +65,7 @@ def content_place_options(folder_help: str) -> Callable[[Any], Any]:
 
 
 def require_one_place(node: str | None, content_folder: Path | None, to: str) -> None:
-    """Raise UsageError unless one of the two options of `content_place_options` is given."""
+    """Raise UsageError unless exactly one option of `content_place_options` is given."""
     if (node is None) == (content_folder is None):
         raise click.UsageError(f"say where to {to}: either --node URL or --content-folder DIR")
 
@@ -81,11 +81,11 @@ making_options = all_of(
     cabal_key_option,
     click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key."),
 )
-"""Options of making archives."""
+"""Options for creating archives."""
 
 
 def creating_options(settle: str, **default: Any) -> Callable[[Any], Any]:
-    """Add FOLDER and the options of creating archives. `settle` is the help of --settle."""
+    """Add FOLDER and the options for creating archives. `settle` is the help of --settle."""
     return all_of(
         folder_argument,
         making_options,
@@ -118,7 +118,7 @@ seeding_options = all_of(
         help="Upload limit per second; 0 for no limit.",
     ),
 )
-"""Options of seeding over BitTorrent."""
+"""Options for seeding over BitTorrent."""
 
 
 choice_options = all_of(
@@ -133,14 +133,14 @@ choice_options = all_of(
     ),
     click.option("--latest", is_flag=True, help="Only the latest week."),
 )
-"""Options that choose weeks, and --merge."""
+"""Options that select weeks, and --merge."""
 
 
 # --- folders --------------------------------------------------------------------------------------
 
 
 def writable(folder: Path) -> Path:
-    """Return the folder; make it if it does not exist. Raises UsageError if nothing can be written in it."""
+    """Return the folder, and create it if necessary. Raises UsageError if it is not writable."""
     try:
         make_folder(folder)
     except OSError as error:
@@ -161,7 +161,7 @@ def create(
     leave_out_hidden: bool,
     settle_ms: int | None,
 ) -> dict[str, Any]:
-    """Create archives of past weeks, with the parameters of `creating_options`. Returns the fields that are printed."""
+    """Create archives of past weeks, with the parameters of `creating_options`. Returns the fields to print."""
     from cablestore.archive.create import create_below  # noqa: PLC0415 - needs the extra cablestore[archive]
 
     created = store.run(
@@ -177,7 +177,7 @@ def create(
 
 
 def created_fields(community: str, created: CreateReport, **more: Any) -> dict[str, Any]:
-    """Return what is printed of a report: also which posts, tombstones and deletions have no room in the archives."""
+    """Return the fields of a report, including posts, tombstones and deletions that do not fit into archives."""
     return {
         "community": community,
         "archives": created.archives,
@@ -192,7 +192,7 @@ def created_fields(community: str, created: CreateReport, **more: Any) -> dict[s
 
 
 def left_out_note(deletions: Sequence[Any]) -> str:
-    """Return the line about post/deletes that are not in an index."""
+    """Return the note about post/deletes that do not fit into an index."""
     return (
         f"the index has no room for {len(deletions):,} post/deletes of posts of earlier weeks, the largest: members "
         "who import the archives of those weeks alone keep the posts"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cablestore.archive.torrent.engine import TorrentEngine
 
 _AGAIN_MS: Final = 10_000
-"""Delay before a step is tried again that found the store in use."""
+"""Delay before retrying a step that found the store in use."""
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _engine(folder: Path, listen: str, trackers: tuple[str, ...], *, dht: bool, 
 
 
 class _SeededFolder:
-    """Seeded folder of a community. Prints each link, and answers `archive status`."""
+    """Seeded folder of a community. It prints each link, and answers `archive status`."""
 
     def __init__(self, out: Output, engine: TorrentEngine, key: bytes | None) -> None:
         self._out = out
@@ -141,21 +141,21 @@ class _SeededFolder:
         self.seeding: Seeder | None = None
 
     def offer(self, community_folder: Path, stack: ExitStack) -> None:
-        """Answer `archive status` until the stack is closed, if the file system supports sockets."""
+        """Serve `archive status` until the stack is closed, if the file system supports sockets."""
         try:
             stack.enter_context(SeedingReporter(community_folder, self._report))
         except StorageError as error:
             self._out.note(f"archive status cannot show what is seeded: {error}")
 
     def begin(self, community: str) -> None:
-        """Start to seed the folder of a community."""
+        """Start seeding the folder of a community."""
         from cablestore.archive.seed import Seeder  # noqa: PLC0415 - needs libtorrent
 
         self.seeding = Seeder(self._engine, community, self._key)
         self._say()
 
     def look(self) -> None:
-        """Seed new archives of the folder too. Raises what `Seeder.look` raises."""
+        """Seed new archives of the folder. Raises the errors of `Seeder.look`."""
         if self.seeding is not None and self.seeding.look():
             self._say()
 
@@ -164,7 +164,7 @@ class _SeededFolder:
         self._out.say(self.seeding.link, magnet=self.seeding.link, port=self._engine.port)
 
     def _report(self) -> dict[str, Any]:
-        """Return what `archive status` shows. Called in a thread."""
+        """Return the fields for `archive status`. Called in a thread."""
         seeding, host = self.seeding, self._engine.config.listen_address
         if seeding is None:
             return {}
@@ -178,7 +178,7 @@ class _SeededFolder:
 
 @dataclass
 class _ControlNode:
-    """Control node of one community: creates archives when they are due, seeds them, announces the link."""
+    """Control node of a community: creates archives when they are due, seeds them, and announces the link."""
 
     store: Path
     out: Output
@@ -194,7 +194,7 @@ class _ControlNode:
     problem: str = ""
 
     def look(self) -> None:
-        """Do what is due now. Raises an error if that cannot succeed later either."""
+        """Run the steps that are due. Raises an error if they cannot succeed later."""
         now_ms = system_clock_ms()
         if now_ms >= max(self.due_ms, self.again_ms):
             self._with_store(self._make)
@@ -226,7 +226,7 @@ class _ControlNode:
             self.out.say(f"announced by post {post.hex()}", announced=link, hash=post.hex())
 
     def _with_store(self, step: Callable[[], None]) -> None:
-        """Do a step. Postpone it if another process has the store open and does not serve it."""
+        """Run a step. Postpone it if another process has the store open and does not serve it."""
         try:
             step()
         except (StoreLockedError, OwnerGoneError) as error:

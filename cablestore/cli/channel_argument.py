@@ -1,4 +1,4 @@
-"""The argument CHANNEL, which a shell completes."""
+"""The argument CHANNEL, with shell completion."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ONE_WORD: Final = re.compile(r"[\w.,:@%+=/-]+")
 
 
 def complete_channel(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the channels of the store whose names begin like this, for a shell that completes a word.
+    """Return the channels of the store whose names begin with a typed word, for shell completion.
 
-    Names that a shell would not read as one word are left out. Nothing is found where the store cannot be read.
+    Names that a shell would split are left out. The list is empty if the store cannot be read.
     """
     del param
     try:

@@ -1,4 +1,4 @@
-"""The command `chat`: opens stores, or connects to the processes that have them open, and shows them."""
+"""The command `chat`: opens stores, or connects to the processes that have them open, and starts the client."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Path, Path | None]:
         """Return the paths of the store and of the invitation."""
         if isinstance(value, tuple):
-            return value  # it was converted already
+            return value  # already converted
         store, _, invitation = str(value).partition("=")
         path: Path = PathValue().convert(store, param, ctx)
         return path, Path(invitation) if invitation else None
@@ -67,7 +67,7 @@ def _own_file() -> Path | None:
 
 
 def _read_settings(_: click.Context, __: click.Parameter, path: Path | None) -> ChatSettings:
-    """Return the settings in a file, or in the user's own one. Raises UsageError."""
+    """Return the settings in a file, by default the user's settings file. Raises UsageError."""
     path = path or _own_file()
     if path is None:
         return ChatSettings()
@@ -147,11 +147,11 @@ def chat(
     for further, invitation in others:
         more = chosen | {"cabal_key": None, "invitation": invitation}
         choices.append(_chosen_cabal(further, (), (), more))
-    if not sys.stderr.isatty():  # Textual draws there, but errors may go to a file or nowhere
+    if not sys.stderr.isatty():  # Textual draws on it, but errors may be redirected
         setattr(sys, "__stderr__", sys.stdout)  # noqa: B010 - typed as final
-    if not sys.stdin.isatty():  # the invitation was read from it
+    if not sys.stdin.isatty():  # the invitation was read from standard input
         _take_keys_from_the_screen()
-    logging.getLogger("cablestore").addHandler(logging.NullHandler())  # a line of a log would break the screen
+    logging.getLogger("cablestore").addHandler(logging.NullHandler())  # log lines would corrupt the screen
     if light is not None:
         settings = replace(settings, theme="light" if light else "dark")
     with ExitStack() as stack:
@@ -160,7 +160,7 @@ def chat(
 
 
 async def _run(app: ChatApp) -> int:
-    """Run the client until it quits. A signal ends it like Ctrl+Q: drafts are saved and the terminal is restored."""
+    """Run the client until it exits. A signal ends it like Ctrl+Q, which saves drafts and restores the terminal."""
     stop = StopSignal()
     running = asyncio.create_task(app.run_async())
     stopping = asyncio.create_task(stop.wait())
@@ -175,7 +175,7 @@ async def _run(app: ChatApp) -> int:
 
 
 def _take_keys_from_the_screen() -> None:
-    """Make the terminal of the screen the standard input, where Textual reads keys."""
+    """Use the terminal of the screen as standard input, from which Textual reads keys."""
     try:
         terminal = os.open(os.ttyname(sys.stdout.fileno()), os.O_RDWR | os.O_NOCTTY)
     except OSError as error:

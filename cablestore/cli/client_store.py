@@ -1,7 +1,7 @@
-"""The store of a client: open in this process, which then serves other processes, or in another one that serves it.
+"""Store of a client: opened in this process, which then serves it, or in another process that serves it.
 
-A client that another client served opens the store itself when that one ends. One that `serve` or another program served
-waits for it.
+If a served client loses the store of another client that has ended, it opens the store itself. It waits for `serve` and
+other programs instead.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from cablestore.remote.methods import load_functions
 from cablestore.store.store import CableStore
 
 CLIENT: Final = "chat"
-"""What a client is called as the owner of a store."""
+"""Name of a client as the owner of a store."""
 _BEGIN_WAIT_S: Final = 5.0
-"""How long a process that has a store open may take until it serves others: two clients may start at once."""
+"""Time to wait for a process with an open store to serve it, because two clients may start at once."""
 _LOOK_EVERY_S: Final = 0.1
 _ANSWER_WAIT_S: Final = 5.0
-"""How long that process may be silent before the client says so."""
+"""Time without an answer of that process after which the client reports it."""
 
 
 class CabalChoice(NamedTuple):
-    """A store to show, and how its node is run; None without one."""
+    """Store to show, and the settings of its node; None without a node."""
 
     path: Path
     hosting: Hosting | None
     seed: str | None
     node_options: tuple[str, ...]
-    """Options of a node that were given."""
+    """Given options of a node."""
 
 
 def open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
-    """Open a store, or reach the process that has it open. It is closed with the stack."""
+    """Open a store, or connect to the process that has it open. The stack closes it."""
     source = _StoreSource(choice)
     opened = source.open()
     stack.callback(opened.closing.close)
@@ -56,15 +56,15 @@ def open_cabal(stack: ExitStack, choice: CabalChoice) -> Cabal:
 
 
 class _StoreSource:
-    """The store of a client: opened here, or in the process that has it open."""
+    """Source of a client's store: opens it here, or connects to the process that has it open."""
 
     def __init__(self, choice: CabalChoice) -> None:
         self._choice = choice
         self._owner = ""
-        """What had the store open last: `serve`, `chat`, or "" for another program."""
+        """Last owner of the store: `serve`, `chat`, or "" for another program."""
 
     def open(self) -> OpenStore:
-        """Open the store, or reach the process that has it open. Raises StoreLockedError if that serves nobody."""
+        """Open the store, or connect to the process that has it open. Raises StoreLockedError if both fail."""
         until_s = time.monotonic() + _BEGIN_WAIT_S
         while True:
             try:
@@ -78,9 +78,9 @@ class _StoreSource:
             time.sleep(_LOOK_EVERY_S)
 
     def open_again(self) -> OpenStore:
-        """Reach the process that has the store open. Once that was a client and ended, open the store here.
+        """Connect to the process that has the store open, or open the store if the last owner was a client.
 
-        Raises OwnerGoneError if no other process has it open and this client may not open it.
+        Raises OwnerGoneError if no process serves the store and this client may not open it.
         """
         try:
             return self._reach()
@@ -89,7 +89,7 @@ class _StoreSource:
                 raise
         try:
             return self._open_here(lambda path: open_store(path, create=False))
-        except StoreLockedError as error:  # another client was faster
+        except StoreLockedError as error:  # another client opened it first
             raise OwnerGoneError(str(error)) from None
 
     def _reach(self) -> OpenStore:
@@ -98,7 +98,10 @@ class _StoreSource:
         return OpenStore.there(store)
 
     def _allowed(self, opened: OpenStore) -> OpenStore:
-        """Refuse options of a node that would do nothing: `serve` has one, and a client without one keeps none."""
+        """Reject node options that would have no effect on the process with the store.
+
+        Other programs have a separate node. A client without a node starts none later.
+        """
         path, options = self._choice.path, self._choice.node_options
         if options and (self._owner != CLIENT or opened.node.state is None):
             opened.closing.close()
@@ -110,7 +113,7 @@ class _StoreSource:
         return opened
 
     def _open_here(self, opening: Callable[[Path], CableStore]) -> OpenStore:
-        """Open the store, start its node, and serve other processes. Raises StoreLockedError if another one has it."""
+        """Open the store, start its node, and serve it. Raises StoreLockedError if it is open elsewhere."""
         choice = self._choice
         with ExitStack() as unusable:
             store = unusable.enter_context(opening(choice.path))
@@ -120,13 +123,13 @@ class _StoreSource:
             opened = OpenStore.here(store, node)
             unusable.callback(opened.closing.close)
             opened.closing.enter_context(offered(store, CLIENT, opened.node))
-            Thread(target=load_functions, name="chat-load", daemon=True).start()  # the first picture does not wait
+            Thread(target=load_functions, name="chat-load", daemon=True).start()  # does not delay the first screen
             unusable.pop_all()
         return opened
 
 
 def _end(cabal: Cabal, path: Path) -> None:
-    """Close a cabal. Drafts that the process with the store did not get are put into the store, or shown."""
+    """Close a cabal. Unsent drafts are written to the store, or printed."""
     cabal.close()
     drafts = cabal.unsent_drafts
     if not drafts:

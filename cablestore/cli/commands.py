@@ -1,6 +1,6 @@
 """All commands by name.
 
-The module of a command is imported when the command is used: each starts without the others.
+The module of a command is imported on first use, so that a command starts without the others.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ _SECTIONS: Final = {
         "completion": ("completion", "Print a shell completion script."),
     },
 }
-"""Commands by section: the module of each and the first sentence of its help, as `cablestore --help` lists them."""
+"""Commands by section: the module, and the first sentence of the help for `cablestore --help`."""
 _MODULE_OF: Final = {name: module for commands in _SECTIONS.values() for name, (module, _) in commands.items()}
 
 
 class LazyGroup(click.Group):
-    """Group whose commands are known by name and summary until they are used."""
+    """Group that knows the names and summaries of commands, and loads a command on first use."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -96,12 +96,12 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the loaded command that the arguments name."""
+        """Return the loaded command named by the arguments."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load_command(name), rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands, section by section."""
+        """Write the commands by section."""
         del ctx
         write_sections(
             formatter,
@@ -114,7 +114,7 @@ class LazyGroup(click.Group):
 
 def load_command(name: str) -> click.Command:
     """Import the module of a command and return the command."""
-    from cablestore.cli.options import strict  # noqa: PLC0415 - the help of `cablestore` needs nothing of it
+    from cablestore.cli.options import strict  # noqa: PLC0415 - not needed for the help of `cablestore`
 
     commands = import_module(f"cablestore.cli.{_MODULE_OF[name]}").COMMANDS
     return strict(next(command for command in commands if command.name == name))

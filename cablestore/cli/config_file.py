@@ -1,4 +1,4 @@
-"""Files with settings of a user: TOML, in UTF-8 or as an editor may have saved it."""
+"""User settings files: TOML in UTF-8, or as an editor may have saved it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cablestore.files import read_small, text_of
 
 
 def read_tables(path: Path) -> dict[str, Any]:
-    """Return what a file sets. Raises UsageError if it cannot be read, or is not TOML."""
+    """Return the tables of a file. Raises UsageError if it cannot be read or is not TOML."""
     try:
         return tomllib.loads(text_of(read_small(path)))
     except (OSError, ValueError, RecursionError) as error:

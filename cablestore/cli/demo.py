@@ -1,4 +1,4 @@
-"""The command `demo`: the main features on real input."""
+"""The command `demo`, which demonstrates the main features on real input."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class _Demo:
 
 
 class _Reindexing:
-    """Stages after the store is closed: two exports, one of them with deletions, become its next database."""
+    """Stages after the store is closed. Two exports, one of them with deletions, become its next database."""
 
     def __init__(self, folder: Path, stages: _Demo, scratch: Path) -> None:
         self._folder = folder
@@ -194,7 +194,7 @@ class _Reindexing:
         return f"{len(targets)} more messages are gone; a rebuild in process gives the same dump"
 
 
-# --- what the stages do ---------------------------------------------------------------------------
+# --- helpers of the stages ------------------------------------------------------------------------
 
 
 def sample() -> Path:
@@ -205,7 +205,7 @@ def sample() -> Path:
 def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[Message, Post]]:
     """Sign deletions of some of these messages as their authors. Returns each message with its post/delete.
 
-    Authors who changed their nick are left out: their keys are derived from a nick that messages do not show.
+    Authors who changed their nick are left out, because their keys are derived from a nick that is not in the messages.
     """
     found: list[tuple[Message, Post]] = []
     for message in messages:
@@ -218,7 +218,7 @@ def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[M
 
 
 def busiest_channel(store: CableStore) -> str:
-    """Return the channel with the most messages. Raises LogFormatError if the logs had no message or join."""
+    """Return the channel with the most messages. Raises LogFormatError if the logs have no message or join."""
     channels = list(store.channels())
     if not channels:
         raise LogFormatError("nobody joins or says anything in these logs: there is nothing to show")

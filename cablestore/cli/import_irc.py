@@ -102,13 +102,13 @@ def _day(moment: datetime | None) -> date | None:
 
 
 def run_import(store: CableStore, out: Output, logs: list[LogFile], seed_phrase: str) -> ImportReport:
-    """Import with a progress bar that counts bytes."""
+    """Import logs with a progress bar in bytes."""
     with out.progress("importing", sum(log.size_bytes for log in logs)) as progress:
         return import_logs(store, logs, seed_phrase=seed_phrase, progress=progress)
 
 
 def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
-    """Print the numbers of lines, posts and verdicts, and what was left out."""
+    """Print the numbers of lines, posts and verdicts, and the parts that were left out."""
     if out.as_json:
         out.say(
             "",
@@ -148,7 +148,7 @@ def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
 
 
 def _list(out: Output, what: str, entries: Iterable[str]) -> None:
-    """Print the first of some entries, and how many more there are."""
+    """Print the first few entries, and the number of further ones."""
     found = list(entries)
     for entry in found[:_SHOWN_FILES]:
         out.say(f"{what}: {safe(entry)}")

@@ -1,4 +1,4 @@
-"""The command `invite`: print what others need to join."""
+"""The command `invite`, which prints an invitation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cablestore.store.store import CableStore
 
 @text_value("address", str)
 def _peer(text: str) -> str:
-    """Return the address of a peer that others can reach, as text."""
+    """Return the address of a peer that others can reach, as a string."""
     try:
         address = Address.parse(text)
     except NodeError as error:
@@ -35,9 +35,9 @@ def _peer(text: str) -> str:
 
 
 def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options; the command gets `store` and `out`.
+    """Add the common options. The command gets `store` and `out`.
 
-    `store` is None if the cabal key is given, --store is not, and no store found at its default.
+    `store` is None if the cabal key is given, --store is not, and the default store does not exist.
     """
 
     @common_options
@@ -113,7 +113,7 @@ def invite(
 
 
 def _roles(store: CableStore | None, admins: tuple[str, ...], mods: tuple[str, ...]) -> dict[bytes, UserRole]:
-    """Return the roles of the store's seed, if it is in force, and of further users."""
+    """Return the roles of the store's seed, if it applies, and of further users."""
     if store is None:
         found = dict.fromkeys((parse_hex(text, "without a store, USER") for text in mods), UserRole.MOD)
         return found | dict.fromkeys((parse_hex(text, "without a store, USER") for text in admins), UserRole.ADMIN)

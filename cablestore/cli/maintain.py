@@ -87,7 +87,7 @@ def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
 
 
 def _lost(report: RebuildReport) -> str:
-    """Return the end of the sentence: how many posts a rebuild lost."""
+    """Return the end of a sentence about the posts that a rebuild lost."""
     if not report.damaged:
         return ""
     if report.lost_posts is None:
@@ -97,7 +97,7 @@ def _lost(report: RebuildReport) -> str:
 
 
 def unknown_loss(at_least: int) -> str:
-    """Return a clause for lost posts whose number is unknown."""
+    """Return a clause about an unknown number of lost posts."""
     return "the number of lost posts is unknown" + (f": at least {at_least:,}" if at_least else "")
 
 

@@ -1,4 +1,4 @@
-"""Messages of a channel as `log` prints them: by day on a terminal, a line each in a file, or as JSON."""
+"""Messages of a channel as `log` prints them: by day on a terminal, one per line in a file, or as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HASH_DIGITS: Final = 8
 
 
 class MessagePrinter:
-    """Printer of messages in order. It remembers the day and the width of names from one call to the next."""
+    """Printer of messages in order. It keeps the day and the width of names between calls."""
 
     def __init__(self, out: Output) -> None:
         self.out: Final = out
@@ -45,15 +45,15 @@ class MessagePrinter:
         return f"{when}  {_sign(message)}{gap}{safe(self._text(message))}  {digest}"
 
     def _show_day(self, timestamp_ms: int) -> None:
-        """Print a heading if the message is of another day than the one before."""
+        """Print a heading if the message is from a later day than the previous one."""
         moment = local_time(timestamp_ms)
         day = "after the year 9999" if moment is None else f"{moment:%A} {moment.day} {moment:%B %Y}"
-        if timestamp_ms > self._latest_ms and day != self._day:  # an answer from a slow clock begins no day
+        if timestamp_ms > self._latest_ms and day != self._day:  # an answer from a slow clock does not begin a day
             self._day = day
             self.out.console.rule(Text(day), align="left", style="dim")
 
     def _row(self, message: Message) -> Table:
-        """Return a line of the message: time, name, text, hash. Further lines of the text begin below its first."""
+        """Return a row of the message: time, name, text, hash. Further lines of the text are indented."""
         row = Table.grid(padding=(0, 1), expand=True)
         row.add_column(no_wrap=True, style="dim")
         row.add_column(no_wrap=True, justify="right", width=self._name_width)
@@ -84,12 +84,12 @@ def _name(message: Message) -> str:
 
 
 def _sign(message: Message) -> str:
-    """Return what is before the text: the name of the author, or the sign of an emote, whose text has the name."""
+    """Return the name of the author, or `*` for an emote, whose text contains the name."""
     return _name(message) if message.emote is None else "*"
 
 
 def message_fields(message: Message) -> dict[str, Any]:
-    """Return the fields of a message for JSON. A hidden one has more."""
+    """Return the fields of a message for JSON. A hidden message has additional fields."""
     fields = {
         "hash": message.hash.hex(),
         "channel": message.channel,

@@ -33,14 +33,14 @@ _UNDONE: Final[dict[str, tuple[Literal["hide", "block"], str]]] = {
     "unhide": ("hide", "hidden"),
     "unblock": ("block", "blocked"),
 }
-"""Commands that undo: the kind of action and the state that they end."""
+"""Commands that undo, with the kind of action and the state that they end."""
 _act_options: Final = all_of(
     click.option("--reason", default="", help="Reason, visible to everyone who sees the action: up to 128 characters."),
     click.option("--private", is_flag=True, help="Apply the action only for yourself: it never leaves this store."),
     click.option("--dry-run", is_flag=True, help="Write nothing; print what would change for you."),
     with_store,
 )
-"""Options of every action."""
+"""Options of all actions."""
 
 
 def _context_option(meaning: str) -> Callable[[Any], Any]:
@@ -108,7 +108,7 @@ def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterabl
 
 
 def _note_public(store: CableStore, out: Output, names: UserNames, act: str, targets: Iterable[bytes]) -> None:
-    """Print which own public actions stay in force after a private one undid them only for the user."""
+    """Print which own public actions still apply to others after a private one undid them for the user."""
     if act not in _UNDONE:
         return
     kind, state = _UNDONE[act]
@@ -118,7 +118,7 @@ def _note_public(store: CableStore, out: Output, names: UserNames, act: str, tar
             out.note(f"{name} stays {state} for others by your public act: `{act}` without --private undoes it")
 
 
-# --- acts -----------------------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------------
 
 _on_targets: Final = all_of(_targets, _in_channel, _act_options, _act)
 
@@ -223,7 +223,7 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
     return store.moderation.unblock(full_users(store, users), **how)
 
 
-# --- what applies ---------------------------------------------------------------------------------
+# --- actions that apply ---------------------------------------------------------------------------
 
 
 @click.command()

@@ -30,13 +30,13 @@ _UNCHANGED: Final = {
     "block": "is blocked already",
     "unblock": "is not blocked",
 }
-"""What to print of a target that a command leaves as it is."""
+"""Text about a target that a command leaves unchanged."""
 _NAME_CHARACTERS: Final = 20
 _KEY_DIGITS: Final = 8
 
 
 class UserNames:
-    """Names of users, read once."""
+    """Cached names of users."""
 
     def __init__(self, store: CableStore) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class UserNames:
         self._own_key: Final = store.public_key
 
     def of(self, user: bytes) -> str:
-        """Return the name of a user, "you" for the own one. Names can be forged, so digits of the key follow."""
+        """Return the name of a user, or "you". Names can be forged, so digits of the key follow."""
         if user == self._own_key:
             return "you"
         if user not in self._names:
@@ -60,7 +60,7 @@ def is_on_posts(act: ModerationAct) -> bool:
 
 
 def what(act: ModerationAct) -> str:
-    """Return the effect of an action on its target in a word or two."""
+    """Return the effect of an action on its target in one or two words."""
     match act.type:
         case kind if kind == ROLE:
             said = act.role.name.lower()
@@ -84,7 +84,7 @@ def what_applies(with_undone: bool) -> Callable[[Decision], bool]:
 
 
 def judged_fields(judged: Decision, names: UserNames, out: Output, *, with_result: bool) -> dict[str, Any]:
-    """Return a row of a table: an act and its result for one target. As JSON it has keys and hashes instead of names."""
+    """Return an action and its result for one target as a table row. JSON has keys and hashes instead of names."""
     act, target = judged.act, judged.target
     fields: dict[str, Any] = {"what": what(act), "channel": act.channel or ""}
     if out.as_json:
@@ -103,13 +103,13 @@ def judged_fields(judged: Decision, names: UserNames, out: Output, *, with_resul
 
 
 def _whole(user: bytes, names: UserNames) -> str:
-    """Return the name of a user with its whole key, which commands take."""
+    """Return the name of a user with the complete key, which commands accept."""
     name = names.of(user)
     return name if name == user.hex() else f"{name.rsplit(' ', 1)[0]} {user.hex()}"
 
 
 def seed_rows(seed: Seed, names: UserNames, out: Output) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a moderation seed that is in force."""
+    """Yield the rows of a moderation seed, unless it is revoked."""
     if seed.revoked_at_ms is not None:
         return
     for user, role in seed.roles:
@@ -121,10 +121,10 @@ def seed_rows(seed: Seed, names: UserNames, out: Output) -> Iterator[dict[str, A
 
 
 def change_text(change: Difference, names: UserNames) -> str:
-    """Return a change as a line for a person."""
+    """Return a readable line about a change."""
     where = f"in {safe(change.channel)}" if change.channel else ""
     if isinstance(change.after, UserRole):
-        assert isinstance(change.before, UserRole)  # noqa: S101 - both are of one kind
+        assert isinstance(change.before, UserRole)  # noqa: S101 - both have the same type
         roles = f"{change.after.name.lower()}, was {change.before.name.lower()}"
         return " ".join(filter(None, (safe(names.of(change.target)), where, "is", roles)))
     verb = "is" if change.after else "is no longer"
@@ -134,7 +134,7 @@ def change_text(change: Difference, names: UserNames) -> str:
 
 
 def unchanged_text(command: str, target: bytes, names: UserNames) -> str:
-    """Return a line about a user, a post or a channel (b"") that a command leaves as it is."""
+    """Return a line about a user, a post or a channel (b"") that a command leaves unchanged."""
     subject = safe(names.of(target)) if target else "the channel"
     return f"{subject} {_UNCHANGED[command]}: nothing was written"
 

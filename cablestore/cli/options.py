@@ -1,4 +1,4 @@
-"""Common options of commands, and opening the store that they name."""
+"""Common options of commands, and opening the store that they select."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def default_store() -> Path:
     try:
         return user_data_path("cablestore", appauthor=False) / "store"
     except RuntimeError:  # a user without a name, and no HOME
-        return Path("~/.local/share/cablestore/store")  # opening it says what to do
+        return Path("~/.local/share/cablestore/store")  # opening it reports the solution
 
 
 def store_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --store; the command gets `path`."""
+    """Add --store. The command gets `path`."""
     return click.option(
         "-s",
         "--store",
@@ -52,11 +52,11 @@ def store_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def on_mount(target: str) -> Callable[[click.Command], click.Command]:
-    """Add --require-mount to a command that writes into its parameter `target`. Use it above all other decorators."""
+    """Add --require-mount to a command that writes into its parameter `target`. Apply it as the outermost decorator."""
 
     def add(command: click.Command) -> click.Command:
         run = command.callback
-        assert run is not None  # noqa: S101 - a command has a function
+        assert run is not None  # noqa: S101 - all commands have a callback
 
         @wraps(run)
         def run_on_mount(*args: Any, require_mount: bool, **params: Any) -> Any:
@@ -81,7 +81,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --store and --json; the command gets `path` and `out`."""
+    """Add --store and --json. The command gets `path` and `out`."""
 
     @store_option("Folder of the store")
     @json_option
@@ -93,7 +93,7 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options, and open the store or connect to it; the command gets `store` and `out`."""
+    """Add the common options, and open the store or connect to it. The command gets `store` and `out`."""
 
     @common_options
     @wraps(function)
@@ -112,12 +112,12 @@ _read_only_option = click.option(
 
 
 def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options and --read-only; the command gets `path`, `out` and `read_only`."""
+    """Add the common options and --read-only. The command gets `path`, `out` and `read_only`."""
     return common_options(_read_only_option(function))
 
 
 def with_store_to_read(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `reading_options`, and open the store or connect to it; the command gets `store` and `out`."""
+    """Add the options of `reading_options`, and open the store or connect to it. The command gets `store` and `out`."""
 
     @reading_options
     @wraps(function)
@@ -129,7 +129,7 @@ def with_store_to_read(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def strict(command: click.Command) -> click.Command:
-    """Make a command reject text that is not UTF-8, and numbers larger than the machine's integers."""
+    """Make a command reject text that is not UTF-8, and numbers above `sys.maxsize`."""
     if type(command) is click.Group:  # other groups load their commands later
         for each in command.commands.values():
             strict(each)
@@ -149,7 +149,7 @@ def full_users(store: CableStore, texts: Iterable[str]) -> list[bytes]:
 
 
 def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], list[bytes]]:
-    """Return the users and the posts that texts name: users as `full_users`, posts as `full_hash`."""
+    """Return the users and posts that strings identify, as in `full_users` and `full_hash`."""
     found_users, found_posts = list[bytes](), list[bytes]()
     for text in texts:
         posts = {digest: f"the post {digest.hex()}" for digest in _posts_of(store, text)}
@@ -160,7 +160,7 @@ def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], 
 
 
 def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
-    """Return the only key or hash in `found`, which describes each. Raises UsageError for none or several."""
+    """Return the only key or hash in `found`, which maps it to a description. Raises UsageError otherwise."""
     if not found:
         raise click.UsageError(f"{text!r}: no {missing}. Write all 64 hex digits of others")
     if len(found) > 1:
@@ -169,12 +169,12 @@ def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
 
 
 def _users_of(store: CableStore, text: str) -> dict[bytes, str]:
-    """Return a description of each user that a text may mean, by public key."""
+    """Return descriptions of the users that a string may identify, by public key."""
     return {user.public_key: described(user) for user in store.users_named(text)}
 
 
 def stored_channel(store: CableStore, text: str) -> str:
-    """Return the name of a channel as it is stored: of a stored or dropped channel, or of a new one.
+    """Return the stored name of a channel, also of a dropped one, or the name of a new channel.
 
     See `CableStore.find_channel`.
     """
@@ -186,12 +186,12 @@ def stored_channel(store: CableStore, text: str) -> str:
 
 
 def stored_channels(store: CableStore, texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of channels as `stored_channel` does, each once."""
+    """Return the distinct names of channels as in `stored_channel`."""
     return tuple(dict.fromkeys(stored_channel(store, text) for text in texts))
 
 
 def _posts_of(store: CableStore, text: str) -> Iterator[bytes]:
-    """Yield the posts that a text may mean: stored ones, and with all digits also a dropped one."""
+    """Yield the stored posts that a string may identify; with all 64 digits, also a dropped post."""
     prefix = text.lower()
     if not _is_prefix(prefix):
         return
@@ -206,9 +206,9 @@ def _is_prefix(text: str) -> bool:
 
 
 def full_hash(store: CableStore, text: str, *, with_deleted: bool = False) -> bytes:
-    """Return the hash that `text` names: all 64 hex digits, or at least the first 4 of a stored post.
+    """Return the hash that `text` identifies: all 64 hex digits, or at least the first 4 of a stored post.
 
-    With `with_deleted`, deleted posts count too.
+    With `with_deleted`, deleted posts are included.
     """
     if len(text) == 64:
         return parse_hex(text, "a hash")

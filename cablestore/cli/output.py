@@ -1,4 +1,4 @@
-"""Output of commands: lines, tables and progress bars for people, or JSON; text that is safe on a terminal."""
+"""Output of commands: lines, tables and progress bars, or JSON; escaping of untrusted text."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_
 
 
 _WIDTH_OF_FILES = 160
-"""Columns for output that goes to a file or another program."""
+"""Columns for output to a file or another program."""
 
 
 class Output:
-    """Printer for a person, or of one JSON value per line, or of nothing."""
+    """Printer of text, of one JSON value per line, or of nothing."""
 
     def __init__(self, *, as_json: bool, quiet: bool = False) -> None:
-        """Print to standard output. Notes go to standard error."""
+        """Print to standard output, and notes to standard error."""
         self.as_json = as_json
         self._is_quiet = quiet
         self.console = Console(highlight=False, soft_wrap=True, quiet=quiet)
@@ -45,7 +45,7 @@ class Output:
             self.console.width = _WIDTH_OF_FILES
 
     def say(self, text: str | Text, /, **fields: Any) -> None:
-        """Print `text` as a line. With --json print `fields` instead, if there are any."""
+        """Print `text` as a line. With --json, print `fields` instead, if there are any."""
         if self.as_json:
             if fields:
                 self._print_json(fields)
@@ -58,16 +58,16 @@ class Output:
         file.flush()
 
     def is_wanted(self) -> bool:
-        """Return False if the output is not read any more, so that a long listing can stop."""
+        """Return False after the reader of the output has closed it, so that a long listing can stop."""
         return is_read(self.console.file)
 
     def note(self, text: str) -> None:
-        """Print a remark for a person on standard error."""
+        """Print a note on standard error, except with --json."""
         if not self.as_json:
             self.notes.print(Text(text, style="dim"))
 
     def table(self, columns: Iterable[str], rows: Iterable[dict[str, Any]]) -> None:
-        """Print rows as a table with these columns, numbers aligned right, or as JSON with all of their fields."""
+        """Print rows as a table with these columns, numbers aligned right, or as JSON with all fields."""
         if self.as_json:
             for row in rows:
                 self._print_json(row)
@@ -82,20 +82,20 @@ class Output:
         self.console.print(table)
 
     def when(self, timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
-        """Return a time as text for a person."""
+        """Return a time as readable text."""
         moment = local_time(timestamp_ms)
         return f"{timestamp_ms} ms" if moment is None else moment.strftime(form)
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """Show a progress bar on standard error while the body runs. Yields the function that advances it."""
+        """Show a progress bar on standard error during the body. Yields the function that advances it."""
         with self._bars(TimeRemainingColumn()) as bars:
             task = bars.add_task(what, total=total)
             yield lambda step: bars.advance(task, step)
 
     @contextmanager
     def stages(self) -> Iterator[Callable[[str, int, int], None]]:
-        """Show a progress bar per stage. Yields the function that is called with stage, done and total."""
+        """Show a progress bar per stage. Yields a function with the parameters stage, done and total."""
         tasks: dict[str, TaskID] = {}
         with self._bars() as bars:
 
@@ -128,19 +128,19 @@ def _cell(value: Any) -> Text:
 def safe(text: str) -> str:
     """Return untrusted text in a form that is safe to print.
 
-    Characters that move the cursor, end a line or turn its direction are replaced by their numbers. All others stay:
-    words of many languages have invisible ones.
+    Characters that move the cursor, end a line or change its direction are replaced by their numbers. All others stay,
+    because words of many languages have invisible characters.
     """
     return controls_replaced(text, lambda character: f"\\u{{{ord(character):x}}}")
 
 
 def colour_of(public_key: bytes) -> str:
-    """Return the colour in which a user is shown. It depends on the public key alone."""
+    """Return the colour of a user. It depends only on the public key."""
     return _COLOURS[public_key[0] % len(_COLOURS)]
 
 
 def local_time(timestamp_ms: int) -> datetime | None:
-    """Return a time in the machine's time zone, None if it is past the last year of the calendar."""
+    """Return a time in the machine's time zone, or None if it is past the year 9999."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone()
     except (ValueError, OverflowError, OSError):
@@ -148,7 +148,7 @@ def local_time(timestamp_ms: int) -> datetime | None:
 
 
 def size(size_bytes: float) -> str:
-    """Return a size as text for a person: 1.2 MB."""
+    """Return a readable size: 1.2 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000 or unit == "GB":
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
@@ -157,5 +157,5 @@ def size(size_bytes: float) -> str:
 
 
 def all_is_well(*, signatures: bool) -> str:
-    """Return the verdict of a check that found no problem. It mentions signatures that were not verified."""
+    """Return the verdict of a successful check. It mentions signatures that were not verified."""
     return "all is well" if signatures else "all is well; signatures were not verified, --signatures does that"

@@ -32,9 +32,10 @@ from cablestore.store.store import CableStore
 
 _POLL_S: Final = 1.0
 _LOOK_S: Final = 0.5
-"""How often `log --follow` on a store of another process checks if its output is still read."""
+"""Interval at which `log --follow`, on a store of another process, checks that its output is still read."""
 _LOOK_ANYWAY_POLLS: Final = 15
-"""Polls after which the store is opened anyway: a write between our close and our look at its files would be missed."""
+"""Polls after which the store is opened even without a change. A write between closing it and checking its files would
+otherwise be missed."""
 _BARS: Final = 24
 _BAR_WIDTH: Final = 50
 
@@ -77,7 +78,7 @@ def log(
     printer = MessagePrinter(out)
     with open_or_connect(path, read_only=read_only) as store:
         channel = store.dialect.channel_id(stored_channel(store, channel))
-        with store.snapshot() as state:  # posts that are stored meanwhile are neither lost nor shown twice
+        with store.snapshot() as state:  # posts that arrive during the output are neither missed nor shown twice
             if causal:
                 messages = state.causal_messages(channel, after_ms or 0, before_ms, hidden=hidden)
                 messages = messages[:number] if oldest else messages[-number:]
@@ -98,7 +99,7 @@ def log(
 
 
 def _messages(state: Snapshot, channel: str, number: int, *, oldest: bool, **chosen: Any) -> list[Message]:
-    """Return messages, oldest first. A page has fewer than requested if many are hidden."""
+    """Return messages, oldest first. It reads several pages, because a page with hidden messages may be short."""
     found, cursor = list[Message](), None
     while len(found) < number:
         page = state.messages(channel, number - len(found), newest_first=not oldest, cursor=cursor, **chosen)
@@ -127,7 +128,7 @@ def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, hidde
 
 
 def _show_new(store: CableStore, printer: MessagePrinter, channel: str, after: int, hidden: Hidden) -> int:
-    """Print messages after an event, of another process's store until nobody reads them. Returns the latest event."""
+    """Print new messages after an event, and return the latest event. For a remote store, wait for more."""
     is_remote = not isinstance(store, CableStore)
     while True:
         for event in store.events(after, timeout_s=_LOOK_S if is_remote else 0):
@@ -153,7 +154,7 @@ def _changed_at(path: Path) -> float:
     """Return the time of the last write to the store's database."""
     found = 0.0
     for file in path.glob("generation-*/*"):
-        with suppress(FileNotFoundError):  # LevelDB of the writing process removes files meanwhile
+        with suppress(FileNotFoundError):  # LevelDB of the writing process removes files at the same time
             found = max(found, file.stat().st_mtime)
     return found
 
@@ -185,7 +186,7 @@ def users(store: CableStore, out: Output, channel: str | None) -> None:
     channel = None if channel is None else stored_channel(store, channel)
     found = list(store.users() if channel is None else store.members(channel))
     rows = [_user_fields(user) for user in found]
-    own_key = store.public_key  # the own user is an admin anyway
+    own_key = store.public_key  # the own user is always an admin
     has_roles = any(user.role is not UserRole.USER for user in found if user.public_key != own_key)
     is_moderated = has_roles or any(row["marks"] for row in rows)
     if out.as_json:
@@ -260,7 +261,7 @@ def _act_fields(store: CableStore, out: Output, done: str, act: ModerationAct) -
 
 
 def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, Any]:
-    """Return what is known of a post that was dropped. Raises UsageError if there is none."""
+    """Return the known fields of a dropped post. Raises UsageError if it is unknown."""
     known = store.dropped(digest)
     if known is None:
         raise click.UsageError(f"post {digest.hex()} not found")

@@ -19,7 +19,7 @@ from cablestore.cli.values import Moment
 from cablestore.peers import Address, Node, ReconcileReport
 
 _NOT_TOLD: Final = ("talks", "unstored", "differing_ms", "is_by_design")
-"""Fields of a report that the JSON output leaves out."""
+"""Fields of a report that the JSON output omits."""
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_RECONCILE"})

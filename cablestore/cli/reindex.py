@@ -1,4 +1,4 @@
-"""Commands for histories too large for one process: reindex, archive make; and generations, which reindexing leaves."""
+"""Commands for histories too large for one process: reindex, archive make, and generations."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
 
 
 def archives_of(chosen: dict[str, Any]) -> list[ArchiveSource]:
-    """Return the archives that `source_options` name."""
+    """Return the archives that `source_options` select."""
     from cablestore.reindex.inputs import ArchiveSource  # noqa: PLC0415 - as above
 
     key = key_of(chosen["cabal_key"])
@@ -202,7 +202,7 @@ def drops_of(exports: tuple[ObjectFolder, ...], archives: list[ArchiveSource], c
 
 
 def _stored(path: Path | None, names: Sequence[str]) -> Sequence[str]:
-    """Return the names of channels as the store has them, or as typed if the store cannot be read yet."""
+    """Return the stored names of channels, or the typed names if the store cannot be read yet."""
     if not names or path is None:
         return list(map(typed_channel, names))
     try:
@@ -214,7 +214,7 @@ def _stored(path: Path | None, names: Sequence[str]) -> Sequence[str]:
 
 
 def spark_of(chosen: dict[str, Any]) -> SparkOptions:
-    """Return the values of `spark_options`."""
+    """Return the Spark options of `spark_options`."""
     from cablestore.reindex.stages import SparkOptions  # noqa: PLC0415 - as above
 
     pairs = [setting.partition("=") for setting in chosen["settings"]]
@@ -235,7 +235,7 @@ def _size_of(name: str, value: str) -> None:
 
 
 def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
-    """Print the inputs, what was left out and why, the size of every view, and the time of each stage."""
+    """Print the inputs, the parts that were left out and why, the size of each view, and the time of each stage."""
     derived = report.derived
     sizes = derived.sizes
     if out.as_json:
@@ -414,7 +414,7 @@ def make(
 
 
 def _require_without_hidden(exports: tuple[ObjectFolder, ...]) -> None:
-    """Reject exports that may contain hidden messages. Only a store knows what is hidden; its posts do not."""
+    """Reject exports that may contain hidden messages. Exported posts do not record what is hidden."""
     for manifest in manifests_of(exports, None):
         if manifest.filters is None or not manifest.filters.without_hidden:
             raise ExportError(

@@ -1,6 +1,6 @@
 """The group `sds`: commands about causal logs.
 
-They import `cablestore.sds` when they run, because other commands start without it.
+The commands import `cablestore.sds` when they run, because other commands do not need it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _found(path: Path, *, read_only: bool) -> list[ChannelStatus]:
 
 
 def _row(out: Output, found: ChannelStatus) -> dict[str, Any]:
-    lamport = out.when(found.lamport_ms, "%Y-%m-%d %H:%M:%S")  # to the second, so that it can be compared with a clock
+    lamport = out.when(found.lamport_ms, "%Y-%m-%d %H:%M:%S")  # with seconds, so that it can be compared with a clock
     return {**asdict(found), "lamport": lamport, "on_disk": size(found.disk_size_bytes)}
 
 

@@ -1,4 +1,4 @@
-"""Command that searches: search."""
+"""The command `search`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
             _tell_index(out, pending)
         else:
             _show(store, out, **chosen)
-            store.update_search_index()  # the answer need not wait for words that are overwritten
+            store.update_search_index()  # runs after the answer, which does not depend on overwriting removed words
 
 
 def _tell_index(out: Output, pending: int) -> None:
@@ -78,7 +78,7 @@ def _show(
 ) -> None:
     user = None if author is None else full_users(store, [author])[0]
     shown = 0
-    while True:  # a page has fewer messages than asked for where many are hidden
+    while True:  # a page has fewer messages than requested if many are hidden
         page = store.search(
             " ".join(words),
             channel=channel if channel is None else stored_channel(store, channel),

@@ -1,4 +1,4 @@
-"""Sections of help texts: commands and options listed by purpose."""
+"""Help texts with commands and options in sections."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any, Final
 import click
 
 OTHER_OPTIONS: Final = "Options"
-"""Title of the options that no section names."""
+"""Title of the options without a section."""
 
 
 ARGUMENTS: Final = "cablestore.arguments"
-"""Name in a context's `meta` of the arguments of a `SectionedCommand`, which can be parsed again."""
+"""Key in a context's `meta` of the arguments of a `SectionedCommand`, which can be parsed again."""
 
 
 class SectionedCommand(click.Command):
-    """Command whose help lists options in sections. It keeps its arguments."""
+    """Command whose help lists options in sections. It stores its arguments."""
 
     def __init__(self, *args: Any, sections: Mapping[str, Iterable[str]], **settings: Any) -> None:
-        """`sections` has titles, and the names of the options below each. All others come last, as "Options"."""
+        """`sections` maps titles to the names of options. All other options are listed last, as "Options"."""
         super().__init__(*args, **settings)
         self._section_of: Final = {name: title for title, names in sections.items() for name in names}
         self._titles: Final = (*sections, OTHER_OPTIONS)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments, then parse them."""
+        """Store the arguments, then parse them."""
         ctx.meta[ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, section by section."""
+        """Write the options by section."""
         records: dict[str, list[tuple[str, str]]] = {title: [] for title in self._titles}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -40,7 +40,7 @@ class SectionedCommand(click.Command):
 
 
 def write_sections(formatter: click.HelpFormatter, records: Mapping[str, list[tuple[str, str]]]) -> None:
-    """Write lists of terms and their meanings, each with a title, the meanings of all aligned."""
+    """Write lists of terms and their meanings, each with a title. All meanings are aligned."""
     column = max((len(term) for rows in records.values() for term, _ in rows if len(term) <= _WIDEST_TERM), default=0)
     for title, rows in records.items():
         if rows:
@@ -49,4 +49,4 @@ def write_sections(formatter: click.HelpFormatter, records: Mapping[str, list[tu
 
 
 _WIDEST_TERM: Final = 30
-"""Longer terms have a line of their own, as in click."""
+"""Longer terms are on a separate line, as in click."""

@@ -1,4 +1,4 @@
-"""What a process that seeds archives reports to `archive status`: one line of JSON over a socket in their folder."""
+"""Report of a process that seeds archives, for `archive status`: one line of JSON over a socket in their folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SeedingReporter(Closable, ProcessBound):
     """Socket that sends a report to each connection and closes it."""
 
     def __init__(self, community_folder: Path, report: Callable[[], dict[str, Any]]) -> None:
-        """Send what `report` returns. Raises StorageError if no socket can be created in the folder."""
+        """Send the result of `report`. Raises StorageError if no socket can be created in the folder."""
         self._report = report
         self._listener = Listener(community_folder)
         self._woken, self._wake = socket.socketpair()
@@ -42,7 +42,7 @@ class SeedingReporter(Closable, ProcessBound):
         return [each.fileno() for each in (self._listener.socket, self._woken, self._wake) if each.fileno() >= 0]
 
     def close(self) -> None:
-        """Remove the socket."""
+        """Stop answering, and remove the socket."""
         self._wake.close()
         self._thread.join()
         self._listener.close()
@@ -56,7 +56,7 @@ class SeedingReporter(Closable, ProcessBound):
                 try:
                     connection, _ = self._listener.socket.accept()
                 except BlockingIOError:
-                    continue  # the client went away
+                    continue  # the client disconnected
                 except OSError:
                     time.sleep(_ACCEPT_AGAIN_S)  # too many open files: wait until some are closed
                     continue
@@ -66,7 +66,7 @@ class SeedingReporter(Closable, ProcessBound):
     def _answer(self, connection: socket.socket) -> None:
         try:
             line = json.dumps(self._report()).encode("ascii") + b"\n"
-        except Exception:  # noqa: BLE001 - the next client is answered
+        except Exception:  # noqa: BLE001 - later clients are still answered
             _LOG.exception("the state of seeding cannot be reported")
             return
         connection.setblocking(False)  # the line fits into the socket's buffer
@@ -76,7 +76,7 @@ class SeedingReporter(Closable, ProcessBound):
 
 
 def seeding_now(community_folder: Path) -> dict[str, Any]:
-    """Return the FIELDS of the process that seeds the archives in a folder; None for each without one."""
+    """Return the FIELDS of the process that seeds the archives in a folder; all are None without such a process."""
     nothing = dict.fromkeys(FIELDS)
     connection = connect(community_folder)
     if connection is None:
@@ -86,6 +86,6 @@ def seeding_now(community_folder: Path) -> dict[str, Any]:
         try:
             with connection.makefile("rb") as file:
                 found = json.loads(file.readline(_MAX_REPORT_SIZE_BYTES))
-        except (OSError, ValueError, RecursionError):  # it ended, hangs, or is another version
+        except (OSError, ValueError, RecursionError):  # the process ended, hangs, or has another version
             return nothing
     return nothing | found if isinstance(found, dict) else nothing

@@ -79,7 +79,7 @@ _SECTIONS: Final = {
     ),
     "Output and logs": ("log_format", "log_level", "quiet", "as_json"),
 }
-"""Options of `serve` by what they are for."""
+"""Options of `serve` by section of its help."""
 
 
 # --- serving --------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ _SECTIONS: Final = {
 def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) -> int:
     """Serve an open store until a signal. Returns the exit status."""
     plan = reloader.plan
-    # A new identity is created now, so that a problem with its file is reported now.
+    # A new identity is created here, so that a problem with its file is reported early.
     public_key = store.identity.public_key.hex()
     descriptors.allow(plan.settings.max_peers)
     load_functions()
@@ -106,7 +106,7 @@ async def _serve(store: CableStore, out: Output, watched: RunningNode, reloader:
         call_on_sigusr1(node.dial_now)
         watching = asyncio.create_task(watched.follow(node))
         with ExitStack() as stack:
-            # A name of an address to listen on may have to be looked up, which a signal does not wait for.
+            # Looking up the host of a listening address may take long, and a signal must not wait for it.
             starting = asyncio.create_task(_open_ports(node, stack, out, watched, reloader.plan))
             name, status = await stop.wait(starting)
         watching.cancel()
@@ -115,7 +115,7 @@ async def _serve(store: CableStore, out: Output, watched: RunningNode, reloader:
 
 
 async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: RunningNode, plan: ServePlan) -> None:
-    """Listen and connect as the plan says, and report that the service is up."""
+    """Listen and connect according to the plan, and report that the service is ready."""
     if plan.metrics is not None:
         address = stack.enter_context(exporter(node, await _by_address(plan.metrics)))
         out.say(f"metrics on {address}", metrics=str(address))
@@ -134,10 +134,10 @@ async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: Runnin
 
 
 async def _by_address(wanted: Address) -> Address:
-    """Return an address to listen on without the name of its host. Raises NodeError."""
+    """Return a listening address with a numeric host. Raises NodeError."""
     try:
         return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
-    except (OSError, ValueError) as error:  # ValueError: no host can have this name
+    except (OSError, ValueError) as error:  # ValueError: not a valid host name
         raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -145,7 +145,7 @@ async def _by_address(wanted: Address) -> Address:
 
 
 def log_to_standard_error(*, is_json: bool, level: str) -> None:
-    """Log to standard error: lines of JSON for machines, or text for people."""
+    """Log to standard error: JSON lines, or readable text."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_formatter(is_json=is_json, is_terminal=sys.stderr.isatty()))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -158,7 +158,7 @@ def _formatter(*, is_json: bool, is_terminal: bool) -> logging.Formatter:
     if is_json:
         look = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     else:
-        # Its default tracebacks show local variables, and some of those are keys.
+        # The default tracebacks show local variables, which may contain keys.
         console = structlog.dev.ConsoleRenderer(
             colors=is_terminal, pad_event_to=24, exception_formatter=structlog.dev.plain_traceback
         )
@@ -170,7 +170,7 @@ def _formatter(*, is_json: bool, is_terminal: bool) -> logging.Formatter:
 
 
 def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape control characters that peers may have put into a reason."""
+    """Escape control characters, which peers may put into a reason."""
     return {key: safe(value) if isinstance(value, str) else value for key, value in fields.items()}
 
 
@@ -257,7 +257,7 @@ def serve(
 
 
 def _tell_new(store: CableStore, path: Path) -> None:
-    """Log that a store is new: if its disk is not mounted, this is another store with another key."""
+    """Log that a store is new. If its disk is not mounted, this is another store with another key."""
     _LOG.warning(
         "made a new store with a new key, because there was none",
         extra={"store": str(path), "public_key": store.identity.public_key.hex()},
@@ -265,9 +265,9 @@ def _tell_new(store: CableStore, path: Path) -> None:
 
 
 def join_with_seed(store: CableStore, text: str) -> bool:
-    """Give a store its moderation seed, unless it had this one before: what was revoked stays revoked.
+    """Join a store with a moderation seed, unless it had this seed before: a revoked seed stays revoked.
 
-    Tells whether it was given.
+    Returns True if it joined.
     """
     known = store.moderation.seed
     if known is not None and known.roles == Seed.read_hex(text, 0).roles:
@@ -283,7 +283,7 @@ def join_with_seed(store: CableStore, text: str) -> bool:
 
 
 def join_as_invited(store: CableStore, invitation: Invitation | None, out: Output) -> None:
-    """Give a store the moderation seed of an invitation, if there is one, and say so."""
+    """Join a store with the moderation seed of an invitation, if any, and print a note."""
     if invitation is not None and invitation.seed and join_with_seed(store, invitation.seed.hex()):
         out.note("the invitation has a moderation seed: `cablestore moderation` shows it, and revokes it")
 
@@ -334,7 +334,7 @@ async def _sync_once(
     progress: Callable[[int], None],
     out: Output,
 ) -> SyncReport:
-    """Fetch from the first peer that has all that it offers. Raises the error of the last one."""
+    """Sync with the peers in order until one sync succeeds. Raises the error of the last one."""
     *others, last = addresses
     async with Node(store, settings) as node:
         for address in others:

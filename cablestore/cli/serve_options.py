@@ -18,14 +18,14 @@ from cablestore.errors import NodeError
 from cablestore.peers import Address, Invitation, NodeSettings
 
 PREFIX: Final = "CABLESTORE_SERVE"
-"""Begin of the names of environment variables that `serve` reads."""
+"""Prefix of the environment variables that `serve` reads."""
 
 
 # --- configuration file and environment -----------------------------------------------------------
 
 
 def read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
-    """Make the values of the file the defaults of options. Called before other options are read."""
+    """Use the values of the file as defaults of options. Called before other options are read."""
     if path is not None:
         ctx.default_map = _config(ctx, path)
     return path
@@ -74,7 +74,7 @@ def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option
 
 
 def unknown_variables(command: click.Command) -> list[str]:
-    """Return the environment variables with our prefix that no option reads: a misspelt key would protect nothing."""
+    """Return unknown environment variables with our prefix, such as a misspelt key, which would have no effect."""
     known = {f"{PREFIX}_{(param.name or '').upper()}" for param in command.params}
     return sorted(name for name in os.environ if name.startswith(f"{PREFIX}_") and name not in known)
 
@@ -83,7 +83,7 @@ def unknown_variables(command: click.Command) -> list[str]:
 
 
 class AddressType(click.ParamType[Address]):
-    """HOST:PORT. To listen, port 0 means any free port."""
+    """HOST:PORT. For listening, port 0 means any free port."""
 
     name = "address"
 
@@ -93,7 +93,7 @@ class AddressType(click.ParamType[Address]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
         """Return host and port."""
         if isinstance(value, Address):
-            return value  # it was converted already
+            return value  # already converted
         try:
             address = Address.parse(str(value))
             address.host.encode("idna" if ":" not in address.host else "ascii")
@@ -130,13 +130,13 @@ joining_options = all_of(
         help="Use a separate static key in the handshake instead of the identity's, as cable-handshake.ts does.",
     ),
 )
-"""Options of every command that connects to peers: how it joins the cabal."""
+"""Options of all commands that connect to peers, which define how they join the cabal."""
 
 peer_options = all_of(
     joining_options,
     click.option("--create", is_flag=True, help="Create the store if it does not exist."),
 )
-"""Options of commands that connect to peers, and make no store without being told to."""
+"""Options of commands that connect to peers, and create a store only on request."""
 
 sync_options = all_of(
     peer_options,
@@ -175,7 +175,7 @@ _SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSet
 
 
 def _option(name: str, setting: Field[Any]) -> Callable[[Any], Any]:
-    """Return the option that sets a field. Its type follows from the type and the unit of the field."""
+    """Return the option that sets a field. Its type depends on the type and the unit of the field."""
     default: Any = setting.default
     meaning, unit = setting.metadata["help"], setting.metadata["unit"]
     if isinstance(default, bool):
@@ -202,9 +202,9 @@ CHANGEABLE: Final = frozenset(
 
 
 def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitation | None:
-    """Return the invitation that options choose, and set its cabal key among them. Raises ArgumentError.
+    """Return the invitation that options select, and set its cabal key among them. Raises ArgumentError.
 
-    `known` is the invitation that was read before from standard input, which has no second one.
+    `known` is an invitation that was read from standard input, which cannot be read again.
     """
     path = chosen.pop("invitation")
     if path is None:
@@ -217,7 +217,7 @@ def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitati
 
 
 def settings_of(chosen: dict[str, Any]) -> NodeSettings:
-    """Return the settings that options choose."""
+    """Return the settings that options select."""
     more: dict[str, Any] = {}
     for name, setting in _SETTINGS.items():
         param = name.replace("-", "_")

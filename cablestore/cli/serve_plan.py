@@ -1,4 +1,4 @@
-"""What the options of `serve` say: its settings and addresses, read when it starts and again on SIGHUP."""
+"""Settings and addresses from the options of `serve`, read at the start and again on SIGHUP."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ServePlan(NamedTuple):
 
 
 def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> ServePlan:
-    """Return the plan that the parameters of `serve` choose.
+    """Return the plan for the parameters of `serve`.
 
-    `known` is the invitation that was read from standard input before. Raises UsageError and ArgumentError.
+    `known` is an invitation that was already read from standard input. Raises UsageError and ArgumentError.
     """
     chosen = dict(params)
     if (chosen["reconcile_listen"] or chosen["reconcile_connect"]) and not chosen["reconcile"]:
@@ -60,7 +60,7 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
 
 
 def _seed_of(invitation: Invitation, text: str | None) -> str | None:
-    """Return the seed of an invitation, or the one that was given as text if the invitation has none."""
+    """Return the seed of an invitation, or the given one if the invitation has none."""
     if not invitation.seed:
         return text
     if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
@@ -69,7 +69,7 @@ def _seed_of(invitation: Invitation, text: str | None) -> str | None:
 
 
 def log_level_of(params: Mapping[str, Any]) -> str:
-    """Return the least level to log."""
+    """Return the minimum log level."""
     return str(params["log_level"] or ("warning" if params["quiet"] else "info"))
 
 
@@ -77,7 +77,7 @@ def log_level_of(params: Mapping[str, Any]) -> str:
 
 
 class SettingsReloader:
-    """Reader of the settings of a running `serve` on SIGHUP."""
+    """Reloader of the settings of a running `serve`, for SIGHUP."""
 
     def __init__(self, ctx: click.Context, plan: ServePlan) -> None:
         self._ctx = ctx
@@ -86,7 +86,7 @@ class SettingsReloader:
         self.plan = plan
 
     def reload(self, node: Node, watched: RunningNode) -> None:
-        """Read the settings again and apply what can change. The log names the rest, or why all stays as it is."""
+        """Read the settings again and apply those that can change. The log names the others, or the error."""
         try:
             params = self._read()
             plan = plan_of(params, self.plan.invitation)
@@ -101,7 +101,7 @@ class SettingsReloader:
         self._params |= {name: params[name] for name in changed}
         self._apply(plan, node, watched)
         fields = {"changed": _options(changed), "needs_restart": _options(different - changed)}
-        _LOG.warning("settings reloaded", extra=fields)  # seen whatever the log level was or is
+        _LOG.warning("settings reloaded", extra=fields)  # logged at any log level
 
     def _read(self) -> dict[str, Any]:
         command = self._ctx.command

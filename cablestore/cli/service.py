@@ -1,4 +1,4 @@
-"""SIGTERM, SIGHUP and Ctrl-C: how commands wait for them, or end with them, and tell systemd that they are ready."""
+"""Signals: how commands wait for SIGTERM, SIGHUP and Ctrl-C, or end with them; and the ready message for systemd."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ def _status_after(number: int) -> int:
 
 
 def _stop_signals() -> list[signal.Signals]:
-    """Return the signals that end a command. `nohup` has SIGHUP ignored, and so it stays."""
+    """Return the signals that end a command. SIGHUP is not included if `nohup` made the process ignore it."""
     return [each for each in _STOP_SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
 
 def _act_by_default(number: signal.Signals) -> None:
-    """Let the next signal end the process at once. A closed terminal sends SIGHUP twice."""
+    """Restore the default action of a signal, so that the next one ends the process.
+
+    SIGHUP is ignored, because a closed terminal sends it twice.
+    """
     signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
 
 
 def has_terminal() -> bool:
-    """Return True while the process has a controlling terminal. It loses it when the terminal is closed."""
+    """Return True while the process has a controlling terminal, which it loses when the terminal is closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -45,7 +48,7 @@ def has_terminal() -> bool:
 
 
 def fast_loop() -> asyncio.AbstractEventLoop:
-    """Make a loop of uvloop, of the extra cablestore[serve], or Python's own where it is not installed."""
+    """Return a loop of uvloop, from the extra cablestore[serve], or of asyncio if it is not installed."""
     if find_spec("uvloop") is None:
         return asyncio.new_event_loop()
     import uvloop  # noqa: PLC0415 - optional
@@ -54,15 +57,15 @@ def fast_loop() -> asyncio.AbstractEventLoop:
 
 
 _NOWHERE: Final = logging.NullHandler()
-"""Handler of the log of nodes where a command sets up none: an error of the command says what matters of it."""
+"""Handler for the log of nodes in commands without a log. Errors of the commands report what is important."""
 
 
 def run_on_loop(
     work: Callable[[], Coroutine[Any, Any, T]], make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> T:
-    """Make a loop, Python's own by default, then the work, and run it.
+    """Create a loop, by default of asyncio, then create and run the work.
 
-    Python warns of work that was made and never began. Ctrl-C leaves none, however long the loop takes to make.
+    Python warns about a coroutine that never started. Ctrl-C leaves none, even while the loop is created.
     """
     logging.getLogger("cablestore.node").addHandler(_NOWHERE)
     made: Coroutine[Any, Any, T] | None = None
@@ -78,11 +81,11 @@ def run_on_loop(
 class StopSignal:
     """SIGTERM, Ctrl-C or SIGHUP, caught by the running event loop.
 
-    A second one ends the process at once, which no store minds.
+    A second signal ends the process at once, which is safe for the store.
     """
 
     def __init__(self, reload: Callable[[], None] | None = None) -> None:
-        """`reload` is called instead on a SIGHUP that does not come from a closed terminal."""
+        """`reload` is called on a SIGHUP that is not caused by a closed terminal."""
         self._loop = asyncio.get_running_loop()
         self._received: asyncio.Future[signal.Signals] = self._loop.create_future()
         self._reload = reload
@@ -92,9 +95,9 @@ class StopSignal:
             self._loop.add_signal_handler(each, self._receive, each)
 
     async def wait(self, starting: asyncio.Task[None] | None = None) -> tuple[str, int]:
-        """Wait for the signal; return its name and the exit status.
+        """Wait for the signal. Returns its name and the exit status.
 
-        The signal cancels work that is still starting. Raises its error if it fails before.
+        The signal cancels work that is still starting. An earlier error of that work is raised.
         """
         if starting is not None:
             first: set[asyncio.Future[Any]] = {self._received, starting}
@@ -118,18 +121,18 @@ class StopSignal:
 
 
 def call_on_sigusr1(act: Callable[[], None]) -> None:
-    """Have the running event loop call a function on each SIGUSR1."""
+    """Make the running event loop call a function on each SIGUSR1."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, act)
 
 
 class _StoppedError(BaseException):
-    """End of whatever the main thread does, as KeyboardInterrupt is."""
+    """Ends the work of the main thread, like KeyboardInterrupt."""
 
 
 class StopSignals:
-    """SIGTERM, SIGHUP and Ctrl-C without an event loop: they end the body of the `with`, `status` is then the exit status.
+    """SIGTERM, SIGHUP and Ctrl-C without an event loop. They end the body of the `with`.
 
-    A second one ends the process at once.
+    `status` is then the exit status. A second signal ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -148,7 +151,7 @@ class StopSignals:
         return kind is _StoppedError
 
     def wait(self, look: Callable[[], None]) -> None:
-        """Call `look` each second until a signal comes or `look` raises."""
+        """Call `look` each second until a signal arrives or `look` raises."""
         while not self._is_stopped:
             look()
             time.sleep(_LOOK_EVERY_S)
@@ -165,7 +168,7 @@ class StopSignals:
 def ending_on_sigterm() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the body as Ctrl-C does, so that it removes its temporary files.
 
-    A second one ends it at once.
+    A second signal ends the process at once.
     """
 
     def interrupt(number: int, _: object) -> None:
@@ -182,10 +185,11 @@ def ending_on_sigterm() -> Iterator[None]:
 
 
 def tell_ready() -> None:
-    """Tell the service manager that the service is up, as sd_notify(3) describes: for units with Type=notify."""
+    """Notify the service manager that the service is ready, as sd_notify(3) describes, for units with Type=notify."""
     address = os.environ.pop("NOTIFY_SOCKET", "")
     if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifying, suppress(OSError):  # it is up all the same
+    # The service is ready even if this fails.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifying, suppress(OSError):
         notifying.connect(f"\0{address[1:]}" if address.startswith("@") else address)
         notifying.send(b"READY=1")

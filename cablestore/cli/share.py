@@ -1,4 +1,4 @@
-"""The command `share`: read access for the group of a folder."""
+"""The command `share`: read access to a folder for its group."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = Non
 def open_upgraded(path: Path) -> CableStore:
     """Open a store for writing, and create it if it is missing.
 
-    Views that another version built are rebuilt first, with a progress bar.
+    Views built by another version are rebuilt first, with a progress bar.
     """
     with ExitStack() as stack:
 
@@ -77,7 +77,7 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
 
 
 def connect_to_owner(path: Path) -> CableStore | None:
-    """Connect to the process that has a store open. Returns None if none serves it."""
+    """Connect to the process that has a store open. Returns None if no process serves it."""
     _print_waits()
     from cablestore.remote.store import connect_soon  # noqa: PLC0415 - most commands do not need it
 
@@ -86,7 +86,7 @@ def connect_to_owner(path: Path) -> CableStore | None:
 
 @contextmanager
 def offered(store: CableStore, owner: str, node: WatchedNode) -> Iterator[None]:
-    """Let other processes use an open store during the body, if its file system supports sockets.
+    """Serve an open store to other processes during the body, if its file system supports sockets.
 
     `owner` is the command that has the store open, and `node` connects the store to peers.
     """
@@ -102,7 +102,7 @@ def offered(store: CableStore, owner: str, node: WatchedNode) -> Iterator[None]:
 
 def node_of(store: CableStore) -> WatchedNode | None:
     """Return the node that connects a store to peers, None if the process that has it open runs none."""
-    if type(store) is CableStore:  # for type checkers a RemoteStore is one too
+    if type(store) is CableStore:  # type checkers also see a RemoteStore as a CableStore
         return None
     from cablestore.remote.store import RemoteStore  # noqa: PLC0415 - most commands do not need it
 
@@ -113,7 +113,7 @@ def node_of(store: CableStore) -> WatchedNode | None:
 
 def identity_of(store: CableStore) -> Identity:
     """Return the identity of a store's user. For a store of another process, it is read from the key file."""
-    if type(store) is CableStore:  # for type checkers a RemoteStore is one too
+    if type(store) is CableStore:  # type checkers also see a RemoteStore as a CableStore
         return store.identity
     found = None if store.path is None else load_identity(store.path / IDENTITY_FILE)
     if found is None or found.public_key != store.public_key:
@@ -123,7 +123,7 @@ def identity_of(store: CableStore) -> Identity:
 
 @cache
 def _print_waits() -> None:
-    """From now on, print a line when the process that has the store open does not answer."""
+    """Print a line, from now on, when the process that has the store open does not answer."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("cablestore: %(message)s"))
     log = logging.getLogger("cablestore.remote")

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class TextValue(click.ParamType[T]):
-    """Type of a value of class `made`, which `parse` makes of text. `parse` raises ValueError with the reason."""
+    """Type of values of the class `made`, which `parse` returns. `parse` raises ValueError with the reason."""
 
     def __init__(self, name: str, made: type, parse: Callable[[str], T]) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class TextValue(click.ParamType[T]):
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Return the value, also if it was converted already."""
+        """Return the value, also if it is already converted."""
         if isinstance(value, self._made) and not isinstance(value, str):
             return cast(T, value)
         try:
@@ -56,26 +56,26 @@ class TextValue(click.ParamType[T]):
 
 
 def text_value(name: str, made: type) -> Callable[[Callable[[str], T]], TextValue[T]]:
-    """Make a type of values of a function that parses text."""
+    """Return a decorator that converts a parsing function to a value type."""
     return lambda parse: TextValue(name, made, parse)
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a file cannot be read or written, without its name."""
+    """Return the reason why a file cannot be read or written, without its name."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-# --- files and texts ------------------------------------------------------------------------------
+# --- files and strings -----------------------------------------------------------------------------
 
 
 class PathValue(click.Path):
-    """A local path that the file system allows. The command itself checks whether something is there, and what."""
+    """Local path that the file system allows. The command checks the existence and kind of the file."""
 
     def __init__(self, *, exists: bool = False, is_folder: bool = False, allow_dash: bool = False) -> None:
         super().__init__(exists=exists, file_okay=not is_folder, allow_dash=allow_dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. That of an archive's folder is absolute. Raises ArgumentError."""
+        """Return the path, which is absolute for an archive's folder. Raises ArgumentError."""
         if isinstance(value, Path):
             return value  # a default, which another option may replace
         text = os.fsdecode(value)
@@ -85,12 +85,12 @@ class PathValue(click.Path):
 
 
 class FolderValue(click.ParamType[ObjectFolder]):
-    """A folder of whole files: a path, or a URI of an object store."""
+    """Folder of whole files: a path, or a URI of an object store."""
 
     name = "path or URI"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ObjectFolder:
-        """Return the folder. Raises CableStoreError for a path or URI that cannot be used."""
+        """Return the folder. Raises CableStoreError for an invalid path or URI."""
         del param, ctx
         return value if isinstance(value, ObjectFolder) else folder_of(os.fsdecode(value))
 
@@ -100,10 +100,10 @@ class FolderValue(click.ParamType[ObjectFolder]):
 
 
 class PlainText(click.types.StringParamType):
-    """Text in UTF-8. Only names of files may contain other bytes."""
+    """Text in UTF-8. Only file names may contain other bytes."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the text."""
+        """Return the text. Fails for lone surrogates."""
         text = super().convert(value, param, ctx)
         if any("\ud800" <= character <= "\udfff" for character in text):
             self.fail(f"{text[:80]!r} is not UTF-8", param, ctx)
@@ -111,10 +111,10 @@ class PlainText(click.types.StringParamType):
 
 
 class WholeNumber(click.IntRange):
-    """Number of at least `min` that the machine's integers can hold."""
+    """Integer from `min` to `sys.maxsize`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
+        """Return the number. Fails above `sys.maxsize`."""
         number = super().convert(value, param, ctx)
         if number > sys.maxsize:
             self.fail(f"{number} is too large: the largest number is {sys.maxsize}", param, ctx)
@@ -125,14 +125,14 @@ class WholeNumber(click.IntRange):
 
 
 class Moment(click.ParamType[int]):
-    """A point in time: a date, a date and time, `today` or `yesterday` at midnight, or a duration before now (90d)."""
+    """Point in time: a date, a date and time, `today` or `yesterday` at midnight, or a duration before now (90d)."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return milliseconds since 1970."""
         if isinstance(value, int):
-            return max(0, value)  # it was converted already
+            return max(0, value)  # already converted
         text = str(value).strip()
         match = _DURATION.fullmatch(text)
         try:
@@ -200,9 +200,9 @@ def public_key_hex(text: str) -> str:
 
 
 def _cabal_key(text: str) -> bytes:
-    """Return the 32 bytes of a cabal key, given as 64 hex digits, or as @ and the path of the file that holds them.
+    """Return the 32 bytes of a cabal key: 64 hex digits, or @ and the path of a file with the digits.
 
-    Errors never show the value: it is secret.
+    Errors never show the value, because it is secret.
     """
     text, where = text.strip(), "the given text"
     if text.startswith("@"):
@@ -229,7 +229,7 @@ cabal_key_hex: Final = TextValue("key", str, lambda text: _cabal_key(text).hex()
 
 @text_value("seed", str)
 def moderation_seed(text: str) -> str:
-    """Return a moderation seed in hex digits, given so, or as @ and the path of a file with its bytes or digits."""
+    """Return a moderation seed in hex digits. The text has the digits, or @ and the path of a file."""
     if text.startswith("@"):
         try:
             data = read_small(usable_path(text[1:]))
@@ -241,7 +241,7 @@ def moderation_seed(text: str) -> str:
 
 
 def _hex_digits(data: bytes) -> str:
-    """Return the text of a file if it consists of hex digits and white space, else an empty text."""
+    """Return the text of a file if it consists of hex digits and white space, otherwise ""."""
     try:
         text = text_of(data)
     except UnicodeDecodeError:
@@ -251,7 +251,7 @@ def _hex_digits(data: bytes) -> str:
 
 @text_value("name", str)
 def channel_name(text: str) -> str:
-    """Return the name of a channel, which the protocol allows. A `#` before it is removed."""
+    """Return a valid channel name without a leading `#`."""
     text, most = typed_channel(text), limits.MAX_CHANNEL_CODEPOINTS
     if not 1 <= len(text) <= most:
         raise ValueError(f"a channel's name has {len(text)} code points, allowed are 1 to {most}")
@@ -276,13 +276,13 @@ def _encoded(text: str) -> bytes:
 
 _MEMORY_UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LEAST_MEMORY_BYTES: Final = 512 * 2**20
-"""Spark refuses less than 472 MB, and Java keeps some of its memory for itself."""
+"""Spark rejects less than 472 MB, and Java reserves some of its memory."""
 _MOST_MEMORY_BYTES: Final = 2**44
 
 
 @text_value("size", str)
 def java_memory(text: str) -> str:
-    """Return an amount of memory in Java's notation, enough for Spark to start."""
+    """Return an amount of memory in Java's notation, large enough for Spark to start."""
     found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", text.strip().lower())
     if found is None:
         raise ValueError(f'"{safe(text[:40])}" is not an amount of memory: write 900m or 4g')
@@ -293,7 +293,7 @@ def java_memory(text: str) -> str:
 
 @text_value("master", str)
 def spark_master(text: str) -> str:
-    """Return a Spark master unchanged, if Spark knows its form."""
+    """Return a Spark master unchanged, if Spark supports its form."""
     if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", text):
         raise ValueError(
             f'"{safe(text[:100])}" is not a Spark master: write local[2], spark://HOST:PORT, yarn or '
@@ -304,7 +304,7 @@ def spark_master(text: str) -> str:
 
 @text_value("remote", str)
 def spark_remote(text: str) -> str:
-    """Return the URL of a Spark Connect server unchanged, if Spark knows its form."""
+    """Return the URL of a Spark Connect server unchanged, if Spark supports its form."""
     if not re.fullmatch(r"sc://[^/\s]+(/[^\s]*)?", text):
         raise ValueError(f'"{safe(text[:100])}" is not a Spark Connect server: write sc://HOST:PORT')
     return text

@@ -36,7 +36,7 @@ from cablestore.store.store import CableStore, own_key
 
 def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words, or the text on standard input. It is read before the store is opened."""
-    if ctx.resilient_parsing or " ".join(text):  # a shell that completes the command does not run it
+    if ctx.resilient_parsing or " ".join(text):  # shell completion does not run the command
         return text
     if sys.stdin is None:
         raise click.UsageError("no text, and standard input is closed")
@@ -62,7 +62,7 @@ def _tell_written(store: CableStore, out: Output, post: Post, text: str) -> None
 
 
 def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> None:
-    """Write to a channel, and print a note if that joined it."""
+    """Write to a channel, and print a note if the write joined it."""
     was_member = _is_member(store, body.channel)
     post = store.write(body)
     if not was_member:
@@ -194,7 +194,7 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
 def name(store: CableStore, out: Output, name: str) -> None:
     """Change your name to NAME."""
     name = typed_name(name)
-    if not name:  # for the store that would remove it
+    if not name:  # the store would remove the name
         raise click.UsageError(f"the user name has 0 code points, allowed are 1 to {limits.MAX_USER_NAME_CODEPOINTS}")
     post = store.set_name(name)
     if post is None:
@@ -223,7 +223,7 @@ def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool)
 
 
 def _is_deleted(store: CableStore, target: bytes) -> bool:
-    """Return True if the user deleted a post before."""
+    """Return True if the user has already deleted a post."""
     stone = store.deletion(target)
     return stone is not None and stone.is_effective and stone.author == store.public_key
 

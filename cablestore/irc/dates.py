@@ -1,7 +1,7 @@
 """Times of the lines of a chat log, in milliseconds since 1970. Pure.
 
-A line may have a date, a time, a zone, all of them or none. `Clock` keeps the day that earlier lines or the path gave,
-and advances it. Names of months are the English ones that clients write, in any locale.
+A line may have a date, a time, a zone, all of them or none. `Clock` keeps the day from earlier lines or the path, and
+advances it. Month names are the English ones that clients write, in any locale.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 SMALL_STEP_MS: Final = HOUR_MS
-"""A clock that goes back less was corrected. One that goes back more passed noon or midnight, or another log begins."""
+"""Maximum step back that is a correction. A larger one means that noon or midnight has passed, or that another log
+begins."""
 
 _LEAP_YEAR: Final = 2000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,10 +40,11 @@ STAMP: Final = re.compile(
     rf"{_TIME}{_SECOND}?{_HALF}?(?: ?(?P<zone>Z|[+-][0-9]{{2}}:?[0-9]{{2}})| [A-Z]{{2,5}}(?=\]))?"
     r"(?:[\])](?:[ \t]|(?=\S|$))|[ \t]|(?=[<*]|$))"
 )
-"""Begins of lines: `12:34`, `[12:34:56]`, `[1:05 PM]`, `2013-01-07 12:34:56`, `07.01.2013 12:34`, `Jan 07 12:34:56`."""
+"""Beginnings of lines: `12:34`, `[12:34:56]`, `[1:05 PM]`, `2013-01-07 12:34:56`, `07.01.2013 12:34`, `Jan 07
+12:34:56`."""
 
 SHORT_STAMP: Final = re.compile(rf"\[{_TIME}{_HALF}?\](?: |(?=[<*]))")
-"""Only `[12:34]`."""
+"""Beginning of lines with only `[12:34]`."""
 
 _TIME_OF_DAY: Final = re.compile(rf"{_TIME}{_SECOND}?{_HALF}?")
 _NOON: Final = 12
@@ -52,9 +54,9 @@ _LEAP_SECOND: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Time as one line gives it. `ms` counts from midnight; `year` and `month` are 0 if the line has none.
+    """Time of one line. `ms` counts from midnight; `year` and `month` are 0 if the line has none.
 
-    `zone_ms` is how far its zone is ahead of UTC, None if the line has none. `unit_ms` is a minute if it has no seconds.
+    `zone_ms` is the offset of its zone from UTC, None if the line has none. `unit_ms` is a minute if it has no seconds.
     """
 
     ms: int
@@ -67,27 +69,27 @@ class Stamp:
     """True for a time with AM or PM."""
 
     def proves_24_hours(self) -> bool:
-        """Tell whether a clock of 12 hours does not show this time."""
+        """Return True if a 12-hour clock cannot show this time."""
         return self.is_half or not HOUR_MS <= self.ms < (_NOON + 1) * HOUR_MS
 
     def is_dated(self) -> bool:
-        """Tell whether it has a full date."""
+        """Return True if it has a full date."""
         return self.year > 0
 
     def date(self) -> date:
-        """Return its date. Call it only if `is_dated`."""
+        """Return its date. Call this only if `is_dated`."""
         return date(self.year, self.month, self.day)
 
 
 @lru_cache(maxsize=16_384)
 def stamp_of(beginning: str) -> Stamp | None:
-    """Return the stamp at the beginning of a line, which STAMP must match. None for an impossible date or time."""
+    """Return the stamp at the beginning of a line, which STAMP must match. None for an invalid date or time."""
     match = STAMP.match(beginning)
     return None if match is None else _read_stamp(match)
 
 
 def _read_stamp(match: re.Match[str]) -> Stamp | None:
-    """Return the stamp of the groups of a match. None for an impossible date or time."""
+    """Return the stamp of a match. None for an invalid date or time."""
     said = match.groupdict()
     ms = _time_ms(match)
     if ms is None:
@@ -105,7 +107,7 @@ def _read_stamp(match: re.Match[str]) -> Stamp | None:
 
 
 def time_of_day(text: str) -> int | None:
-    """Return the milliseconds since midnight of a time like `12:34:56` or `1:05 PM`, None if it is impossible."""
+    """Return the milliseconds since midnight of a time like `12:34:56` or `1:05 PM`, None if it is invalid."""
     match = _TIME_OF_DAY.fullmatch(text)
     return None if match is None else _time_ms(match)
 
@@ -122,7 +124,7 @@ def _time_ms(match: re.Match[str]) -> int | None:
 
 
 def real_date(year: int, month: int, day: int) -> date | None:
-    """Return a date, None if it is impossible."""
+    """Return a date, None if it is invalid."""
     try:
         return date(year, month, day)
     except ValueError:
@@ -154,7 +156,7 @@ class Clock:
         """Time of the last line, in milliseconds since 1970."""
 
     def begin(self, day: date, face_hours: int, zone: tzinfo) -> int:
-        """Begin a file at the start of a day, with a clock of 12 or 24 hours. Returns milliseconds since 1970."""
+        """Begin a file at the start of a day, with a 12-hour or 24-hour clock. Returns milliseconds since 1970."""
         self._day, self._face_ms, self._zone = day, face_hours * HOUR_MS, zone
         self._passed_ms = self.now_ms = 0
         self._is_at_begin = True
@@ -164,7 +166,7 @@ class Clock:
     def tick(self, stamp: Stamp | None) -> int:
         """Advance to the time of a line, if it has one. Returns milliseconds since 1970.
 
-        A time without a date never goes back: a clock that shows much less than before passed noon or midnight. A time
+        A time without a date never goes back: if it is much earlier than before, noon or midnight has passed. A time
         with a date is trusted, except for small steps back, which are corrections.
         """
         if stamp is None:
@@ -184,7 +186,7 @@ class Clock:
         return self.now_ms
 
     def _date_of(self, stamp: Stamp) -> date:
-        """Return a stamp's date. One without a year gets the year that is closest to the last known day."""
+        """Return a stamp's date. A missing year is the one closest to the last known day."""
         if stamp.is_dated():
             return stamp.date()
         years = (self._day.year + step for step in (0, 1, -1))

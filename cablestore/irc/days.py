@@ -1,6 +1,6 @@
-"""Dates in words, as clients write them when the day changes: in any language and order of the words. Pure.
+"""Dates in words, as clients write them when the day changes: in any language and word order. Pure.
 
-`days.txt` has the names of weekdays and months of all locales of the GNU C library: `strftime` and Qt write them.
+`days.txt` has the names of weekdays and months of all locales of the GNU C library, which `strftime` and Qt write.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _YEAR: Final = re.compile(rf"(?<![0-9])(?P<year>{YEAR})(?![0-9])")
 _NUMBERED_MONTH: Final = re.compile(
     r"(?<![0-9])(?P<month>1[0-2]|0?[1-9])(?:月|월|-\u0440 \u0441\u0430\u0440|g\b|goe̍h)|(?:Thg|Tháng) (?P<month_>1[0-2]|[1-9])\b"
 )
-"""`1月` in Japanese, and others that number their months."""
+"""Month numbers such as `1月` in Japanese, and in other languages that number their months."""
 _DAY: Final = re.compile(r"(?<![0-9:])(?P<day>[0-3]?[0-9])(?![0-9:])")
 _WORD: Final = re.compile(r"[^\W0-9_](?:[^\s,;\[\](){}]*)")
 _MOST_CHARACTERS: Final = 120
@@ -31,7 +31,7 @@ _WEEK: Final = 7
 
 
 class _Language(NamedTuple):
-    """Names of one language: what each stands for, weekdays from 0 for Sunday, months from 1."""
+    """Names of one language: weekdays from 0 for Sunday, months from 1."""
 
     days: dict[str, int]
     months: dict[str, int]
@@ -41,7 +41,7 @@ class _Language(NamedTuple):
 def stamp_of_words(text: str) -> Stamp | None:
     """Return the date in a text like `Mon Jan 07 12:34:56 2013` or `Montag, 7. Januar 2013`, with a time if it has one.
 
-    Return None if it has no date, or one that is impossible.
+    Returns None without a date, or for an invalid one.
     """
     if len(text) > _MOST_CHARACTERS:
         return None
@@ -73,10 +73,10 @@ def _date_in(text: str) -> date | None:
 
 
 def _likeliest(year: int, day: int, text: str) -> date | None:
-    """Return the date that the words of a text name in one language; None if it is impossible or not certain.
+    """Return the date that the words of a text name in one language; None if it is invalid or ambiguous.
 
-    Languages that know a weekday and another word as the month go before those that know the month alone. Of equal ones
-    most decide.
+    Languages that know a weekday and another word as the month precede those that know only the month. Among equal
+    languages, the majority decides.
     """
     words = [_plain(word) for word in _WORD.findall(text)]
     ranked: dict[int, Counter[date | None]] = {}
@@ -110,6 +110,6 @@ def _languages() -> tuple[_Language, ...]:
 
 
 def _plain(words: str) -> str:
-    """Return words without dots, case and accents, in which programs and versions of locales differ."""
+    """Return words without dots, case and accents, which differ between programs and locale versions."""
     parts = unicodedata.normalize("NFKD", words).casefold()
     return "".join(part for part in parts if not unicodedata.combining(part) and part not in ".,\u2019'").strip()

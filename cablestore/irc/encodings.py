@@ -1,8 +1,8 @@
-"""Text of chat logs: its encoding, and the control codes that clients write into it.
+"""Decoding of chat logs: their encoding, and the control codes that clients write into them.
 
-Clients wrote what came over the network, so a log may have lines in UTF-8 and lines in another encoding. A line is UTF-8
-also if it has a few invalid bytes beside more valid ones: servers cut long messages anywhere, also within a character.
-Other lines have the other encoding of the file.
+Clients wrote the bytes from the network, so a log may have lines in UTF-8 and lines in another encoding. A line with a
+few invalid bytes and more valid ones is also UTF-8. Servers truncate long messages at any byte, even within a
+character. Other lines have the other encoding of the file.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from cablestore import limits
 
 UTF_8: Final = "utf-8"
 USUAL: Final = "cp1252"
-"""The other encoding of files with too little text to tell."""
+"""Other encoding of files with too little text for detection."""
 _HEAD_SIZE_BYTES: Final = 65_536
 _LEAST_EVIDENCE_BYTES: Final = 24
-"""Bytes beyond ASCII by which an encoding is recognised."""
+"""Minimum number of bytes beyond ASCII to detect an encoding."""
 _MOST_CUT_BYTES: Final = 6
-"""Bytes that are left of two characters of UTF-8, at both ends of a message, after cuts within them."""
+"""Remaining bytes of two UTF-8 characters that were cut at both ends of a message."""
 _NOISE: Final = 0.01
-"""Difference in disorder of two encodings that decides nothing."""
+"""Difference in disorder of two encodings that is not significant."""
 _MARKS: Final = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _KNOWN: Final = (
     *("cp1252", "cp1250", "cp1251", "koi8_r", "cp866", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "iso8859_2"),
     *("cp932", "euc_jp", "cp949", "gb18030", "big5"),
 )
-"""Encodings that people on IRC used, the likeliest first."""
+"""Encodings used on IRC, the likeliest first."""
 _WIDE: Final = ("utf_16", "utf_32")
 
 _CODES: Final = re.compile(
@@ -43,7 +43,7 @@ _CODES: Final = re.compile(
 
 
 def encoding_of(head: bytes) -> str:
-    """Return the encoding of a file's lines that are not UTF-8, given its beginning; UTF-8 if it has none."""
+    """Return the encoding of a file's lines that are not UTF-8, given its beginning; UTF-8 if there are none."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
@@ -65,22 +65,22 @@ def encoding_of(head: bytes) -> str:
 
 
 def detected(stream: IO[bytes]) -> tuple[str, IO[bytes]]:
-    """Return the encoding of a file of lines, and a stream of all of it."""
+    """Return the encoding of a file of lines, and a stream of the whole file."""
     head = stream.read(_HEAD_SIZE_BYTES)
     return encoding_of(head), io.BufferedReader(_Joined(head, stream))
 
 
 def read_lines(stream: IO[bytes], encoding: str, used: Counter[str]) -> Iterator[str | None]:
-    """Yield lines without control codes; None for each that is longer than any client writes.
+    """Yield lines without control codes; None for each that exceeds the maximum length.
 
-    `used` counts the lines in each encoding but UTF-8.
+    `used` counts the lines in each encoding except UTF-8.
     """
     most = limits.MAX_LOG_LINE_SIZE_BYTES
     if codecs.lookup(encoding).name.replace("-", "_").startswith(_WIDE):
         used[encoding] += 1
         stream = io.BufferedReader(_Transcoded(stream, encoding))
     other = USUAL if encoding == UTF_8 else encoding
-    while data := stream.readline(most + 2):  # with the end of the line
+    while data := stream.readline(most + 2):  # including the end of the line
         is_whole = data.endswith(b"\n")
         data = data.rstrip(b"\r\n")
         if len(data) > most:
@@ -96,7 +96,7 @@ def read_lines(stream: IO[bytes], encoding: str, used: Counter[str]) -> Iterator
 
 
 def _decoded(line: bytes) -> str | None:
-    """Return a line of UTF-8, with U+FFFD for characters that a cut made invalid. Returns None for other encodings."""
+    """Decode a line of UTF-8, with U+FFFD for truncated characters. Returns None for other encodings."""
     try:
         return line.decode()
     except UnicodeDecodeError:
@@ -108,7 +108,7 @@ def _decoded(line: bytes) -> str | None:
 
 
 class _Joined(io.RawIOBase):
-    """Stream of a file whose first bytes were read already."""
+    """Stream of a file whose first bytes are already read."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class _Joined(io.RawIOBase):
 
 
 class _Transcoded(io.RawIOBase):
-    """Stream of UTF-8 from one in an encoding of two or four bytes a character."""
+    """Stream that converts an encoding with two or four bytes per character to UTF-8."""
 
     def __init__(self, stream: IO[bytes], encoding: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a channel's log says happened, line by line, with times: one event for each post that it may become. Pure."""
+"""Events of a channel's log, line by line, with times: one event for each possible post. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from cablestore.irc.dates import MINUTE_MS, SECOND_MS, Clock
 from cablestore.irc.lines import LineKind, LogLine, shortened
 
 LONG_CHARACTERS: Final = 1_000
-"""Characters of a line that are used to recognise a format. No client writes longer ones that an import should know."""
+"""Characters of a line that are used to recognise a format. Clients do not write longer lines that an import must
+parse."""
 EXAMPLES_KEPT: Final = 3
-"""Lines of unknown meaning that are reported."""
+"""Number of reported examples of unparsed lines."""
 WITHOUT_SECONDS_MS: Final = 500
-"""Times without seconds become the second half of a second, others the first half. A later import sees by it how exact
-the log was that a post comes from."""
+"""Offset of times without seconds: they are in the second half of a second, others in the first half. A later import
+thereby detects the precision of an imported post's time."""
 _SKIPPED: Final = frozenset({LineKind.MODE, LineKind.NOTICE, LineKind.UNSIGNED_TOPIC, LineKind.CLIENT, LineKind.QUERY})
 
 
 def unit_of(timestamp_ms: int) -> int:
-    """Return how exact the time of an imported post is, in milliseconds."""
+    """Return the precision of an imported post's time, in milliseconds."""
     return MINUTE_MS if timestamp_ms % SECOND_MS >= WITHOUT_SECONDS_MS else SECOND_MS
 
 
 class LogEvent(NamedTuple):
-    """One act of a nick. `text` is that of the post, or the new nick.
+    """Action of a nick. `text` is that of the post, or the new nick.
 
-    `unit_ms` is how exact its time is. `line` is set if the line is understood only if the nick is in the channel.
+    `unit_ms` is the precision of its time. `line` is set if the line is valid only for a nick in the channel.
     """
 
     kind: LineKind
@@ -44,17 +45,17 @@ class LogEvent(NamedTuple):
 
 @dataclass(slots=True)
 class Skips:
-    """Counts of skipped lines by reason, and of texts that were cut to the protocol's limit."""
+    """Counts of skipped lines by reason, and of texts that were truncated to the protocol's limit."""
 
     reasons: Counter[str] = field(default_factory=Counter)
     cut: int = 0
     examples: list[str] = field(default_factory=list)
-    """The first lines of unknown meaning, shortened."""
+    """First unparsed lines, shortened."""
     unknown_lines: int = 0
-    """Lines of unknown meaning that are not longer than those of clients."""
+    """Unparsed lines that are not longer than those of clients."""
 
     def not_understood(self, text: str) -> None:
-        """Count a line of unknown meaning."""
+        """Count an unparsed line."""
         self.reasons["not understood"] += 1
         self.unknown_lines += len(text) < LONG_CHARACTERS
         if len(self.examples) < EXAMPLES_KEPT:
@@ -76,7 +77,7 @@ class EventReader:
         self._clock.begin(self.day, self.face_hours, self.zone)
 
     def events(self, line: LogLine | None, text: str) -> Iterator[LogEvent]:
-        """Yield the events of a line. `text` is reported if the line is not understood."""
+        """Yield the events of a line. `text` is reported if the line is not parsed."""
         if line is None:
             self.skips.not_understood(text)
         elif line.kind in _SKIPPED:
@@ -113,7 +114,7 @@ class EventReader:
             yield LogEvent(kind, line.nick, "", line.mask, at_ms, self._unit_ms)
 
     def _pieces(self, text: str) -> Iterator[str]:
-        """Cut a text at the protocol's limit, between code points."""
+        """Split a text at the protocol's limit, between code points."""
         data = text.encode()
         self.skips.cut += len(data) > limits.MAX_TEXT_SIZE_BYTES
         while len(data) > limits.MAX_TEXT_SIZE_BYTES:

@@ -9,7 +9,7 @@ from cablestore.irc.dates import SHORT_STAMP
 from cablestore.irc.lines import LineKind, LogFormat, rules
 
 _MODE = "[ ~&@%+!.]*+"
-"""Marks that clients put before the nick of an operator, and blanks that align nicks."""
+"""Marks before the nick of an operator, and blanks that align nicks."""
 _SPEAKER = rf"<(?!-[>*-]){_MODE}(?P<nick>[^>]{{1,100}}?)(?::[@+%&~]*+#[^>\s]{{0,100}})? *>"
 _SAY = (LineKind.SAY, rf" ?{_SPEAKER}(?:[ \t](?P<text>.*))?$")
 _ACTION = (LineKind.ACTION, r" {0,2}\*[ \t]++[~&@%+!]*+(?P<nick>\S+)(?: (?P<text>.*))?$")
@@ -36,7 +36,8 @@ RAKU: Final = LogFormat(
     face_hours=12,
     marks_channels=False,
 )
-"""Folders name channel, year and date. The clock was first read as one of 12 hours, and must stay so: see UBUNTU."""
+"""Folders have the channel, year and date. The clock is read as a 12-hour one, for compatibility with earlier imports:
+see UBUNTU."""
 
 UBUNTU: Final = LogFormat(
     "ubuntu",
@@ -60,7 +61,7 @@ UBUNTU: Final = LogFormat(
     face_hours=12,
     marks_channels=False,
 )
-"""In old logs times run from 1 to 12, twice a day."""
+"""In old logs, times run from 1 to 12, twice a day."""
 
 UBUNTU_BY_DAY: Final = replace(
     UBUNTU,
@@ -71,8 +72,8 @@ UBUNTU_BY_DAY: Final = replace(
     )
     + UBUNTU.bare,
 )
-"""Later logs, in folders for year, month and day. Logs with the day in their name are read as UBUNTU, which takes the
-change of a topic for an action: what was imported in this way must not change."""
+"""Later logs, in folders for year, month and day. Logs with the day in their name are read as UBUNTU, which parses the
+change of a topic as an action. This must not change, for compatibility with earlier imports."""
 
 IRSSI: Final = LogFormat(
     "irssi",
@@ -104,11 +105,11 @@ IRSSI: Final = LogFormat(
 
 WEECHAT_EVENTS: Final = "-->|<--|--|=!="
 WEECHAT_ACTIONS: Final = r" ?\*"
-"""Patterns of the marks that WeeChat writes in place of nicks, as long as the user does not configure others."""
+"""Patterns of the marks that WeeChat writes instead of nicks, with its default configuration."""
 
 
 def weechat(events: str = WEECHAT_EVENTS, actions: str = WEECHAT_ACTIONS) -> LogFormat:
-    """Return the format of WeeChat with these patterns for the marks in place of nicks."""
+    """Return the format of WeeChat with these patterns for the marks instead of nicks."""
     event, action = rf"(?:{events})\t", rf"(?:{actions})\t"
     return LogFormat(
         "WeeChat",
@@ -214,7 +215,7 @@ MIRC: Final = LogFormat(
         *_MIRC_RULES,
     ),
 )
-"""mIRC writes times only if the user turns them on."""
+"""mIRC writes times only if the user enables them."""
 
 SUPYBOT: Final = LogFormat(
     "Supybot",

@@ -1,4 +1,4 @@
-"""Import of chat logs into a store: it skips lines that are stored, stores the others, and counts both."""
+"""Import of chat logs into a store: it skips stored lines, stores the others, and counts both."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from cablestore.store.store import CableStore
 from cablestore.views import activity
 
 _NAMES: Final = "import-irc"
-"""Name of the local values that have the channel of the store for each network and channel of logs."""
+"""Name of the local values that map each network and channel of logs to a channel of the store."""
 _PART_EVENTS: Final = 2_000
-"""Events that are compared with stored posts at a time."""
+"""Number of events that are compared with stored posts at a time."""
 _ALWAYS_MS: Final = limits.MAX_TIMESTAMP_MS
 _NEVER_MS: Final = -1
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """Counts of what an import read and stored."""
+    """Counts of the lines that an import read and of the posts that it stored."""
 
     files: int = 0
     lines: int = 0
     posts: Counter[str] = field(default_factory=Counter)
-    """Posts that lines become, by type."""
+    """Posts of the lines, by type."""
     verdicts: Counter[str] = field(default_factory=Counter)
-    """Verdicts on them: that of the store on new posts, duplicate or deleted for those that the store knows."""
+    """Verdicts on the posts: that of the store for new posts, duplicate or deleted for known ones."""
     skips: Skips = field(default_factory=Skips)
     encodings: Counter[str] = field(default_factory=Counter)
-    """Lines that are not UTF-8, by the encoding in which they were read."""
+    """Lines that are not UTF-8, by their encoding."""
     cut_short: list[tuple[PurePath, int, str]] = field(default_factory=list)
-    """Files that end at a line with an unreadable date, with the number of the line and its text."""
+    """Files that were read up to a line with an unreadable date, with the line number and its text."""
 
 
 def names_in(store: CableStore) -> Names:
-    """Return the channels that earlier imports into a store gave to those of the logs."""
+    """Return the store's channels that earlier imports assigned to channels of logs."""
     found = ((key.partition("/"), value.decode()) for key, value in store.local.items(_NAMES))
     return {(network, channel): name for (network, _, channel), name in found}
 
@@ -75,7 +75,7 @@ def posts_of(
     report: ImportReport,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Post]:
-    """Yield the posts of logs, channel by channel, as an empty store gets them if no two logs overlap.
+    """Yield the posts of logs, channel by channel, as an empty store would receive them if logs do not overlap.
 
     `progress` is called with the bytes read since its last call.
     """
@@ -96,7 +96,7 @@ def _counted(posts: Iterator[Post], report: ImportReport) -> Iterator[Post]:
 
 
 def _events_of(log: LogFile, found: LogStream, report: ImportReport) -> Iterator[LogEvent]:
-    """Yield the events of a file, up to a line with an unreadable date: times after it are not known."""
+    """Yield the events of a file, up to a line with an unreadable date, after which times are unknown."""
     reader = EventReader(report.skips, log.day, log.format.face_hours, log.zone)
     report.files += 1
     for number, text in _usable_lines(log, found, report):
@@ -160,7 +160,7 @@ class _Writer:
             self._report.verdicts[verdict.value] += number
 
     def flush(self) -> None:
-        """Store the posts that wait."""
+        """Store the queued posts."""
         if self._waiting:
             outcomes = self._store.ingest(self._waiting, batch_posts=self._batch_posts, verify=False)
             self._report.verdicts.update(outcome.verdict.value for outcome in outcomes)
@@ -175,9 +175,9 @@ def import_logs(
     progress: Callable[[int], None] = lambda _: None,
     batch_posts: int = 500,
 ) -> ImportReport:
-    """Store the lines of logs. Lines that the store has from any log, under the same phrase, add nothing.
+    """Store the lines of logs. Lines that are already stored from any log, with the same phrase, are skipped.
 
-    If interrupted, the import can be run again.
+    An interrupted import can be run again.
     """
     report, found = ImportReport(), list(logs)
     _keep_names(store, found)
@@ -206,7 +206,7 @@ def import_logs(
 
 
 def _add_all(writer: _Writer, converter: LogConverter, number: int, events: Iterable[LogEvent]) -> int:
-    """Store all of a file that begins after what is stored. Returns the time of its latest event."""
+    """Store all events of a file that begins after the stored posts. Returns the time of its latest event."""
     converter.begin_file(number, None)
     latest_ms = _NEVER_MS
     for event in events:
@@ -224,7 +224,7 @@ def _add_new(
     start_ms: int,
     events: Iterator[LogEvent],
 ) -> int:
-    """Store what of a file is not known. Returns the time of its latest event."""
+    """Store the unknown events of a file. Returns the time of its latest event."""
     converter.begin_file(number, known.tips(start_ms))
     latest_ms = _NEVER_MS
     while part := list(islice(events, _PART_EVENTS)):

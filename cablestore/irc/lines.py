@@ -1,4 +1,4 @@
-"""Lines of chat logs: what a format is, and how it parses a line. Pure.
+"""Lines of chat logs: the definition of a format, and how it parses a line. Pure.
 
 A format is a table of rules, tried in order. The patterns of rules have named groups: `nick`, `mask`, `channel`, and
 `text` for a message, a new nick, or a topic; rules for day lines have `date`.
@@ -19,11 +19,11 @@ _SHOWN_CHARACTERS: Final = 100
 
 
 class NotALogError(LogFormatError):
-    """File that is not a log, or that lacks what an import needs to know. Others can be imported without it."""
+    """A file is not a log, or lacks information that an import needs. Other files can be imported without it."""
 
 
 class LineKind(Enum):
-    """Kind of a line: what its nick did."""
+    """Kind of a line: the action of its nick."""
 
     SAY = "message"
     ACTION = "action"
@@ -42,7 +42,7 @@ class LineKind(Enum):
 
 
 class LogLine(NamedTuple):
-    """One parsed line. `channel` is without its `#`, and "" if the line names none. `mask` is `user@host`."""
+    """Parsed line. `channel` has no `#`, and is "" if the line does not name it. `mask` is `user@host`."""
 
     kind: LineKind
     nick: str
@@ -57,7 +57,7 @@ Rules = tuple[tuple[LineKind, re.Pattern[str]], ...]
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """One format: how its lines begin, the rules for the rest of a line, and those for lines without a time."""
+    """Format: the beginnings of its lines, the rules for the rest of a line, and those for lines without a time."""
 
     name: str
     example: str
@@ -66,14 +66,14 @@ class LogFormat:
     stamp: re.Pattern[str] = STAMP
     names_channel: bool = True
     face_hours: int = 24
-    """Hours after which the clock of lines without a date starts again."""
+    """Hours after which the clock of lines without a date restarts."""
     has_dates_in_words: bool = False
     """True if lines begin with a date in words in brackets, before the time."""
     marks_channels: bool = True
-    """True if its client writes the mark of a channel, such as `#`, into the names of files."""
+    """True if its client writes the mark of a channel, such as `#`, into file names."""
 
     def parse(self, line: str) -> LogLine | None:
-        """Parse a line. Returns None if no rule fits."""
+        """Parse a line. Returns None if no rule matches."""
         start, time, day = 0, None, None
         if self.has_dates_in_words:
             start = line.find("] ") + 2
@@ -100,7 +100,7 @@ def rules(*of: tuple[LineKind, str]) -> Rules:
 
 
 def shortened(line: str) -> str:
-    """Return a line as an error shows it: its beginning, without control characters."""
+    """Return a line for an error message: its beginning, without control characters."""
     text = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "..."
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 

@@ -1,4 +1,4 @@
-"""Conversations of chat logs: which channel of which network a file is of, or that it is private. Pure."""
+"""Conversations of chat logs: the network and channel of a file, or that it is private. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cablestore.irc.paths import is_part_of_date, marked_part, plain_channel
 from cablestore.irc.people import folded
 
 Names = Mapping[tuple[str, str], str]
-"""Channel of a store for each network and channel that was imported from it."""
+"""Channel of a store for each network and channel that was imported into it."""
 
 _WEECHAT: Final = re.compile(r"irc\.(?P<network>[^.]+)\.(?P<target>.+)\.weechatlog")
 _CLIENTS: Final = frozenset(
@@ -51,7 +51,7 @@ _CLIENTS: Final = frozenset(
         "public",
     ]
 )
-"""Names of folders that say nothing about a network."""
+"""Names of folders that do not identify a network."""
 _NETWORKS: Final = frozenset(
     [
         "libera",
@@ -99,7 +99,7 @@ _MOST_QUERY_SPEAKERS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LogEvidence:
-    """Signs of the conversation of a file, from its first lines.
+    """Evidence for the conversation of a file, from its first lines.
 
     `speakers` are folded nicks, `talk` some of its messages.
     """
@@ -113,19 +113,19 @@ class LogEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Channel or private conversation, as a path and the lines name it. `network` is "" if nothing names it."""
+    """Channel or private conversation, as named by a path and the lines. `network` is "" if it is unknown."""
 
     network: str
     name: str
     is_marked: bool
     is_certain: bool = False
-    """True if the name of the network cannot be that of any other folder."""
+    """True if the folder is certainly named after a network."""
     is_unmarked_buffer: bool = False
-    """True for a file whose client names all files by network and channel, if this one has no channel."""
+    """True for a file without a channel whose client names all files by network and channel."""
 
 
 def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conversation:
-    """Return the conversation of a file below the path that was given."""
+    """Return the conversation of a file below the given path."""
     weechat = _WEECHAT.fullmatch(path.name)
     if weechat is not None:
         name = weechat["target"].lower()
@@ -143,9 +143,9 @@ def conversation_of(path: PurePath, root: PurePath, line_channel: str) -> Conver
 
 
 def _network_above(path: PurePath, index: int, root: PurePath) -> tuple[str, bool]:
-    """Return the name of the folder above a channel, if it may be a network, and that it is one for certain.
+    """Return the name of the folder above a channel, if it may be a network, and True if it certainly is.
 
-    A folder above the given path is one only if its name is known.
+    A folder above the given path is a network only if its name is known.
     """
     for position in range(index - 1, 0, -1):
         part = path.parts[position]
@@ -167,8 +167,8 @@ def _network(name: str) -> str:
 def is_private(conversation: Conversation, files: Iterable[LogEvidence], *, marks: bool, is_among_marked: bool) -> bool:
     """Return True for a private conversation, given the evidence of all its files.
 
-    `marks` is True if its client marks channels in the names of files, `is_among_marked` if other files here are
-    marked. A conversation of at most two nicks that nothing shows to be a channel is private if its client marks them.
+    `marks` is True if its client marks channels in file names, `is_among_marked` if other files here are marked. A
+    conversation of at most two nicks without evidence for a channel is private if its client marks channels.
     """
     found = list(files)
     if conversation.is_marked:

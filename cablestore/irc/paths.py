@@ -18,16 +18,16 @@ _DATE: Final = re.compile(
     rf"|(?P<day_>{_DAY})[-_. ]?(?P<month_name>{MONTH_NAME})[a-z]*[-_. ]?(?P<year_>{YEAR}))(?![0-9])",
     re.IGNORECASE,
 )
-"""`2013/01/07`, `2013-01-07`, `20130107`, `2013/01-07`, `07Jan2013`."""
+"""Dates such as `2013/01/07`, `2013-01-07`, `20130107`, `2013/01-07`, `07Jan2013`."""
 _PART_OF_DATE: Final = re.compile(rf"[0-9][-_.0-9]*|(?:{MONTH_NAME})[a-z]*", re.IGNORECASE)
 _EXTENSION: Final = re.compile(r"(?:\.(?:log|txt|irclog|weechatlog|znclog|raw|gz|bz2|xz|zip))+$", re.IGNORECASE)
 _SEPARATORS: Final = "-_. "
 
 
 def date_in_path(path: PurePath) -> date | None:
-    """Return the date in a log's name, or else in its folders, None if neither has one.
+    """Return the date in a log's name, or else in its folders, or None.
 
-    Raises NotALogError for a name with an impossible date like 2022-02-31.
+    Raises NotALogError for a name with an invalid date like 2022-02-31.
     """
     iso = _ISO_DATE.search(path.name)
     if iso is not None:
@@ -41,7 +41,7 @@ def date_in_path(path: PurePath) -> date | None:
 
 
 def is_named_by_day(path: PurePath) -> bool:
-    """Tell whether the name of a log has a day like 2022-01-31."""
+    """Return True if the name of a log has a day like 2022-01-31."""
     return _ISO_DATE.search(path.name) is not None
 
 
@@ -52,12 +52,12 @@ def _date_of(match: re.Match[str]) -> date | None:
 
 
 def year_in_path(path: PurePath) -> int | None:
-    """Return the year that names the innermost folder with such a name."""
+    """Return the year in the name of the innermost folder that is named after a year."""
     return next((int(part) for part in reversed(path.parts[:-1]) if re.fullmatch(YEAR, part)), None)
 
 
 def marked_part(path: PurePath) -> tuple[int, str, str] | None:
-    """Return where a path marks a channel: the number of the part, what is before the mark, the channel without `#`."""
+    """Return the part of a path that marks a channel: its index, the text before the mark, and the channel."""
     for index, part in reversed(list(enumerate(path.parts))):
         before, mark, name = part.partition("#")
         if not mark and part.startswith("&"):
@@ -85,7 +85,7 @@ def plain_channel(path: PurePath) -> str:
 
 
 def without_date(name: str) -> str:
-    """Return a file's name without its extensions, and without a date and what separates it."""
+    """Return a file's name without its extensions, and without a date and its separators."""
     name = _EXTENSION.sub("", name)
     match = _DATE.search(name)
     if match is None:

@@ -1,8 +1,8 @@
-"""People of chat logs: which nick is whose at which time, and the key of each person. Pure.
+"""People of chat logs: the owner of each nick at each time, and the key of each person. Pure.
 
-A person keeps its key when it takes another nick. A nick that a person gave up belongs to somebody else afterwards,
-unless the address of the newcomer or a similar nick shows that the person is back. IRC compares nicks without case, and
-`ann_` is what a client of ann uses while `ann` is taken.
+A person keeps its key after a change of nick. The next user of an abandoned nick is another person, unless the address
+or a similar nick shows that the person is back. IRC compares nicks without case, and a client of ann uses `ann_` while
+`ann` is used.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cablestore import limits
 from cablestore.protocol.crypto import Identity
 
 NickHistory = Iterable[tuple[int, str]]
-"""Nicks of one key: the time in milliseconds since 1970 at which it took each."""
+"""Nicks of one key, each with the time in milliseconds since 1970 at which it was taken."""
 
 _FOLDED: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ[]\\^", "abcdefghijklmnopqrstuvwxyz{}|~")
 """Casemapping of RFC 1459: `{}|~` are the lower case of `[]\\^`."""
 _IDENT_MARKS: Final = ("~", "^", "n=", "i=")
-"""Servers put these before a user name that they could not verify."""
+"""Prefixes that servers put before an unverified user name."""
 _LEAST_SIMILAR: Final = 3
 _time_of: Final = itemgetter(0)
 
 
 @lru_cache(maxsize=16_384)
 def folded(nick: str) -> str:
-    """Return a nick as IRC compares it, cut to the length of a name."""
+    """Return a nick as IRC compares it, truncated to the length of a name."""
     return nick[: limits.MAX_USER_NAME_CODEPOINTS].translate(_FOLDED)
 
 
@@ -41,14 +41,14 @@ def stem(nick: str) -> str:
 
 
 def _label(nick: str, number: int = 1) -> str:
-    """Return what the key of the first or a further person with a nick is derived from."""
+    """Return the string from which the key of the first or a further person with a nick is derived."""
     whole = nick.translate(_FOLDED)
     label = whole.rstrip("_") or whole
     return label if number == 1 else f"{label}\0{number}"
 
 
 class NickKeys:
-    """Identities of people under one seed phrase."""
+    """Identities of people with one seed phrase."""
 
     def __init__(self, seed_phrase: str) -> None:
         self.identity = lru_cache(maxsize=16_384)(lambda label: Identity.derive(seed_phrase, label))
@@ -56,7 +56,7 @@ class NickKeys:
 
 @dataclass(slots=True, eq=False)
 class Person:
-    """Author of lines. `label` is what its key is derived from, `mask` the `user@host` that was seen last."""
+    """Author of lines. Its key is derived from `label`; `mask` is the latest known `user@host`."""
 
     identity: Identity
     label: str
@@ -65,23 +65,23 @@ class Person:
     _met: set[int] = field(default_factory=set)
 
     def take(self, nick: str, at_ms: int, file: int) -> None:
-        """Note that the person has a nick from a time on, as a file of this import says. 0 is the store."""
+        """Record that the person has a nick from a time on, according to a file of this import, or 0 for the store."""
         insort(self._times, (at_ms, nick, file))
 
     @property
     def is_named(self) -> bool:
-        """True if any nick is known."""
+        """True if a nick is known."""
         return bool(self._times)
 
     def nick_at(self, at_ms: int) -> str:
-        """Return the nick at a time, "" if it is before the first one."""
+        """Return the nick at a time, "" before the first one."""
         if self._times and self._times[-1][0] <= at_ms:
             return self._times[-1][1]
         index = bisect_right(self._times, at_ms, key=_time_of)
         return self._times[index - 1][1] if index else ""
 
     def meets_stored_name(self, at_ms: int) -> bool:
-        """Return True at the first time at which a post/info of the store gives the nick."""
+        """Return True for the first time at which the nick of a stored post/info is used."""
         index = bisect_right(self._times, at_ms, key=_time_of)
         if not index or self._times[index - 1][2] or self._times[index - 1][0] in self._met:
             return False
@@ -89,7 +89,7 @@ class Person:
         return True
 
     def took(self, nick: str, from_ms: int, to_ms: int, before_file: int) -> bool:
-        """Return True if the store or an earlier file says that the person took a nick between two times."""
+        """Return True if the person took a nick between two times, according to the store or an earlier file."""
         start = bisect_right(self._times, from_ms - 1, key=_time_of)
         stop = bisect_right(self._times, to_ms, key=_time_of)
         return any(name == nick and file < before_file for _, name, file in self._times[start:stop])
@@ -99,12 +99,12 @@ class Person:
         return any(at_ms <= before_ms and stem(name) == nick_stem for at_ms, name, _ in self._times)
 
     def begins_after(self, at_ms: int, nick_stem: str) -> bool:
-        """Return True if the person is first seen later, with a nick with this stem."""
+        """Return True if the person first appears later, with a nick with this stem."""
         return bool(self._times) and self._times[0][0] > at_ms and stem(self._times[0][1]) == nick_stem
 
 
 class Roster:
-    """All people of an import. `stored` has the nicks of the authors that a store has already, by public key."""
+    """All people of an import. `stored` has the nicks of the store's authors, by public key."""
 
     def __init__(self, keys: NickKeys, stored: Mapping[bytes, NickHistory] | None = None) -> None:
         self._keys = keys
@@ -125,14 +125,14 @@ class Roster:
         return self._by_stem.get(nick_stem, [])
 
     def take(self, person: Person, nick: str, at_ms: int, file: int = 0) -> None:
-        """Note that a person has a nick from a time on, as a file of this import says. 0 is the store."""
+        """Record that a person has a nick from a time on, according to a file of this import, or 0 for the store."""
         person.take(nick, at_ms, file)
         self._list(person, nick)
 
     def find(self, nick: str, at_ms: int, mask: str, present: Container[Person]) -> Person:
-        """Return the person who has a nick at a time; a new one if no known person has it.
+        """Return the person who has a nick at a time, or a new one.
 
-        `present` are the people who are in the channel, under whatever nick.
+        `present` are the people in the channel, under any nick.
         """
         nick_stem, known = stem(nick), self.named(nick)
         holders = [person for person in known if stem(person.nick_at(at_ms)) == nick_stem]
@@ -145,7 +145,7 @@ class Roster:
         return found or self._new(nick)
 
     def _returned(self, nick: str, at_ms: int, mask: str, present: Container[Person]) -> Person | None:
-        """Return the absent person who gave a nick up and uses it again."""
+        """Return the absent person who abandoned a nick and uses it again."""
         for person in reversed(self.named(nick)):
             if person in present or not person.had(stem(nick), at_ms):
                 continue
@@ -183,15 +183,15 @@ class Roster:
                 return
 
     def _labels(self, key: bytes) -> Iterator[tuple[str, str]]:
-        """Yield what the key of a stored author may be derived from, with its nick."""
+        """Yield the strings from which the key of a stored author may be derived, with the nicks."""
         for nick in dict.fromkeys(nick for _, nick in self._stored[key]):
-            yield nick, nick  # what earlier versions derived keys from
+            yield nick, nick  # earlier versions derived keys from nicks
             for number in range(1, 2 + self._counts[stem(nick)]):
                 yield _label(nick, number), nick
 
 
 def have_different_masks(one: str, other: str) -> bool:
-    """Return True if two `user@host` have neither the user nor the host in common. One may be unknown."""
+    """Return True if two `user@host` differ in both user and host. Unknown ones do not differ."""
     if not one or not other:
         return False
     (user, _, host), (other_user, _, other_host) = (mask.partition("@") for mask in (one, other))

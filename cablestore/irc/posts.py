@@ -1,6 +1,6 @@
-"""A channel's log as signed posts: their authors, times and links. Pure; the same log always makes the same posts.
+"""Conversion of a channel's log to signed posts: authors, times and links. Pure; equal logs produce equal posts.
 
-Each post links to the one before it in its channel, whether that was stored before or is new.
+Each post links to the previous one in its channel, stored or new.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ class LogConverter:
     dialect: Dialect
     skips: Skips
     _present: dict[str, Person] = field(default_factory=dict)
-    """Everyone in the channel, by folded nick."""
+    """People in the channel, by folded nick."""
     _tips: tuple[bytes, ...] = ()
-    """Posts that the next one links to."""
+    """Posts to which the next one links."""
     _new_tip: bytes | None = None
     _time_ms: int = _NEVER
     _file: int = 0
     known_names: int = 0
-    """Stored post/info that the lines are of."""
+    """Number of lines whose post/info is already stored."""
 
     def begin_file(self, number: int, tips: tuple[bytes, ...] | None) -> None:
-        """Begin a file. `tips` are the posts before it in the store, None if it continues the file before it."""
+        """Begin a file. `tips` are the posts before it in the store, None if it continues the previous file."""
         self._file, self._time_ms = number, _NEVER
         if tips is not None:
             self._tips, self._new_tip = tips, None
             self._present.clear()  # it may be an older log
 
     def posts(self, event: LogEvent, stored: StoredPost | None) -> Iterator[Post]:
-        """Yield the posts of an event, which are new. `stored` is the post that it has already."""
+        """Yield the new posts of an event. `stored` is its stored post, if any."""
         if event.line and stored is None and folded(event.nick) not in self._present:
             self.skips.not_understood(event.line)  # a server, not a nick
             return
@@ -61,7 +61,7 @@ class LogConverter:
             self._time_ms += max(0, WITHOUT_SECONDS_MS - self._time_ms % SECOND_MS)
         if event.kind is LineKind.RENAME:
             person = self._renamed(event)
-            if not person.is_named:  # a later import recognises the person by it
+            if not person.is_named:  # a later import recognises the person by this name
                 yield from self._introduced(person, event.nick, event)
             self._present.pop(folded(event.nick), None)
             self._present[folded(event.text)] = person
@@ -73,11 +73,11 @@ class LogConverter:
         self._see(event, person)
 
     def _advance(self, now_ms: int) -> None:
-        """Advance to a time, or by one millisecond if that is needed to keep the order of lines."""
+        """Advance to a time, or by one millisecond to keep the order of lines."""
         self._time_ms = now_ms if now_ms < self._time_ms - SMALL_STEP_MS else max(now_ms, self._time_ms + 1)
 
     def _note(self, event: LogEvent, stored: StoredPost) -> None:
-        """Note an event whose post is stored already."""
+        """Record an event whose post is already stored."""
         self.known_names += stored.person.meets_stored_name(stored.timestamp_ms)
         if stored.digest is not None:
             self._tips = (stored.digest,)
@@ -98,7 +98,7 @@ class LogConverter:
         return self.roster.find(event.nick, self._time_ms, event.mask, self._present.values())
 
     def _renamed(self, event: LogEvent) -> Person:
-        """Return the person who takes another nick. The store may know that it did."""
+        """Return the person who takes another nick, which may be known from the store."""
         here = self._present.get(folded(event.nick))
         if here is not None:
             return here
@@ -107,13 +107,13 @@ class LogConverter:
         return next(had, None) or next(iter(known), None) or self._person(event)
 
     def _took(self, person: Person, nick: str, event: LogEvent) -> bool:
-        """Return True if it is known from another log that the person took a nick at the time of an event."""
+        """Return True if another log shows that the person took a nick at the time of an event."""
         start_ms = event.at_ms // event.unit_ms * event.unit_ms
         end_ms = start_ms + event.unit_ms + LOGGER_SKEW_MS
         return person.took(_name(nick), start_ms - LOGGER_SKEW_MS, end_ms, self._file)
 
     def _introduced(self, person: Person, nick: str, event: LogEvent) -> Iterator[Post]:
-        """Yield a post/info with the nick, unless the person has this name already."""
+        """Yield a post/info with the nick, unless the person already has this name."""
         known = person.nick_at(self._time_ms)
         may_be_stored = known or event.kind is LineKind.RENAME
         if known == _name(nick) or (may_be_stored and self._took(person, nick, event)):

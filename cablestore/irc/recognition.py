@@ -1,4 +1,4 @@
-"""Which format a log has: the one that parses most of its first lines. Pure."""
+"""Recognition of a log's format: the one that parses most of its first lines. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cablestore.irc.formats import FORMATS, UBUNTU, UBUNTU_BY_DAY, WEECHAT, WEEC
 from cablestore.irc.lines import LineKind, LogFormat, NotALogError, shortened
 
 SAMPLE_LINES: Final = 200
-"""Lines by which a file's format is recognised."""
+"""Lines for recognising a file's format."""
 FEW_LINES: Final = 40
-"""Lines by which formats are left out that parse clearly fewer than the best one."""
+"""Lines for excluding formats that parse clearly fewer than the best one."""
 _CLEARLY_FEWER: Final = 0.8
 LONG_SAMPLE_LINES: Final = 20_000
-"""Lines by which it is recognised if those fit two formats, and from which marks are learned."""
+"""Lines for recognition if the first ones match two formats, and for learning marks."""
 _EVENT: Final = re.compile(
     r"\S+ .*has joined [#&]\S+$|\S+ .*has left [#&]\S+|\S+ .*has quit\b|\S+ has kicked \S+|\S+ is now known as \S+$"
     r"|\S+ has (?:changed|unset) topic for |Topic (?:for|set by) |Mode [#&]|Channel [#&]|Channel created|Nicks [#&]"
@@ -27,7 +27,7 @@ _CERTAIN_EVENT: Final = re.compile(r"\S+ (?:.* )?\(\S+@\S+\) has (?:joined [#&]\
 def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False) -> LogFormat:
     """Return the format that parses the most of the first lines. Raises NotALogError if none parses half of them.
 
-    Among equal formats, the one with fewer actions wins, because an action may look like anything; then further lines
+    Among equal formats, the one with fewer actions wins, because an action may have any form; then further lines
     decide, then the order of FORMATS. Empty lines do not count. Logs with a day like 2022-01-31 in their name were
     imported when RAKU and UBUNTU were the only formats: if these two are equal, further lines do not count.
     """
@@ -48,7 +48,7 @@ def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False
 
 
 def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
-    """Return how many lines a format parses, and how many of them are not actions."""
+    """Return the number of lines that a format parses, and the number of those that are not actions."""
     read = [line.kind for line in map(known.parse, lines) if line is not None]
     return len(read), len(read) - read.count(LineKind.ACTION)
 
@@ -67,7 +67,7 @@ def _unread(lines: Iterable[str]) -> Iterator[str]:
 
 
 def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
-    """Return a format as the user of its client configured it, learned from lines: the marks of WeeChat."""
+    """Return a format with the marks that the user of WeeChat configured, learned from lines."""
     if known is not WEECHAT:
         return known
     rests: dict[str, list[str]] = {}
@@ -88,7 +88,7 @@ def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
 
 
 def _is_of_events(mark: str, rests: list[str]) -> bool:
-    """Return True if all lines with a mark are joins, parts and the like. A nick may write one such line."""
+    """Return True if all lines with a mark are joins, parts and similar events. A nick may write one such line."""
     if _names_somebody(mark):
         return all(map(_EVENT.match, rests)) and (len(rests) > 1 or any(map(_CERTAIN_EVENT.match, rests)))
     return any(map(_EVENT.match, rests))

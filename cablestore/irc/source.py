@@ -1,7 +1,7 @@
-"""Sources of chat logs: files, folders, compressed files and archives, also one in another, all read as streams.
+"""Sources of chat logs: files, folders, compressed files and nested archives, all read as streams.
 
-Nothing is unpacked to the disk. The first bytes of a file say what it is. A file that cannot be used raises
-LogFormatError with its name and the reason, an I/O error raises StorageError.
+Files are not unpacked to the disk. The first bytes of a file determine its type. A file that cannot be used raises
+LogFormatError with its name and the reason; an I/O error raises StorageError.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _UNREAD: Final = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "RAR", b"\x28\xb5\x2f\xf
 
 @dataclass(frozen=True, slots=True)
 class LogStream:
-    """One file of lines: its path, including the archives that hold it, and its number among those of its source.
+    """File of lines: its path, including the archives that contain it, and its number among those of its source.
 
-    Read `stream` before you request the next file, which may end it. `size_bytes` is for progress.
+    Read `stream` before you request the next file, which may close it. `size_bytes` is for progress.
     """
 
     path: PurePath
@@ -46,14 +46,14 @@ class LogStream:
 
 
 def _is_hidden(path: PurePath) -> bool:
-    """Tell whether a file, or a folder on its relative path, is hidden or was made by a system."""
+    """Return True if a file, or a folder on its relative path, is hidden or was created by a system."""
     return any(part.startswith(".") or is_foreign(part) for part in path.parts)
 
 
 def files_below(path: Path) -> list[Path]:
     """Return the files of a path; for a folder, all except hidden ones and those in hidden folders.
 
-    Raises LogFormatError if there is none.
+    Raises LogFormatError if there are none.
     """
     with storage_errors(path):
         if path.is_dir():
@@ -69,9 +69,9 @@ def files_below(path: Path) -> list[Path]:
 
 
 def logs_in(source: Path) -> Iterator[LogStream]:
-    """Yield the files of lines that a file is or holds, in the order in which they are stored, empty ones too.
+    """Yield the files of lines in a source, including empty ones, in stored order.
 
-    A packed file is read to its end, so that a damaged one never passes for a complete one.
+    A packed file is read to its end, so that a damaged one is never accepted as complete.
     """
     path = source.absolute()
     with storage_errors(source):
@@ -84,9 +84,9 @@ def logs_in(source: Path) -> Iterator[LogStream]:
 
 
 def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
-    """Yield the files of lines of these numbers in this order, in whatever order they are stored.
+    """Yield the files with these numbers in this order, independent of the stored order.
 
-    Files whose turn comes later are kept packed in memory, up to a limit. If they do not fit, the source is read again.
+    Files for later turns are kept packed in memory, up to a limit. If they do not fit, the source is read again.
     """
     turns = {number: turn for turn, number in enumerate(numbers)}
     turn = 0
@@ -109,10 +109,10 @@ def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
 
 
 class _Held:
-    """Files of lines whose turn comes later in one reading of their source, packed, up to a limit.
+    """Packed files for later turns in one reading of their source, up to a limit.
 
-    Files with the latest turns are dropped first. A file whose turn is after a dropped one is not kept: its turn cannot
-    come in this reading.
+    Files with the latest turns are dropped first. A file after a dropped one is not kept, because its turn cannot come
+    in this reading.
     """
 
     def __init__(self) -> None:
@@ -147,11 +147,11 @@ class _Held:
         return replace(found, stream=_ungzipped(io.BytesIO(packed)))
 
 
-# --- one wrapping in another -----------------------------------------------------------------------
+# --- nested files -----------------------------------------------------------------------------------
 
 
 class _Reading:
-    """One source while it is read: its name for errors, and its unpacked size so far."""
+    """One source during reading: its name for errors, and its unpacked size so far."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
@@ -167,7 +167,7 @@ class _Reading:
 
 @contextmanager
 def _damage(name: PurePath) -> Iterator[None]:
-    """Turn exceptions of decompressors and archives into an error that names the file."""
+    """Convert exceptions of decompressors and archives to an error with the file's name."""
     try:
         yield
     except OSError as error:
@@ -194,7 +194,7 @@ def _damaged(name: PurePath) -> LogFormatError:
 def _unwrapped(
     reading: _Reading, name: PurePath, file: IO[bytes], size_bytes: int, wrappings: int
 ) -> Iterator[tuple[PurePath, IO[bytes], int]]:
-    """Yield the files of lines that a file is or holds. A packed file is read to its end."""
+    """Yield the files of lines in a file. A packed file is read to its end."""
     if wrappings > limits.MAX_LOG_WRAPPINGS:
         raise LogFormatError(f"{name} is packed more than {limits.MAX_LOG_WRAPPINGS} times. Unpack it")
     with _damage(name):
@@ -222,7 +222,7 @@ def _unwrapped(
 
 
 class _LogInput(io.RawIOBase):
-    """Stream of what a function reads, which is given the largest number of bytes."""
+    """Stream over a function that reads up to a number of bytes."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class _LogInput(io.RawIOBase):
 
 
 def _rest(name: PurePath, head: bytes, file: IO[bytes]) -> IO[bytes]:
-    """Return a stream whose first bytes were read already."""
+    """Return a stream of a file whose first bytes are already read."""
     begun = io.BytesIO(head)
 
     def read(size: int) -> bytes:
@@ -249,7 +249,7 @@ def _rest(name: PurePath, head: bytes, file: IO[bytes]) -> IO[bytes]:
 
 
 def _counted(reading: _Reading, name: PurePath, file: IO[bytes]) -> io.BufferedReader:
-    """Return the stream of a decompressor. Its bytes are counted, and errors name the file."""
+    """Return the stream of a decompressor. Its bytes are counted, and errors have the file's name."""
 
     def read(size: int) -> bytes:
         with _damage(name):
@@ -263,7 +263,7 @@ def _counted(reading: _Reading, name: PurePath, file: IO[bytes]) -> io.BufferedR
 def _decompressed(
     file: IO[bytes], make: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
 ) -> io.BufferedReader:
-    """Return concatenated streams of bzip2 or xz. The standard library's class has no limit on the memory of xz."""
+    """Decompress concatenated streams of bzip2 or xz. The standard library's class does not limit the memory of xz."""
     decompressor = make()
 
     def read(size: int) -> bytes:
@@ -317,7 +317,7 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
     with _damage(name), tarfile.open(fileobj=cast(IO[bytes], forward), mode="r:") as archive:
         entries = 0
         while (entry := archive.next()) is not None:
-            cast(Any, archive).members.clear()  # or it would keep all of them
+            cast(Any, archive).members.clear()  # otherwise it would keep all of them
             entries = _counted_entry(name, entries)
             kind = _kind_of(entry)
             if kind:
@@ -348,7 +348,7 @@ def _kind_of(entry: tarfile.TarInfo) -> str:
 
 
 class _Forward:
-    """Stream for `tarfile` that only goes forward. The bytes that are read of an entry's headers are bounded."""
+    """Forward-only stream for `tarfile`. The size of an entry's headers is limited."""
 
     def __init__(self, name: PurePath, file: IO[bytes]) -> None:
         self._name, self._file, self._position = name, file, 0
@@ -407,7 +407,7 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
             unreadable = LogFormatError(
                 f"{name} packs {_shown(entry.filename)} in a way that cannot be read. Unpack it"
             )
-            if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may take any amount of memory
+            if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may use any amount of memory
                 raise unreadable
             try:
                 content = archive.open(entry)
@@ -427,7 +427,7 @@ def _counted_entry(name: PurePath, entries: int) -> int:
 
 
 def _inside(archive: PurePath, name: str) -> PurePath:
-    """Return the path of an entry below its archive. Raises LogFormatError if it leads out of the archive."""
+    """Return the path of an entry below its archive. Raises LogFormatError if it is outside the archive."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise LogFormatError(
@@ -437,5 +437,5 @@ def _inside(archive: PurePath, name: str) -> PurePath:
 
 
 def _shown(name: str) -> str:
-    """Return the name of an entry as an error shows it."""
+    """Return the name of an entry for an error message."""
     return f'"{shortened(name)}"'

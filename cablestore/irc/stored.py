@@ -1,7 +1,7 @@
-"""Lines that a store has already: compared by time, nick and text with the posts that imports made from other logs.
+"""Stored lines: comparison by time, nick and text with the posts of other imported logs.
 
-Two logs of one channel are one of these: parts of one log, whose times are equal; or logs of two programs, whose clocks
-differ by seconds, or of which one writes no seconds. Equal lines are counted: of three, two stored ones leave one.
+Two logs of one channel are either parts of one log, whose times are equal, or logs of two programs. The clocks of
+programs differ by seconds, and one may not write seconds. Equal lines are counted: of three, two stored ones leave one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from cablestore.views import author, channel_state, links, messages
 LOGGER_SKEW_MS: Final = 10 * SECOND_MS
 """Difference between the times that two programs write for one line, apart from seconds that one does not write."""
 _LEAST_NEAR_LINES: Final = 2
-"""Lines that must differ in their times alone to show that another program wrote the log."""
+"""Lines that must differ only in their times to show that another program wrote the log."""
 _MOST_TIPS: Final = 8
-"""Heads of a channel that a later log links to."""
+"""Heads of a channel to which a later log links."""
 TYPES: Final[Mapping[LineKind, int]] = {
     LineKind.SAY: TEXT,
     LineKind.ACTION: TEXT,
@@ -32,14 +32,14 @@ TYPES: Final[Mapping[LineKind, int]] = {
     LineKind.LEAVE: LEAVE,
     LineKind.QUIT: LEAVE,
 }
-"""Type of the post that a line becomes."""
+"""Type of the post of a line."""
 
 Deletions = Mapping[tuple[bytes, str, int], Sequence[int]]
 """Times of deleted posts by author, channel and type."""
 
 
 class StoredPost(NamedTuple):
-    """Post that a line has already become. A deleted one has no hash."""
+    """Stored post of a line. A deleted one has no hash."""
 
     timestamp_ms: int
     digest: bytes | None
@@ -67,7 +67,7 @@ def deletions(reader: Reader) -> Deletions:
 
 
 class StoredChannel:
-    """Posts of a channel in one state of a store. Each is matched with one line at most."""
+    """Posts of a channel in one state of a store. Each matches at most one line."""
 
     def __init__(self, reader: Reader, channel: str, roster: Roster, deleted: Deletions) -> None:
         self._reader = reader
@@ -78,7 +78,7 @@ class StoredChannel:
         self._used_deletions: set[tuple[bytes, int, int]] = set()
 
     def tips(self, before_ms: int) -> tuple[bytes, ...]:
-        """Return the posts that a new post of this time links to: older heads, else the text before it."""
+        """Return the posts to which a new post of this time links: older heads, or else the text before it."""
         heads = (self._reader.post(digest) for digest in links.heads(self._reader, self._channel))
         older = sorted((head.timestamp_ms, head.hash) for head in heads if head and head.timestamp_ms < before_ms)
         if older:
@@ -87,7 +87,7 @@ class StoredChannel:
         return tuple(digest for _, digest in [row for row in [next(rows, None)] if row])
 
     def match(self, events: Sequence[LogEvent]) -> list[StoredPost | None]:
-        """Return the stored post of each event of a part of a file, None for events that are new."""
+        """Return the stored post of each event in a part of a file, None for new events."""
         matching = _Matching(events, self._around(events))
         matching.match_equal_times()
         matching.match_other_program()
@@ -101,7 +101,7 @@ class StoredChannel:
         return found
 
     def _around(self, events: Sequence[LogEvent]) -> Iterator[tuple[_Key, StoredPost]]:
-        """Yield the stored posts of all people whom the events name, within their time."""
+        """Yield the stored posts of all people in the events, within the time of the events."""
         acts = [event for event in events if event.kind in TYPES]
         if not acts:
             return
@@ -118,7 +118,7 @@ class StoredChannel:
                         yield (nick, post_type, _text_of(post)), StoredPost(post.timestamp_ms, digest, person)
 
     def _deletion_of(self, event: LogEvent) -> StoredPost | None:
-        """Return the deleted post of a line. Its text is gone, so the time must be equal."""
+        """Return the deleted post of a line. Its text is not available, so the time must be equal."""
         if not self._deleted:
             return None
         for person in self._roster.named(event.nick):
@@ -136,7 +136,7 @@ _Key = tuple[str, int, str]
 
 
 class _Matching:
-    """Events of a part of a file, and the stored posts that are left for them."""
+    """Events of a part of a file, and the unmatched stored posts."""
 
     def __init__(self, events: Sequence[LogEvent], stored: Iterable[tuple[_Key, StoredPost]]) -> None:
         self._events = events
@@ -148,7 +148,7 @@ class _Matching:
         self.found: list[StoredPost | None] = [None] * len(events)
 
     def match_equal_times(self) -> None:
-        """Match lines with posts whose times are equal, as exactly as both logs give them."""
+        """Match lines with posts whose times are equal, at the precision of both logs."""
         for index, event, posts in self._open():
             found = next((post for post in posts if _is_same_time(event, post.timestamp_ms)), None)
             if found is not None:
@@ -156,10 +156,10 @@ class _Matching:
                 self.found[index] = found
 
     def match_other_program(self) -> None:
-        """Match lines with posts whose times differ, if another program wrote the log that these come from.
+        """Match lines with posts whose times differ, if another program wrote the log of the posts.
 
         It is another program if only one of the two writes seconds, or if most lines between the stored posts differ
-        from one of them by their time alone.
+        from a post only by their time.
         """
         near: list[tuple[int, list[StoredPost], StoredPost]] = []
         for index, event, posts in self._open():
@@ -180,7 +180,7 @@ class _Matching:
                 self.found[index] = found
 
     def _open(self) -> Iterator[tuple[int, LogEvent, list[StoredPost]]]:
-        """Yield the events without a post, with the posts that are left for them."""
+        """Yield the events without a post, with their unmatched posts."""
         if not self._left:
             return
         for index, event in enumerate(self._events):
@@ -190,7 +190,7 @@ class _Matching:
                     yield index, event, posts
 
     def _open_between(self, near: list[tuple[int, list[StoredPost], StoredPost]]) -> int:
-        """Return how many events without a post are in the time of the stored posts that are left."""
+        """Return the number of events without a post in the time of the unmatched posts."""
         times = [post.timestamp_ms for posts in self._left.values() for post in posts]
         times += [found.timestamp_ms for _, _, found in near]
         if not times:

@@ -25,7 +25,7 @@ from cablestore.irc.source import LogStream, files_below, logs_in
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 MOST_NOT_UNDERSTOOD: Final = 0.05
-"""Share of lines that are not understood from which on a file is rejected, unless the user is lenient."""
+"""Share of unparsed lines above which a file is rejected, unless the user is lenient."""
 _TALK_LINES: Final = 100
 _LEAST_TALK_CHARACTERS: Final = 8
 _HALF_DAY_HOURS: Final = 12
@@ -39,9 +39,9 @@ _SIGNS: Final = frozenset({LineKind.JOIN, LineKind.LEAVE, LineKind.TOPIC, LineKi
 class LogFile:
     """One file of a channel's log, and the day on which it begins.
 
-    `path` includes the archives that hold the file, `number` counts the files in `source`. `start_ms` is the time at
+    `path` includes the archives that contain the file, `number` counts the files in `source`. `start_ms` is the time at
     which it begins, in milliseconds since 1970; times without a zone are in `zone`. `channel` is that of the store,
-    `conversation` what the log names. `encoding` is that of lines that are not UTF-8.
+    `conversation` that of the log. `encoding` is that of lines that are not UTF-8.
     """
 
     source: Path
@@ -72,7 +72,7 @@ class Options:
 
 @dataclass(slots=True)
 class Survey:
-    """Logs to import, by channel and then time, and the files that are left out."""
+    """Logs to import, by channel and then time, and the skipped files."""
 
     logs: list[LogFile] = field(default_factory=list)
     private: list[PurePath] = field(default_factory=list)
@@ -86,17 +86,16 @@ class Survey:
 def find_logs(
     paths: Iterable[Path], *, channel: str | None = None, day: date | None = None, zone: tzinfo = UTC
 ) -> list[LogFile]:
-    """Return the logs under `paths`, by channel and then time. `survey` has all options, and says what it leaves out."""
+    """Return the logs under `paths`, by channel and then time. `survey` has all options, and lists skipped files."""
     return survey(paths, Options(channel=channel, day=day, zone=zone)).logs
 
 
 def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) -> Survey:
-    """Find the logs under `paths`. `names` are the channels that the store has from earlier imports.
+    """Find the logs under `paths`. `names` are the channels of the store from earlier imports.
 
-    Paths are files, folders, compressed files or archives. The channel of a file is the one that its lines name; else
-    the one that its path marks with `#`; else the one of all other files if they agree, in formats whose lines name
-    it; else the name of the file or the folder. The date comes from the lines, else from the path, else from the
-    options.
+    Paths are files, folders, compressed files or archives. The channel of a file is the one in its lines; else the one
+    that its path marks with `#`; else the one of all other files if they agree, in formats whose lines name it; else
+    the name of the file or the folder. The date comes from the lines, else from the path, else from the options.
 
     Raises LogFormatError for a path that does not exist or has no lines, and if no file is a log.
     """
@@ -136,7 +135,7 @@ def _nothing(result: Survey) -> LogFormatError:
 
 
 def _public(found: list[tuple[LogFile, bool]], options: Options, result: Survey) -> list[LogFile]:
-    """Return the logs that may be published, and note the others. Each comes with True if it was given by its name."""
+    """Return the logs that may be published, and record the others. `found` has True for logs given by name."""
     groups: dict[tuple[str, str], list[LogFile]] = {}
     for log, _ in found:
         groups.setdefault((log.conversation.network, log.conversation.name), []).append(log)
@@ -175,7 +174,7 @@ def _is_nameable(log: LogFile, not_logs: list[tuple[PurePath, str]]) -> bool:
 
 
 def _apart(logs: list[LogFile], names: Names, result: Survey) -> list[LogFile]:
-    """Keep channels of one name on several networks apart, and private conversations from channels."""
+    """Separate channels of one name on several networks, and private conversations from channels."""
     by_channel: dict[str, list[LogFile]] = {}
     for log in logs:
         by_channel.setdefault(log.channel, []).append(log)
@@ -254,7 +253,7 @@ def _require_understood(path: PurePath, seen: list[str], sample: list[LogLine | 
 
 
 def _named_and_timed(known: LogFormat, lines: Iterable[str]) -> tuple[str, LogFormat]:
-    """Return the first channel that lines name, "" if they name none, and the format with the clock that they prove."""
+    """Return the first channel in lines, or "", and the format with the clock that they prove."""
     channel, is_proved = "", known.face_hours != _HALF_DAY_HOURS
     for text in lines:
         if is_proved and (channel or not known.names_channel):
@@ -288,7 +287,7 @@ def _noted(lines: Iterator[str], seen: list[str]) -> Iterator[str]:
 
 
 def _sampled(found: LogStream, encoding: str) -> Iterator[str]:
-    """Yield the beginnings of lines except empty ones. One that no format parses replaces one that is too long."""
+    """Yield the beginnings of non-empty lines. A placeholder that no format parses replaces a line that is too long."""
     for number, line in enumerate(read_lines(found.stream, encoding, Counter())):
         text = "?" * LONG_CHARACTERS if line is None else line[:LONG_CHARACTERS]
         if text.strip():
@@ -327,7 +326,7 @@ def _date_in_path(path: PurePath, given: date | None) -> date | None:
 def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
     """Return the day on which a log begins, given the first date in it.
 
-    Lines before a date without a time are from the day before.
+    Lines before a date without a time are from the previous day.
     """
     if is_first:
         return time.date(), time

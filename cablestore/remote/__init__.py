@@ -1,7 +1,7 @@
 """A store that another process has open, with the methods of `CableStore`: `connect` and `RemoteStore`.
 
-Messages and calls are in `messages`, `codec` and `methods`, the connection in `link`. The other side is
-`cablestore.serving`. Names are loaded when they are first used: commands need the socket alone.
+`messages`, `codec` and `methods` define the messages and calls, `link` the connection. `cablestore.serving` is the
+server side. Names are loaded lazily, because commands need only the socket.
 """
 
 from __future__ import annotations

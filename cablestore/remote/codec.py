@@ -1,7 +1,7 @@
-"""How values travel: derived from the types of a method's parameters and of its result.
+"""Codecs of arguments and results, derived from the types of a method's parameters and of its result.
 
-msgspec encodes and decodes most types as they are. What it does not know is replaced: a post travels as its bytes, one
-of several classes with its name, a folder as its absolute path or URI.
+msgspec encodes and decodes most types directly. Other types are converted. A post is sent as its bytes, a member of a
+union of classes with its class name, and a folder as its absolute path or URI.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _LISTS: Final = (list, Iterable, collections.abc.Sequence, collections.abc.Itera
 
 
 class Codec(NamedTuple):
-    """Codec of a type: the type that msgspec reads, and how values are converted to and from it; None: not at all."""
+    """Codec of a type. `wire` is the type that msgspec reads; `down` and `up` convert to and from it, if needed."""
 
     wire: Any
     down: Convert | None = None
     up: Convert | None = None
 
     def encode(self, value: Any) -> bytes:
-        """Return a value as bytes. Raises TypeError, ValueError or OverflowError if it cannot travel."""
+        """Return a value as bytes. Raises TypeError, ValueError or OverflowError if it cannot be encoded."""
         return _ENCODER.encode(value if self.down is None else self.down(value))
 
     def decode(self, raw: bytes | msgspec.Raw) -> Any:
-        """Return the value of bytes. Raises ValueError for anything that the type does not allow."""
+        """Return the decoded value. Raises ValueError if the bytes do not match the type."""
         try:
             value = _decoder(self.wire).decode(raw)
             return value if self.up is None else self.up(value)
@@ -76,7 +76,7 @@ def _post_codec(dialect: Dialect) -> Codec:
 
 
 def _channel_codec(dialect: Dialect) -> Codec:
-    """Return the codec of channels, which travel with their latest message."""
+    """Return the codec of channels. A channel is sent with its latest message."""
     names = [each.name for each in dataclasses.fields(Channel) if not each.name.startswith("_")]
     hints = get_type_hints(Channel)
     values = _tuple_codec(tuple(hints[name] for name in names), dialect)
@@ -97,7 +97,7 @@ def _list_codec(origin: Any, item: Any, dialect: Dialect) -> Codec:
 
     def listed(values: Any) -> Any:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            return values  # the method says what is wrong
+            return values  # the method reports the error
         return list(values) if down is None else [down(each) for each in values]
 
     up = codec.up
@@ -127,7 +127,7 @@ def _tuple_codec(kinds: tuple[Any, ...], dialect: Dialect) -> Codec:
 
 
 def _record_codec(kind: Any, dialect: Dialect) -> Codec:
-    """Return the codec of a dataclass or NamedTuple that has a field of a type that msgspec does not know."""
+    """Return the codec of a dataclass or NamedTuple with a field of a type unknown to msgspec."""
     hints = get_type_hints(kind, None, _late_names())
     names = kind._fields if hasattr(kind, "_fields") else [each.name for each in dataclasses.fields(kind)]
     values = _tuple_codec(tuple(hints[name] for name in names), dialect)
@@ -152,7 +152,7 @@ def _union_codec(kinds: tuple[Any, ...], dialect: Dialect) -> Codec:
 
 
 def _one_of_codec(kinds: list[Any], dialect: Dialect, *, is_optional: bool) -> Codec:
-    """Return the codec of one of several classes: the name of the class, and the value."""
+    """Return the codec of a union of classes: the name of the class, and the value."""
     codecs = {kind.__name__: codec_of(kind, dialect) for kind in kinds}
 
     def down(value: Any) -> Any:
@@ -174,7 +174,7 @@ def _is_record(kind: Any) -> bool:
 
 
 def _is_known(kind: Any) -> bool:
-    """Return True if msgspec decodes a class, with all that it has, as it is."""
+    """Return True if msgspec can decode a class and all its fields directly."""
     try:
         hints = get_type_hints(kind)
         if any(hint is Post for hint in _parts(hints.values())):
@@ -192,7 +192,7 @@ def _parts(hints: Iterable[Any]) -> Iterable[Any]:
 
 
 def _if(kind: type, convert: Convert) -> Convert:
-    """Return a function that converts values of a class alone: of others the method says what is wrong."""
+    """Return a function that converts only values of a class. The method reports an error for other values."""
     return lambda value: convert(value) if isinstance(value, kind) else value
 
 
@@ -205,7 +205,7 @@ def _same(value: Any) -> Any:
 
 
 def _location(location: Any) -> str:
-    """Return a folder as text. The other process may have another working folder."""
+    """Return a folder as a string. Paths are absolute, because the other process may have another working directory."""
     folder = folder_of(location)
     return str(folder.path.absolute()) if folder.is_local else folder.full_uri
 
@@ -217,8 +217,8 @@ def _path_or_folder(text: str) -> Path | ObjectFolder:
 
 @cache
 def _late_names() -> dict[str, Any]:
-    """Return types whose modules a store imports when it uses them."""
-    from cablestore.export import Filters, ImportSummary, Manifest  # noqa: PLC0415 - most programs do without it
+    """Return types whose modules a store imports only when it uses them."""
+    from cablestore.export import Filters, ImportSummary, Manifest  # noqa: PLC0415 - most programs do not need it
     from cablestore.store.changes import Change, Changes  # noqa: PLC0415 - the same
 
     return {

@@ -1,7 +1,7 @@
-"""The connection of a program to the process that has its store open. Any number of threads call over it.
+"""Connection of a program to the process that has its store open. Calls can come from any number of threads.
 
-The calling thread sends its call and waits for the result. One thread receives: it passes results to the calls, and
-notes what the store reports. That process may hang, be stopped or be killed: each call ends.
+The calling thread sends its call and waits for the result. One receiving thread passes results to the calls and records
+the state that the store reports. Each call ends even if that process hangs, stops or is killed.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ from cablestore.remote.node import WatchedNode
 
 _LOG: Final = logging.getLogger("cablestore.remote")
 _TICK_S: Final = 0.5
-"""How often a wait ends and begins again: Python handles a Ctrl-C from just before a wait only after it."""
+"""Interval after which a wait is restarted. Python handles a Ctrl-C that arrives just before a wait only after the
+wait."""
 _SILENT_TICKS: Final = 3
-"""Ticks without a message after which a sign of life is requested, unless the timeout is short. As many later its absence
-is logged."""
+"""Ticks without a message after which a ping is sent, unless the timeout is short. After twice as many, the silence is
+logged."""
 _RECEIVED_SIZE_BYTES: Final = 1_048_576
 
 
@@ -59,7 +60,7 @@ Answer = Result | Items | Progressed | Pong
 
 
 class Pending:
-    """Call whose result is awaited."""
+    """Call that waits for its result."""
 
     def __init__(self, number: int, deadline_s: float, *, is_read: bool) -> None:
         self.number: Final = number
@@ -68,12 +69,12 @@ class Pending:
         self.has_begun = False
         """True if the call may have begun, and so may have written."""
         self.received: Final = SimpleQueue[Answer | Error | None]()
-        """What came for it. None: the connection ended."""
+        """Messages received for this call. None: the connection was closed."""
         self.notify: Callable[[], None] = _do_nothing
-        """Called after something came, in the thread that receives."""
+        """Called in the receiving thread after a message for this call was received."""
 
     def put(self, message: Answer | Error | None) -> None:
-        """Pass on what came for the call."""
+        """Queue a message for the call."""
         self.received.put(message)
         self.notify()
 
@@ -96,11 +97,11 @@ class Link(ProcessBound):
         self._abandoned = deque[int]()
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
         self._heard = 0
-        """Counts what was received."""
+        """Number of reads from the socket that returned data."""
         self.state = Changed(0, 0, "", 0, is_closed=False)
-        """What the store reported last."""
+        """Latest reported state of the store."""
         self.node: Final = WatchedNode()
-        """The node that connects the store to peers, as it was reported last."""
+        """Latest reported state of the node that connects the store to peers."""
         self._is_open = True
         self.is_closed = False
         """True if this side closed the connection."""
@@ -113,10 +114,10 @@ class Link(ProcessBound):
 
     @classmethod
     def reach(cls, folder: Path, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> Link:
-        """Connect to the process that has the store in a folder open. Raises OwnerGoneError if none serves it.
+        """Connect to the process that has the store in a folder open. Raises OwnerGoneError if no process serves it.
 
-        Calls fail after `timeout_s` without a sign of life. Raises CableStoreError if that process runs a version with
-        another protocol.
+        Calls fail after `timeout_s` without a sign of life. Raises CableStoreError if that process uses an incompatible
+        version of the protocol.
         """
         connection = unix_socket.connect(folder)
         if connection is None:
@@ -127,7 +128,7 @@ class Link(ProcessBound):
 
     @classmethod
     def over(cls, connection: socket.socket, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> Link:
-        """Use a connection to a process that serves a store. Raises what `reach` raises."""
+        """Use a connection to a process that serves a store. Raises the errors of `reach`."""
         try:
             offer, rest = _greet(connection, timeout_s)
             return cls(connection, offer, rest, timeout_s)
@@ -140,7 +141,7 @@ class Link(ProcessBound):
         return [each.fileno() for each in (self._connection, self._woken, self._wake) if each.fileno() >= 0]
 
     def close(self) -> None:
-        """End the connection. Calls that wait raise StoreClosedError."""
+        """Close the connection. Waiting calls raise StoreClosedError."""
         self.is_closed = True
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -158,9 +159,9 @@ class Link(ProcessBound):
         snapshot: int = 0,
         progress: Callable[[int], None] | None = None,
     ) -> tuple[int, msgspec.Raw]:
-        """Run a method there and return the number of the call and its result. Raises what the method raises.
+        """Call a method in the other process. Returns the number of the call and its result.
 
-        If this is interrupted, the call is cancelled.
+        Raises the errors of the method. An interrupted call is cancelled.
         """
         with self._room:
             pending = self.begin(method, arguments, is_read=is_read, snapshot=snapshot)
@@ -177,19 +178,19 @@ class Link(ProcessBound):
                 raise
 
     def begin(self, method: str, arguments: msgspec.Raw, *, is_read: bool, snapshot: int = 0) -> Pending:
-        """Send a call whose results `next_of` returns."""
+        """Send a call. `next_of` returns its results."""
         deadline_s = time.monotonic() + self._timeout_s
         pending = Pending(next(self._numbers), deadline_s, is_read=is_read)
         self._pending[pending.number] = pending
         try:
             self._send(Call(pending.number, method, arguments, deadline_s, snapshot))
         except BaseException:
-            self.abandon(pending.number)  # Ctrl-C may come when it is sent already
+            self.abandon(pending.number)  # Ctrl-C may arrive after the call was sent
             raise
         return pending
 
     def next_of(self, pending: Pending) -> Answer:
-        """Return what comes next for a call. Raises its error, and OwnerGoneError if nothing can come."""
+        """Wait for the next message for a call. Raises the call's error, or OwnerGoneError without a connection."""
         heard, ticks = self._heard, 0
         while True:
             try:
@@ -208,7 +209,7 @@ class Link(ProcessBound):
             return found
 
     def is_answering(self) -> bool:
-        """Wait for a sign of life. Returns False if none comes within the timeout, or the connection ended."""
+        """Wait for a sign of life. Returns False after the timeout, or if the connection is closed."""
         pending = Pending(next(self._numbers), time.monotonic() + self._timeout_s, is_read=True)
         self._pending[pending.number] = pending
         try:
@@ -225,7 +226,7 @@ class Link(ProcessBound):
         self._send(More(pending.number))
 
     def abandon(self, number: int) -> None:
-        """Cancel a call, close an iterator or release a snapshot. Never waits, also in the garbage collector."""
+        """Cancel a call, close an iterator or release a snapshot. Never blocks: the garbage collector may call it."""
         self._pending.pop(number, None)
         self._abandoned.append(number)
         with suppress(OSError):
@@ -243,11 +244,11 @@ class Link(ProcessBound):
                 raise self._ended(None) from None
 
     def _send_all(self, data: memoryview) -> None:
-        """Send bytes. Ctrl-C comes before the first or after the last of them."""
+        """Send all bytes. Ctrl-C takes effect before the first byte or after the last one."""
         sent: list[int] = []
         try:
             while sum(sent) < len(data):
-                sent.extend(map(self._connection.send, (data[sum(sent) :],)))  # Ctrl-C comes not before it is counted
+                sent.extend(map(self._connection.send, (data[sum(sent) :],)))  # counts before Ctrl-C is handled
         except OSError:
             raise
         except BaseException:
@@ -256,7 +257,7 @@ class Link(ProcessBound):
             raise
 
     def _cancels(self) -> bytes:
-        """Return what `abandon` noted, as frames: it precedes a later call, which may need the room."""
+        """Return the cancellations queued by `abandon` as frames. The next call may need their slots."""
         cancels = b""
         while self._abandoned:
             cancels += frame(Cancel(self._abandoned.popleft()), limits.MAX_REMOTE_REQUEST_SIZE_BYTES)
@@ -267,7 +268,7 @@ class Link(ProcessBound):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _look_for_life(self, pending: Pending, ticks: int) -> None:
-        """Request a sign of life after some ticks. Raises OwnerGoneError if none came for too long."""
+        """Send a ping after some ticks. Raises OwnerGoneError after the timeout."""
         if ticks == max(1, min(_SILENT_TICKS, int(self._timeout_s / _TICK_S / 2))):
             self._send(Ping(0))
         elif ticks == 2 * _SILENT_TICKS:
@@ -280,15 +281,15 @@ class Link(ProcessBound):
             return StoreClosedError("the store is closed")
         return OwnerGoneError(f"{self._owner}, which had the store open, ended before it answered. {_fate_of(pending)}")
 
-    # --- what the store reports -----------------------------------------------------------------
+    # --- reports of the store -------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """True while the connection is there."""
+        """True until the connection is closed."""
         return self._is_open and not self.is_closed
 
     def watch(self, call: Callable[[], None], *, local: bool) -> Callable[[], None]:
-        """Call a function after each report. Returns the function that ends this. See `CableStore.watch`."""
+        """Call a function after each report. Returns a function that unregisters it. See `CableStore.watch`."""
 
         def unwatch() -> None:
             with self._changing:
@@ -298,7 +299,7 @@ class Link(ProcessBound):
             self._watchers += ((call, local),)
         return unwatch
 
-    # --- in the thread that receives --------------------------------------------------------------
+    # --- in the receiving thread ------------------------------------------------------------------
 
     def _receive_all(self) -> None:
         try:
@@ -318,13 +319,13 @@ class Link(ProcessBound):
                     self._buffer += received
                     self._heard += 1
                     self._take_frames()
-        except (OSError, ValueError):  # the process is gone, or talks nonsense
+        except (OSError, ValueError):  # the process is gone, or its messages are invalid
             pass
         finally:
             self._end()
 
     def _send_abandoned(self) -> None:
-        """Send what `abandon` noted, unless another thread sends or the other process does not read: later then."""
+        """Send the cancellations queued by `abandon`, unless another thread is sending or the socket is full."""
         if not self._abandoned or not self._sending.acquire(blocking=False):
             return
         try:
@@ -361,7 +362,7 @@ class Link(ProcessBound):
             self.state = msgspec.structs.replace(self.state, last_sequence=message.last_sequence)
         pending = self._pending.get(message.number)
         if pending is None:
-            return  # it was given up, or is a sign of life that is counted
+            return  # a cancelled call, or a reply to a ping without a call
         if isinstance(message, Begun):
             pending.has_begun = True
         else:
@@ -396,8 +397,8 @@ def _do_nothing() -> None:
 
 
 def error_of(message: Error) -> CableStoreError:
-    """Return the error of a message: of the same class as in the other process, with the same text."""
-    from cablestore import errors  # noqa: PLC0415 - its names are looked up
+    """Return the error of a message: of the same class and with the same text as in the other process."""
+    from cablestore import errors  # noqa: PLC0415 - the class is looked up by name
 
     kind = getattr(errors, message.kind, None)
     if not isinstance(kind, type) or not issubclass(kind, CableStoreError):
@@ -406,7 +407,7 @@ def error_of(message: Error) -> CableStoreError:
 
 
 def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
-    """Exchange the first lines. Returns the other one, and what came after it."""
+    """Exchange the first lines. Returns the other side's line and the bytes after it."""
     owner, received = unix_socket.owner_of(connection), b""
     connection.settimeout(_TICK_S)
     with suppress(ConnectionError):

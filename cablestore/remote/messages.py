@@ -1,10 +1,10 @@
-"""Messages between a program and the process that has its store open: what a frame may contain.
+"""Messages between a program and the process that has its store open.
 
-Each side sends one line of JSON first, a `Hello` or an `Offer`. Then both send frames: size u32 | msgpack of a message.
-Arguments and values are encoded as `cablestore.remote.methods` derives from the signatures of the store.
+Each side first sends one line of JSON, a `Hello` or an `Offer`. Then both send frames: size u32 | msgpack of a message.
+`cablestore.remote.methods` derives the encoding of arguments and results from the signatures of the store's methods.
 
-Raise the upper number of VERSIONS with each change of a message, a signature or a type that travels, and the lower
-one if older programs cannot be served.
+Raise the upper number of VERSIONS with each change of a message, a signature or a transmitted type. Raise the lower
+number if older programs can no longer be served.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from cablestore.errors import CableStoreError
 from cablestore.remote.node import NodeState
 
 VERSIONS: Final = (1, 1)
-"""The oldest and the newest version of the protocol that this package speaks."""
+"""Oldest and newest supported version of the protocol."""
 
 HEADER: Final = Struct(">I")
-"""The size of a frame's body."""
+"""Size of a frame's body."""
 
 # --- the first lines ------------------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """First line of a program: its package's version, and the versions of the protocol that it speaks."""
+    """First line of a program: its package version, and its oldest and newest version of the protocol."""
 
     cablestore: str
     versions: tuple[int, int]
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """First line of the process that has the store open, or `err`, why it does not serve the program.
+    """First line of the process that has the store open. `err` is the reason for rejecting the program, or "".
 
-    `owner` is what has the store open: `serve`, `chat`, or "" for another program.
+    `owner` is the command that has the store open: `serve`, `chat`, or "" for another program.
     """
 
     cablestore: str = ""
@@ -50,7 +50,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def own_version() -> str:
-    """Return the version of this package, which all its modules are below."""
+    """Return the version of this package, without importing it again."""
     return str(sys.modules["cablestore"].__version__)
 
 
@@ -60,7 +60,7 @@ def own_hello() -> Hello:
 
 
 def refusal(theirs: Hello | Offer, what: str) -> str:
-    """Return why two versions of the package cannot talk, "" if they can."""
+    """Return the reason why two versions are incompatible, or ""."""
     low, high = theirs.versions
     if low <= VERSIONS[1] and high >= VERSIONS[0]:
         return ""
@@ -72,7 +72,7 @@ def refusal(theirs: Hello | Offer, what: str) -> str:
 
 
 def line(message: Hello | Offer) -> bytes:
-    """Return a first line."""
+    """Return a first line as bytes."""
     return msgspec.json.encode(message) + b"\n"
 
 
@@ -81,7 +81,7 @@ FirstT = TypeVar("FirstT", Hello, Offer)
 
 
 def read_line(raw: bytes, kind: type[FirstT]) -> FirstT | None:
-    """Return a first line, None if it is not one."""
+    """Decode a first line. Returns None if it is malformed."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -97,9 +97,10 @@ class _Message(msgspec.Struct, array_like=True):
 
 
 class Call(_Message, tag="call"):
-    """Call of a method of the store, or of a snapshot if `snapshot` is its number.
+    """Call of a method of the store, or of the snapshot with the number `snapshot`.
 
-    `deadline_s` is a time of `time.monotonic`, which all processes share. A call that is read later never begins.
+    `deadline_s` is a time of `time.monotonic`, whose clock all processes of a machine share. A call that is read later
+    is not run.
     """
 
     method: str
@@ -109,7 +110,7 @@ class Call(_Message, tag="call"):
 
 
 class More(_Message, tag="more"):
-    """Request for one further `Items` of an iterator. Two are sent without it."""
+    """Request for one further `Items` message. The first two are sent without a request."""
 
 
 class Cancel(_Message, tag="cancel"):
@@ -124,7 +125,7 @@ class Ping(_Message, tag="ping"):
 
 
 class Begun(_Message, tag="begun"):
-    """Sent before a call that may write begins."""
+    """Notice that a call that may write begins. Sent before the call runs."""
 
 
 class Result(_Message, tag="result"):
@@ -135,27 +136,30 @@ class Result(_Message, tag="result"):
 
 
 class Items(_Message, tag="items"):
-    """Next items of an iterator. An empty list is the end."""
+    """Next items of an iterator. The last message has an empty list."""
 
     values: msgspec.Raw
     is_last: bool
 
 
 class Error(_Message, tag="error"):
-    """Error of a call: name of the class in `cablestore.errors`, and the text."""
+    """Error of a call: the name of a class in `cablestore.errors`, and the message."""
 
     kind: str
     text: str
 
 
 class Progressed(_Message, tag="progress"):
-    """Progress of long work since the last message."""
+    """Progress of a long call since the previous report."""
 
     count: int
 
 
 class Changed(_Message, tag="changed"):
-    """State of the store after writes. `number` counts the writes, without those of the user's own values alone."""
+    """State of the store after writes.
+
+    `number` counts the writes, except those that change only local values.
+    """
 
     last_sequence: int
     write_failure: str
@@ -164,13 +168,13 @@ class Changed(_Message, tag="changed"):
 
 
 class NodeChanged(_Message, tag="node"):
-    """State of the node that connects the store to peers, if there is one: at the beginning, and after it changed."""
+    """State of the node that connects the store to peers, if any. Sent at the start and after each change."""
 
     state: NodeState
 
 
 class Pong(_Message, tag="pong"):
-    """Sign of life."""
+    """Reply to a ping."""
 
 
 ToStore = Call | More | Cancel | Ping
@@ -182,7 +186,7 @@ _TO_PROGRAM: Final[msgspec.msgpack.Decoder[ToProgram]] = msgspec.msgpack.Decoder
 
 
 def frame(message: ToStore | ToProgram, max_size_bytes: int) -> bytes:
-    """Return a message as bytes. Raises CableStoreError if it is too large."""
+    """Return a message as a frame. Raises CableStoreError if it is too large."""
     body = _ENCODER.encode(message)
     if len(body) > max_size_bytes:
         raise CableStoreError(
@@ -193,12 +197,12 @@ def frame(message: ToStore | ToProgram, max_size_bytes: int) -> bytes:
 
 
 def to_store(body: bytes) -> ToStore:
-    """Return the message of a program. Raises ValueError for anything else."""
+    """Decode a message of a program. Raises ValueError if it is malformed."""
     return _decoded(_TO_STORE, body)
 
 
 def to_program(body: bytes) -> ToProgram:
-    """Return the message of the process that has the store open. Raises ValueError for anything else."""
+    """Decode a message of the process that has the store open. Raises ValueError if it is malformed."""
     return _decoded(_TO_PROGRAM, body)
 
 

@@ -1,8 +1,8 @@
-"""The methods of a store that other processes can call. Arguments and results travel as their signatures say.
+"""Methods of a store that other processes can call, and the encoding of their arguments and results.
 
-Every public method and property of `CableStore`, of `CableStore.moderation` and of `CableStore.local` can be called but
-those in OWNER_ONLY. A method of `Queries` can also be called on a snapshot. The FUNCTIONS on a store can be called too,
-and the node that connects it to peers.
+Other processes can call the public methods and properties of `CableStore`, `CableStore.moderation` and
+`CableStore.local`, except those in OWNER_ONLY. They can also call the FUNCTIONS on a store, and the methods of the node
+that connects it to peers. A snapshot has the methods of `Queries`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SPACES: Final[dict[str, type]] = {
     "local": LocalValues,
     "node": WatchedNode,
 }
-"""The classes whose methods can be called, by what precedes the method's name."""
+"""Classes whose methods can be called, by the prefix of the method's name."""
 
 _KEY: Final = "private keys stay in the process that has the store open"
 _NODE: Final = "the process with the node reports its state"
@@ -52,7 +52,7 @@ OWNER_ONLY: Final = {
     "node.change": _NODE,
     "node.set": _NODE,
 }
-"""Public names that other processes cannot use, and why."""
+"""Public names that other processes cannot use, and the reason."""
 OF_PROGRAM: Final = frozenset({
     "close",
     "dialect",
@@ -70,7 +70,7 @@ OF_PROGRAM: Final = frozenset({
     "watch",
     "write_failure",
 })  # fmt: skip
-"""Public names that the program answers itself, from other calls and from what is reported to it."""
+"""Public names that the program's side implements itself, from other calls and reported states."""
 
 
 _READS: Final = frozenset({
@@ -83,7 +83,7 @@ _READS: Final = frozenset({
     "public_key",
     "stats",
 })  # fmt: skip
-"""Public names outside `Queries` that write nothing."""
+"""Public names outside `Queries` that do not write."""
 
 
 FUNCTIONS: Final = {
@@ -93,13 +93,16 @@ FUNCTIONS: Final = {
     "import_archive": "cablestore.archive.importer",
     "store_deletions": "cablestore.archive.importer",
 }
-"""Functions on an open store that other processes can call, and their modules, which are above this one."""
+"""Functions on an open store that other processes can call, and their modules, which are in higher layers."""
 
 
 def load_functions() -> None:
-    """Load the modules of the FUNCTIONS, before the files are those of another version or descriptors run out."""
+    """Import the modules of the FUNCTIONS early.
+
+    A later import may find the files of another version, or no free descriptor.
+    """
     for name in FUNCTIONS:
-        with suppress(Exception):  # a call tries again, and gets the error: that names a missing extra
+        with suppress(Exception):  # a call imports it again and reports the missing extra
             _function(name)
 
 
@@ -116,7 +119,7 @@ def names() -> frozenset[str]:
 
 
 class RemoteMethod:
-    """Method or property: how its arguments and its result travel."""
+    """Method or property that can be called remotely, with the codecs of its arguments and result."""
 
     def __init__(self, name: str, dialect: Dialect) -> None:
         space, _, self.name = name.rpartition(".")
@@ -141,13 +144,13 @@ class RemoteMethod:
         self._arguments: Final = codec_of(GenericAlias(tuple, tuple(kinds)), dialect) if kinds else Codec(tuple[()])
 
     def bind(self, args: tuple[Any, ...], more: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name. Raises TypeError for a call that the signature does not allow."""
+        """Return the arguments of a call by name. Raises TypeError if the signature does not accept them."""
         given = self._signature.bind(*args, **more)
         given.apply_defaults()
         return given.arguments
 
     def write(self, given: Mapping[str, Any]) -> msgspec.Raw:
-        """Return the arguments as they travel. Raises ArgumentError for what cannot travel."""
+        """Return the encoded arguments. Raises ArgumentError if one cannot be encoded."""
         values = [
             arguments.checked_time(name, value) if name.endswith("_ms") and isinstance(value, datetime) else value
             for name, value in ((name, given[name]) for name in self._names)
@@ -160,10 +163,9 @@ class RemoteMethod:
             _reject(given, error)
 
     def read(self, raw: msgspec.Raw) -> dict[str, Any]:
-        """Return the arguments by name, from a frame.
+        """Return the arguments of a frame by name.
 
-        If they have other types than the signature says, they are returned as they came: the method rejects them with
-        the same text as in its own process.
+        Arguments of wrong types are returned unconverted: the method then raises the same error as in its own process.
         """
         try:
             values = self._arguments.decode(raw)
@@ -182,7 +184,7 @@ class RemoteMethod:
 
 @cache
 def method_of(name: str, dialect: Dialect) -> RemoteMethod:
-    """Return a method by name: `messages`, `moderation.hide`, `local.put`. Raises CableStoreError if there is none."""
+    """Return a method by name: `messages`, `moderation.hide`, `local.put`. Raises CableStoreError for unknown names."""
     if name not in names() and name not in FUNCTIONS:
         raise CableStoreError(f"unknown method {name[:40]!r}: run the same version of cablestore in both processes")
     return RemoteMethod(name, dialect)
@@ -201,7 +203,7 @@ def _plain(raw: msgspec.Raw) -> Any:
 
 
 def _reject(given: Mapping[str, Any], error: Exception) -> NoReturn:
-    """Raise ArgumentError for the first argument that is not what its name says."""
+    """Raise ArgumentError for the first argument of a wrong type or value."""
     for name, value in given.items():
         if arguments.is_checked(name):
             arguments.check_given(**{name: value})

@@ -1,4 +1,4 @@
-"""The node that connects a store to peers, for clients that show and use it: here, or in another process."""
+"""State of the node that connects a store to peers, for clients in the same process or in another one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PeerState:
 
 @dataclass(frozen=True, slots=True)
 class PeerFailure:
-    """Peer that a node stays connected to, and why the last attempt failed or the last connection ended."""
+    """Peer that a node keeps reconnecting to, and why the last attempt or connection failed."""
 
     address: str
     reason: str
@@ -29,7 +29,7 @@ class PeerFailure:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """State of a node. `connect` are the peers that it stays connected to, `listening` where others may connect."""
+    """State of a node. `connect` lists the peers that it stays connected to, `listening` its own addresses."""
 
     cabal_key: bytes | None = field(repr=False)
     connect: tuple[str, ...] = ()
@@ -50,18 +50,18 @@ class PeerDial:
 
 
 class WatchedNode:
-    """Present state of a node. One thread sets it; any thread reads and watches it."""
+    """Current state of a node. One thread sets it; any thread reads and watches it."""
 
     def __init__(self, state: NodeState | None = None) -> None:
-        """Begin with a state, None if the store has no node."""
+        """Start with a state, or None if the store has no node."""
         self.state = state
         self._changing = threading.Lock()
         self._watchers: tuple[Callable[[], None], ...] = ()
 
     def dials(self, *, now: bool = False) -> list[PeerDial]:
-        """Return the peers that the node stays connected to, in any thread.
+        """Return the peers that the node stays connected to. Thread-safe.
 
-        With `now`, connect at once to those that are not connected.
+        With `now`, retry failed connections immediately.
         """
         check(now=now)
         return []
@@ -72,14 +72,14 @@ class WatchedNode:
             self.set(replace(self.state, **fields))
 
     def set(self, state: NodeState) -> None:
-        """Set the state."""
+        """Set the state, and call the watchers if it changed."""
         if state != self.state:
             self.state = state
             for call in self._watchers:
                 call()
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after each change, in the thread that made it. Returns the function that ends this."""
+        """Call a function after each change, in the changing thread. Returns a function that unregisters it."""
 
         def unwatch() -> None:
             with self._changing:

@@ -1,4 +1,4 @@
-"""A store that another process has open: `connect` returns it, and its methods are those of `CableStore`.
+"""A store that another process has open: `connect` returns it, and it has the methods of `CableStore`.
 
 The methods are derived from the public names of `CableStore`: see `cablestore.remote.methods`.
 """
@@ -40,12 +40,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _BEGIN_WAIT_S: Final = 1.0
-"""How long a process that has just opened a store may take until it serves it."""
+"""Time to wait for a process that has just opened a store to serve it."""
 _LOOK_EVERY_S: Final = 0.05
 
 
 class _Calls(ProcessBound):
-    """Calls of the methods of a store, or of a snapshot with this number, over a link."""
+    """Calls over a link to the methods of a store, or of the snapshot with this number."""
 
     def __init__(self, link: Link, snapshot: int = 0) -> None:
         self.link: Final = link
@@ -79,9 +79,9 @@ def _decoded(method: RemoteMethod, value: Any) -> Any:
 
 
 class RemoteItems(Iterator[T], Generic[T]):
-    """Iterator over what another process yields. It comes in parts; one part is read ahead.
+    """Iterator over the items that another process yields. They arrive in parts; one part is read ahead.
 
-    The iterator of that process ends with `close`, or when nothing uses this one any more.
+    The iterator of that process is closed by `close`, or when this one is garbage collected.
     """
 
     def __init__(self, link: Link, name: str, method: RemoteMethod, arguments: Any, snapshot: int) -> None:
@@ -112,7 +112,7 @@ class RemoteItems(Iterator[T], Generic[T]):
                 self._link.more(self._pending)
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Call a function whenever `next_part` need not wait any more, in the thread that receives."""
+        """Call a function, in the receiving thread, whenever `next_part` can return without waiting."""
         self._pending.notify = call
 
     @property
@@ -121,7 +121,7 @@ class RemoteItems(Iterator[T], Generic[T]):
         return bool(self._items) or self._is_over or not self._pending.received.empty()
 
     def next_part(self) -> list[T]:
-        """Return the next items, [] at the end. Waits for the first one."""
+        """Return the next items, or [] at the end. Waits for the first one."""
         while not self._items and not self._is_over:
             self._take()
         found = list(self._items)
@@ -129,7 +129,7 @@ class RemoteItems(Iterator[T], Generic[T]):
         return found
 
     def close(self) -> None:
-        """End the iteration, here and in the process that has the store open."""
+        """End the iteration, also in the process that has the store open."""
         if not self._is_over:
             self._is_over = True
             self._link.abandon(self._pending.number)
@@ -144,7 +144,7 @@ class RemoteItems(Iterator[T], Generic[T]):
 
 
 def _remote_class(space: str, kind: type) -> type:
-    """Return a class with the public methods of another one, which run in another process."""
+    """Return a class with the public methods of another class, each of which calls the other process."""
     members = {name: _member(f"{space}.{name}" if space else name, kind) for name in public(kind)}
     return type(f"_Remote{kind.__name__}", (ProcessBound,), members)
 
@@ -153,7 +153,7 @@ def _member(name: str, kind: type) -> Any:
     found = inspect.getattr_static(kind, name.rpartition(".")[2])
     function: Any = found.fget if isinstance(found, property) else inspect.unwrap(getattr(found, "__func__", found))
     if name in OF_PROGRAM and not isinstance(found, property):
-        return found  # it uses other public methods alone, or is replaced below
+        return found  # it uses only other public methods, or a subclass overrides it
     call = _refusing(name, function) if name in OWNER_ONLY else _calling(name, function)
     return property(call) if isinstance(found, property) else call
 
@@ -186,7 +186,7 @@ else:
 
 
 class RemoteModerator(_Moderator):
-    """Acts of moderation, and what applies. Use `RemoteStore.moderation`; the methods are those of `Moderator`."""
+    """Roles and moderation actions. Use `RemoteStore.moderation`; the methods are those of `Moderator`."""
 
     def __init__(self, calls: _Calls) -> None:
         """Use `RemoteStore.moderation`."""
@@ -209,8 +209,8 @@ class RemoteNode(_Node):
         self._calls = calls
 
     @property
-    def state(self) -> NodeState | None:  # type: ignore[override] # nobody sets it here
-        """The state, as the other process reported it last. It is reported before the first result of a call."""
+    def state(self) -> NodeState | None:  # type: ignore[override] # read-only here
+        """Latest reported state of the node. It is reported before the first result of a call."""
         return self._calls.link.node.state
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
@@ -219,9 +219,9 @@ class RemoteNode(_Node):
 
 
 class RemoteSnapshot(_Snapshot, Closable):
-    """One state of a store that another process has open. Close it, or use it in a `with`.
+    """Snapshot of a store that another process has open. Close it, or use it in a `with`.
 
-    It ends with the connection.
+    It becomes invalid when the connection is closed.
     """
 
     def __init__(self, calls: _Calls, last_sequence: int) -> None:
@@ -231,11 +231,11 @@ class RemoteSnapshot(_Snapshot, Closable):
 
     @property
     def last_sequence(self) -> int:
-        """The number of the latest event of the arrival log in this state, 0 before the first."""
+        """Number of the latest event of the arrival log in this snapshot, 0 before the first."""
         return self._last_sequence
 
     def close(self) -> None:
-        """Release the state; reads after this raise StoreClosedError."""
+        """Release the snapshot. Later reads raise StoreClosedError."""
         if not self._calls.is_released:
             self._calls.is_released = True
             self._calls.link.abandon(self._calls.snapshot)
@@ -249,40 +249,40 @@ class RemoteSnapshot(_Snapshot, Closable):
 class RemoteStore(_Store, Closable, ProcessBound):
     """Store that another process has open, with the methods of `CableStore`. Thread-safe. `connect` returns it.
 
-    `cablestore.remote.methods.OWNER_ONLY` lists the methods that it lacks. Calls raise the same errors as in that
-    process, and OwnerGoneError if it ends or does not answer: the text says if the call may have run. The connection is
-    not made again then: call `connect` again.
+    `cablestore.remote.methods.OWNER_ONLY` lists the missing methods. Calls raise the same errors as in that process,
+    and OwnerGoneError if it ends or does not answer. The message of that error says if the call may have run. A lost
+    connection is not restored: call `connect` again.
     """
 
     def __init__(self, link: Link) -> None:
         """Use `connect`."""
         self._link = link
         self._calls = _Calls(link)
-        self.moderation = RemoteModerator(self._calls)  # type: ignore[misc] # type checkers take it for a CableStore
-        """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
+        self.moderation = RemoteModerator(self._calls)  # type: ignore[misc] # type checkers see a CableStore
+        """Roles, hidden, dropped and blocked users, posts and channels, and the moderation actions of the user."""
         self.local = RemoteLocalValues(self._calls)  # type: ignore[misc] # the same
-        """What is the user's alone: drafts, muted channels, values of clients. It never leaves the machine."""
+        """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
         self.node: Final = RemoteNode(self._calls)
-        """The node that connects the store to peers."""
+        """Node that connects the store to peers."""
         bind(self)
 
     def close(self) -> None:
-        """End the connection. The store stays open in the other process. Iterators and snapshots end."""
+        """Close the connection. The store stays open in the other process. Open iterators and snapshots end."""
         self._link.close()
 
     @property
     def owner(self) -> str:
-        """What has the store open: `serve`, `chat`, or "" for another program."""
+        """Command that has the store open: `serve`, `chat`, or "" for another program."""
         return self._link.offer.owner
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect that the store was made for."""
+        """Dialect with which the store was created."""
         return self._calls.dialect
 
     @property
     def path(self) -> Path | None:
-        """The store's folder."""
+        """Folder of the store, None for a store in memory."""
         return None if self._link.offer.path is None else Path(self._link.offer.path)
 
     @property
@@ -291,33 +291,33 @@ class RemoteStore(_Store, Closable, ProcessBound):
         return self._link.offer.is_read_only
 
     def is_answering(self) -> bool:
-        """Wait for a sign of life of the other process. Returns False if it hangs, or the connection ended."""
+        """Wait for a sign of life of the other process. Returns False if it hangs or the connection is closed."""
         return self._link.is_answering()
 
     @property
     def is_closed(self) -> bool:
-        """True if this connection is closed or lost, or the store is closed."""
+        """True if this connection is closed or lost, or if the store is closed."""
         return not self._link.is_open or self._link.state.is_closed
 
     @property
     def write_failure(self) -> str:
-        """Why the store accepts no writes, "" if all is well."""
+        """Reason why the last write failed, or "": see `CableStore.write_failure`."""
         return self._link.state.write_failure
 
     @property
     def failed_writes(self) -> int:
-        """Times that the disk refused a write since the store was opened."""
+        """Number of writes that failed since the store was opened."""
         return self._link.state.failed_writes
 
     @property
     def last_sequence(self) -> int:
-        """The number of the latest event that was reported, or that an own call saw; 0 before the first."""
+        """Number of the latest event that was reported or that an own call returned, 0 before the first."""
         return self._link.state.last_sequence
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
-        """Call a function after writes were reported, and at the end: see `CableStore.watch`.
+        """Call a function after each report of a write and when the connection is closed: see `CableStore.watch`.
 
-        It is called in the thread that receives, so it must not call the store.
+        The receiving thread calls it, so it must not call the store.
         """
         check(call=call, local=local)
         return self._link.watch(call, local=local)
@@ -327,7 +327,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
         return cast(T, self._calls.run(function.__name__, args, kwargs))
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the present state, for reads that belong together."""
+        """Return a snapshot of the current state for consistent reads."""
         nothing = method_of("cursor", self.dialect).write({})
         number, value = self._link.call("snapshot", nothing, is_read=True)
         return RemoteSnapshot(_Calls(self._link, number), Codec(int).decode(value))
@@ -335,14 +335,14 @@ class RemoteStore(_Store, Closable, ProcessBound):
     def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
-        """Store posts that came from peers: see `CableStore.ingest`. They travel in parts of some batches each."""
+        """Store encoded posts from peers: see `CableStore.ingest`. Each call sends several batches."""
         found = self._ingest(posts, limits.REMOTE_INGEST_SIZE_BYTES, sync=sync, batch_posts=batch_posts, verify=verify)
         return list(chain.from_iterable(found))
 
     def ingest_batches(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> Iterator[list[Outcome]]:
-        """Store posts as `ingest` does, but yield the outcomes of each batch when it is written."""
+        """Store posts as `ingest` does, but yield the outcomes of each batch after it is written."""
         return self._ingest(posts, 0, sync=sync, batch_posts=batch_posts, verify=verify)
 
     def _ingest(
@@ -356,7 +356,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
 
 
 def _parts(found: Iterable[list[bytes]], size_bytes: int) -> Iterator[list[bytes]]:
-    """Join batches until they have a size. A part ends where a batch ends, so the batches stay the same."""
+    """Join batches up to a size. Parts end at batch boundaries, so the batches stay the same."""
     part: list[bytes] = []
     total = 0
     for batch in found:
@@ -372,14 +372,15 @@ def _parts(found: Iterable[list[bytes]], size_bytes: int) -> Iterator[list[bytes
 def connect(path: Path | str, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> RemoteStore:
     """Return the store that another process of this user has open: `cablestore serve`, `chat`, or `cablestore.offer`.
 
-    Close it, or use it in a `with`. Calls fail after `timeout_s` without a sign of life of that process. Raises OwnerGoneError if no process serves the store, and CableStoreError if that
-    process runs a version of cablestore with another protocol.
+    Close it, or use it in a `with`. Calls fail after `timeout_s` without a sign of life of that process. Raises
+    OwnerGoneError if no process serves the store, and CableStoreError if that process uses an incompatible version of
+    the protocol.
     """
     return RemoteStore(Link.reach(store_path(path), timeout_s=timeout_s))
 
 
 def connect_soon(path: Path | str) -> RemoteStore | None:
-    """Connect as `connect` does, to a process that may have opened the store just now. Returns None if none serves it."""
+    """Connect as `connect` does, but wait if the store was opened just now. Returns None if no process serves it."""
     until_s = time.monotonic() + _BEGIN_WAIT_S
     while (connection := unix_socket.connect(store_path(path))) is None:
         if time.monotonic() > until_s:

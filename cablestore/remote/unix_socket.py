@@ -1,7 +1,7 @@
-"""A Unix socket in a folder, over which other processes of the same user reach the process that uses the folder.
+"""Unix socket in a folder, over which other processes of the same user reach the process that uses the folder.
 
 STORE/control.sock        a stream socket, mode 0600, while a process serves the store
-COMMUNITY/control.sock    one of the process that seeds the archives of a community
+COMMUNITY/control.sock    the socket of the process that seeds the archives of a community
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ NAME: Final = "control.sock"
 
 _MODE: Final = 0o600
 _MAX_ADDRESS_SIZE_BYTES: Final = 100
-"""The address of a unix socket has 108 bytes on Linux and 104 on macOS, with a zero byte at the end."""
+"""Longest path used as an address. Linux allows 108 bytes and macOS 104, including a zero byte at the end."""
 _DESCRIPTORS: Final = Path("/proc/self/fd")
-"""Folder of Linux with a link to each open file."""
+"""Folder on Linux with a link to each open file."""
 _TIMEVAL: Final = struct.Struct("ll")
 _CONNECT_TIMEOUT: Final = _TIMEVAL.pack(1, 500_000)
-"""Seconds and microseconds for a connection. A stopped process accepts no more than fit into its queue."""
+"""Connection timeout in seconds and microseconds. A stopped process accepts only as many connections as its queue
+holds."""
 _NO_TIMEOUT: Final = _TIMEVAL.pack(0, 0)
 
 
@@ -41,7 +42,7 @@ class Listener(Closable):
     def __init__(self, folder: Path) -> None:
         """Listen. Raises StorageError if no socket can be created in the folder.
 
-        The socket replaces one of a killed process: only one process has the store in the folder open.
+        The socket replaces one of a killed process: only one process can have the store in the folder open.
         """
         self._path: Final = folder.absolute() / NAME
         self.socket: Final = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -50,7 +51,7 @@ class Listener(Closable):
                 self._path.unlink()
             with short_address(self._path) as address:
                 self.socket.bind(address)
-            self._path.chmod(_MODE)  # before it listens: nobody can connect yet
+            self._path.chmod(_MODE)  # before `listen`, so that other users cannot connect
             self.socket.listen(limits.MAX_REMOTE_CLIENTS)
             self.socket.setblocking(False)
         except OSError as error:
@@ -59,7 +60,7 @@ class Listener(Closable):
         self._made: Final = _inode(self._path)
 
     def withdraw(self) -> None:
-        """Remove the socket from the folder, unless it is that of a later process."""
+        """Remove the socket from the folder, unless a later process replaced it."""
         if _inode(self._path) == self._made:
             self._path.unlink(missing_ok=True)
 
@@ -70,19 +71,19 @@ class Listener(Closable):
 
 
 def connect(folder: Path) -> socket.socket | None:
-    """Connect to the process of this user that listens in a folder. Returns None if there is none."""
+    """Connect to the process of this user that listens in a folder. Returns None if no process listens."""
     path = folder.absolute() / NAME
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.lstat().st_uid == os.geteuid():
-            # Not `settimeout`: a connect that does not block fails at once while the other process's queue is full.
+            # Not `settimeout`: a non-blocking connect fails at once while the other process's queue is full.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _CONNECT_TIMEOUT)
             with short_address(path) as address:
                 connection.connect(address)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _NO_TIMEOUT)
             if is_same_user(connection):
                 return connection
-    except OSError:  # no socket, or one that a killed process left
+    except OSError:  # no socket, or the socket of a killed process
         pass
     connection.close()
     return None
@@ -90,7 +91,7 @@ def connect(folder: Path) -> socket.socket | None:
 
 @contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """Yield a path of the socket that fits into an address, however long the paths of its folder and of TMPDIR are."""
+    """Yield a path of the socket that fits into an address, even if the paths of its folder and of TMPDIR are long."""
     if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
         yield str(path)
     elif _DESCRIPTORS.is_dir():
@@ -107,7 +108,7 @@ def short_address(path: Path) -> Iterator[str]:
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a socket, which identify it; None if the path is not a socket."""
+    """Return device and inode, which identify a socket; None if the path is not a socket."""
     try:
         found = path.lstat()
     except OSError:
@@ -122,7 +123,7 @@ def is_same_user(connection: socket.socket) -> bool:
 
 
 def credentials(connection: socket.socket) -> tuple[int, int] | None:
-    """Return the ids of the other process and of its user. None on systems other than Linux."""
+    """Return the process id and the user id of the other process, None on systems other than Linux."""
     if sys.platform != "linux":
         return None
     ids = struct.Struct("3i")
@@ -131,6 +132,6 @@ def credentials(connection: socket.socket) -> tuple[int, int] | None:
 
 
 def owner_of(connection: socket.socket) -> str:
-    """Return what errors call the other process: its number, where the system knows it."""
+    """Return the name of the other process for errors, with its process id on Linux."""
     found = credentials(connection)
     return "the other process" if found is None else f"process {found[0]}"

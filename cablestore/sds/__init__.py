@@ -1,25 +1,25 @@
-"""Causal logs (SDS): every member of a channel ends with the same messages in the same order.
+"""Causal logs (SDS): all members of a channel end with the same messages in the same order.
 
-The transport may lose, repeat and reorder messages, as UDP and gossip do. Two chat clients, with direct calls in place
-of a transport:
+The transport may lose, duplicate and reorder messages, as UDP and gossip do. Two chat clients, with direct calls
+instead of a transport:
 
     from cablestore.sds import CausalLog, Deliver, Send
 
     with CausalLog.open("ann") as ann_log, CausalLog.open("bob") as bob_log:
         ann, bob = ann_log.channel("room", "ann"), bob_log.channel("room", "bob")
         ann.send(b"hello", now_ms)
-        for number, effect in ann.outbox():          # what to do, in order; it is on disk already
+        for number, effect in ann.outbox():          # effects to handle, in order; they are on disk already
             if isinstance(effect, Send):
                 bob.receive(effect.data, now_ms)     # a real client broadcasts effect.data
-            ann.confirm(number)                      # it is done: it does not come again after a crash
+            ann.confirm(number)                      # handled: it is not repeated after a crash
         for number, effect in bob.outbox():
             if isinstance(effect, Deliver):
                 print(effect.message.content)
             bob.confirm(number)
-        ann.tick(now_ms, random.random)              # call each second: sends again, asks, gives up
+        ann.tick(now_ms, random.random)              # call each second: resends, requests, gives up
 
 `causal_log(store)` opens the logs of a `CableStore` in its folder. The messages of a `PostChannel` are Cable posts,
-which it stores when they are delivered. `Settings` has what the members of a channel must agree on, and each member's
+which it stores on delivery. `Settings` has the values that the members of a channel must agree on, and each member's
 times.
 """
 

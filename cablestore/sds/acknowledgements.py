@@ -1,8 +1,8 @@
-"""Own messages, sent again until histories or filters acknowledge them (SDS, "Review ACK Status"). Pure.
+"""Own messages, which are resent until histories or filters acknowledge them (SDS, "Review ACK Status"). Pure.
 
-A causal history acknowledges what it names and more: a member that names a message has delivered all its dependencies,
-so the own messages among these are acknowledged too. Own messages that messages of others depend on were acknowledged
-when those came, so only dependencies of own messages have to be followed.
+A causal history acknowledges its messages and their dependencies: a member that lists a message has delivered all its
+dependencies. Own messages on which messages of others depend were acknowledged when those arrived. Therefore only
+dependencies of own messages are followed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, time_part
 
 _MOST_MEMBERS: Final = 8
-"""How many members' filters are counted. More add nothing."""
+"""Maximum number of members whose filters are counted. More do not add certainty."""
 
 
 def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
-    """Put a new own message into the outgoing buffer."""
+    """Add a new own message to the outgoing buffer."""
     outgoing = Outgoing(due_ms=now_ms + state.settings.resend.after_ms(1))
     state.outgoing.put(place, outgoing.packed())
     state.set_timer(state.resend, place, None, outgoing.due_ms)
@@ -33,7 +33,7 @@ def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
 
 
 def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note which own messages the message of another member acknowledges."""
+    """Record the own messages that the message of another member acknowledges."""
     review_history(state, message)
     if message.bloom_filter and state.counters.outgoing:
         settings = state.settings
@@ -43,14 +43,14 @@ def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def review_history(state: ChannelState, message: SdsMessage) -> None:
-    """Note that another member has all that a message names."""
+    """Record that another member has all messages in its causal history."""
     if state.counters.outgoing:
         for entry in message.causal_history:
             _acknowledge(state, entry.message_id)
 
 
 def _acknowledge(state: ChannelState, message_id: str) -> None:
-    """Remove a message from the outgoing buffer, and the own messages that it depends on."""
+    """Remove a message, and the own messages that it depends on, from the outgoing buffer."""
     pending = [message_id]
     while pending and state.counters.outgoing:
         message_id = pending.pop()
@@ -84,8 +84,8 @@ def _review_filter(state: ChannelState, foreign: ForeignFilter, sender_id: str, 
 def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
     """Return own messages to compare with a filter, with the positions of their ids.
 
-    All filters of one write are compared with the same messages. If there are too many, the next write takes the next
-    ones.
+    All filters of one write are compared with the same messages. If there are too many, the next write continues with
+    the next ones.
     """
     counters = state.counters
     key = (counters.outgoing, foreign.bits, foreign.hashes)
@@ -107,7 +107,7 @@ def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, 
 def _note_possibly(
     state: ChannelState, place: bytes, outgoing: Outgoing, member: bytes, rate: float, now_ms: int
 ) -> None:
-    """Note that a member's filter has the message. Filters of one member are mostly equal, so they count once."""
+    """Record that a member's filter has the message. A member counts once, because its filters are mostly equal."""
     if rate >= 1.0 or member in outgoing.members or len(outgoing.members) >= _MOST_MEMBERS:
         return
     due_ms = outgoing.due_ms
@@ -126,7 +126,7 @@ def _note_possibly(
 
 
 def resend_due(state: ChannelState, now_ms: int) -> None:
-    """Send again what is due, or give it up after too many attempts (SDS, "Periodic Outgoing Buffer Sweep")."""
+    """Resend due messages, or remove them after too many attempts (SDS, "Periodic Outgoing Buffer Sweep")."""
     settings = state.settings
     for part, _ in state.resend.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         place = part[8:]

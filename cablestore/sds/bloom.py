@@ -1,7 +1,8 @@
-"""Bloom filters of message ids: parameters, bits, bytes in both dialects, our filter (SDS, "Participant state"). Pure.
+"""Bloom filters of message ids: parameters, bits, bytes in both dialects (SDS, "Participant state"). Pure.
 
-In memory bit p is in byte p // 8 with the value 1 << p % 8, in as many bytes as on the wire. On the wire they are words
-of eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and their parameters.
+In memory, bit p is in byte p // 8 with the value 1 << p % 8. The number of bytes is the same as on the wire. On the
+wire, they are words of eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and
+their parameters.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _DESCRIPTION_FIELDS: Final = (2, 3, 4, 5)
 class FilterParameters:
     """Parameters of a filter for about `capacity` ids; `error` is its false positive rate at capacity.
 
-    `bits` and `hashes` are computed as in both deployed implementations. `size_bytes` is the size of the words. That is
-    all on the wire in `spec`; `nim` adds about 16 bytes of description. The defaults are those of both implementations.
-    Raises SdsError for values that are impossible or break a limit.
+    `bits` and `hashes` are computed as in both deployed implementations. `size_bytes` is the size of the words. `spec`
+    sends only the words; `nim` adds about 16 bytes of description. The defaults are those of both implementations.
+    Raises SdsError for invalid values or an exceeded limit.
     """
 
     capacity: int = 10_000
@@ -59,17 +60,17 @@ class FilterParameters:
 
 
 def size_of(bits: int) -> int:
-    """Return the size of the words for this many bits.
+    """Return the size of the words for this number of bits.
 
-    There is one word more than needed if the bits fill all words.
+    There is an additional word if the bits fill all words.
     """
     return (1 + bits // _WORD_BITS) * _WORD_SIZE_BYTES
 
 
 def positions(message_id: str, shape: FilterParameters | ForeignFilter, dialect: SdsDialect) -> tuple[int, ...]:
-    """Return the numbers of the bits that an id sets, `shape.hashes` of them, below `shape.bits`.
+    """Return the numbers of the bits that an id sets: `shape.hashes` numbers below `shape.bits`.
 
-    Some may be the same.
+    Some may be equal.
     """
     bits = shape.bits
     first = abs(dialect.filter_hash(message_id)) % bits
@@ -78,7 +79,7 @@ def positions(message_id: str, shape: FilterParameters | ForeignFilter, dialect:
 
 
 def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> bytes:
-    """Return a filter's bytes on the wire. `bits` has `parameters.size_bytes` bytes; raises SdsError for others."""
+    """Return a filter's bytes on the wire. Raises SdsError unless `bits` has `parameters.size_bytes` bytes."""
     if len(bits) != parameters.size_bytes:
         raise SdsError(f"the filter has {len(bits)} bytes, with these parameters it must have {parameters.size_bytes}")
     if not dialect.describes_filter:
@@ -89,10 +90,10 @@ def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> b
 
 @dataclass(frozen=True, slots=True)
 class ForeignFilter:
-    """Filter that came with a message.
+    """Filter of a received message.
 
-    It must be asked with positions of its own shape: `positions(message_id, foreign, dialect)`. In `spec` that is the
-    shape that it was read with, in `nim` the shape that the peer has chosen. `words` are as in this module.
+    Query it with positions of its own shape: `positions(message_id, foreign, dialect)`. In `spec`, this is the shape
+    with which it was decoded; in `nim`, the shape that the peer chose. `words` are as in this module.
     """
 
     words: bytes
@@ -101,9 +102,9 @@ class ForeignFilter:
 
     @classmethod
     def read(cls, data: bytes | None, parameters: FilterParameters, dialect: SdsDialect) -> ForeignFilter | None:
-        """Read a message's filter. Return None if there is none, its size is not ours, or it is malformed.
+        """Decode a message's filter. Returns None if it is missing, malformed, or has another size.
 
-        No bytes make it raise: the message is then taken without its filter. In `spec` a filter does not describe
+        Never raises, so that a message with an invalid filter is still accepted. In `spec`, a filter does not describe
         itself, so only one of exactly our size is accepted.
         """
         if not data or len(data) > MAX_SDS_FILTER_SIZE_BYTES + _WORD_BITS:
@@ -117,12 +118,15 @@ class ForeignFilter:
         return cls(_turned(data), parameters.bits, parameters.hashes)
 
     def contains(self, found: Iterable[int]) -> bool:
-        """Tell whether the id with these `positions` may be in it. They must be below `bits`."""
+        """Return True if the id with these `positions` may be in the filter. The positions must be below `bits`."""
         return all(self.words[position >> 3] >> (position & 7) & 1 for position in found)
 
     @property
     def false_positive_rate(self) -> float:
-        """Probability that an id which was never added seems to be in it, by the bits that are set: half of them at capacity."""
+        """Probability that an id which was never added seems to be in the filter, by its set bits.
+
+        At capacity, half of the bits are set.
+        """
         share_set = min(1.0, int.from_bytes(self.words, "little").bit_count() / self.bits)
         return share_set**self.hashes
 
@@ -134,7 +138,7 @@ def _turned(bits: bytes) -> bytes:
 
 
 def _described(data: bytes) -> tuple[bytes, int, int]:
-    """Return words, hashes and bits of a nim-sds document. There are no bits if it is malformed."""
+    """Return words, hashes and bits of a nim-sds document. The bits are 0 if it is malformed."""
     words, numbers = b"", dict.fromkeys(_DESCRIPTION_FIELDS, 0)
     try:
         for number, value in fields(data, "filter", error=SdsError):
@@ -151,23 +155,23 @@ def _described(data: bytes) -> tuple[bytes, int, int]:
 
 
 BLOCK_SIZE_BYTES: Final = 512
-"""Size of the blocks that are written when a bit in them was set: 10 ids and 100 ids touch about as many."""
+"""Size of the blocks that are written after a change: 10 ids and 100 ids change about as many."""
 
 _SLOTS: Final = (0, 1)
 
 
 def block_part(slot: int, block: int) -> bytes:
-    """Return the part of the key of a block of one of the two generations."""
+    """Return the key part of a block of one of the two generations."""
     return bytes((slot,)) + block.to_bytes(2, "big")
 
 
 class RollingFilter:
-    """Bloom filter of the newest ids that keeps one size (SDS, "Participant state": rolled over at capacity).
+    """Bloom filter of the newest ids with a fixed size (SDS, "Participant state": rolled over at capacity).
 
-    Two generations have the same shape. The newer one takes ids until it has half of the capacity. Then the older one
-    is discarded and the next one begins. The union of both goes on the wire. It has the last capacity / 2 to capacity
-    ids: none of them is missing, and there are never more than the parameters allow, so its false positive rate is at
-    most theirs.
+    Two generations have the same shape. The newer one receives ids until it has half of the capacity. Then the older
+    one is discarded and a new one begins. The union of both is sent. It has the last capacity / 2 to capacity ids
+    without gaps, and never more than the parameters allow. Therefore its false positive rate is at most that of the
+    parameters.
     """
 
     def __init__(
@@ -179,13 +183,13 @@ class RollingFilter:
         newer_count: int = 0,
         read_block: Callable[[bytes], bytes | None] = lambda _: None,
     ) -> None:
-        """Read the blocks with `read_block`. Blocks that it does not find are empty."""
+        """Read the blocks with `read_block`. Missing blocks are empty."""
         self._parameters = parameters
         self._dialect = dialect
         self._half = max(1, parameters.capacity // 2)
         self.newer_slot = newer_slot
         self.newer_count = newer_count
-        """How many ids the newer generation has."""
+        """Number of ids in the newer generation."""
         self._generations = [bytearray(parameters.size_bytes) for _ in _SLOTS]
         self._changed: set[tuple[int, int]] = set()
         for slot in _SLOTS:
@@ -199,11 +203,11 @@ class RollingFilter:
 
     @property
     def blocks(self) -> int:
-        """How many blocks a generation has."""
+        """Number of blocks of a generation."""
         return -(-self._parameters.size_bytes // BLOCK_SIZE_BYTES)
 
     def add(self, message_id: str) -> None:
-        """Add an id. If the newer generation is full, discard the older one and begin the next."""
+        """Add an id. If the newer generation is full, discard the older one and begin a new one."""
         if self.newer_count >= self._half:
             self._roll()
         self._wire = None
@@ -217,13 +221,13 @@ class RollingFilter:
         self.newer_count += 1
 
     def wire(self) -> bytes:
-        """Return the bytes that go with a message. Their number is always the same."""
+        """Return the bytes to send with a message. Their number is constant."""
         if self._wire is None:
             self._wire = to_wire(bytes(self._union), self._parameters, self._dialect)
         return self._wire
 
     def changed_blocks(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the blocks that changed since the last call, with the parts of their keys."""
+        """Yield the blocks that changed since the last call, with their key parts."""
         for slot, block in sorted(self._changed):
             at = block * BLOCK_SIZE_BYTES
             yield block_part(slot, block), bytes(self._generations[slot][at : at + BLOCK_SIZE_BYTES])

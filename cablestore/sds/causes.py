@@ -1,19 +1,19 @@
-"""Causes of gaps: the senders that named a missing message, and the order in which their gaps are served. Pure.
+"""Causes of gaps: the senders that listed a missing message, and the order in which gaps are requested. Pure.
 
-A message can name dependencies that do not exist, at no cost. So gaps are not served by age. Each sender that names a
-gap is a cause of it and has an account: its open gaps, and the requests for its gaps that nobody answered. The sender
-with the smallest sum is served first. A member that names one lost message precedes a flood, whenever the flood began.
+A message can list dependencies that do not exist, at no cost. Therefore gaps are not ordered by age. Each sender that
+lists a gap is a cause of it and has an account: its open gaps, and the unanswered requests for its gaps. The sender
+with the smallest sum is served first. A member that lists one lost message precedes a flood, whenever the flood began.
 
-An answer refunds its requests. Requests for messages that do not exist stay in the account of a member, so that a
-second flood comes last from the start. Each message of the member that enters the log pays for one of them.
+An answer refunds its requests. Requests for messages that do not exist stay in the account of a member. A second flood
+is therefore last from the start. Each message of the member that enters the log pays for one of them.
 
-A gap with several causes is in the queue of each, so the cheapest cause decides. A flood that names the same message
-as an honest member does not delay it.
+A gap with several causes is in the queue of each, so the cheapest cause decides. A flood that lists the same message as
+an honest member does not delay it.
 
-Names cost nothing. So members, whose messages entered the log, precede strangers. But a log that lacks its first
-message knows strangers only. So a second order is of gaps: those that most senders named, and that were requested
-least. All later messages of honest members need a lost message, and an invented one has as many as an attacker sends.
-Strangers and the second order have a third of the attempts together.
+Sender names are free, so members, whose messages entered the log, precede strangers. But a log that lacks its first
+message has only strangers. Therefore gaps have a second order: those that most senders listed and that were requested
+least. All later messages of honest members depend on a lost message. For a nonexistent one, an attacker must send each
+such message. Strangers and the second order share a third of the attempts.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _RANK: Final = struct.Struct(">BI8s")
 _MEMBER: Final = 0
 _STRANGER: Final = 1
 _OTHERS_PART: Final = 3
-"""Fraction of the attempts that are not in the order of members while these need all of them."""
+"""Divisor for the attempts outside the order of members, while members need all attempts."""
 _LEVELS: Final = 256
-"""Levels of gaps by support. A request is worth two senders."""
+"""Levels of gaps by support. A request counts as two senders."""
 _QUEUE_READ: Final = 8
-"""Rows of one queue that are read at once."""
+"""Rows of a queue that are read at once."""
 
 
 class Account(NamedTuple):
-    """Account of a cause: its open gaps, and requests for its gaps that nobody answered."""
+    """Account of a cause: its open gaps, and the unanswered requests for its gaps."""
 
     gaps: int = 0
     requests: int = 0
@@ -62,7 +62,7 @@ def account_of(state: ChannelState, sender_id: str) -> Account:
 
 
 def standing(state: ChannelState, sender_id: str) -> tuple[int, int]:
-    """Return a value that is smaller for a sender that is served earlier."""
+    """Return the sort key of a sender: smaller keys are served first."""
     return _lane(state, sender_id), account_of(state, sender_id).price
 
 
@@ -81,7 +81,7 @@ def charge(state: ChannelState, sender_id: str, *, gaps: int = 0, requests: int 
 
 
 def entered(state: ChannelState, sender_id: str) -> None:
-    """Note that a message of a sender entered the log: it is a member now, and pays for one request."""
+    """Record that a message of a sender entered the log: the sender is a member now, and pays for one request."""
     before = account_of(state, sender_id)
     if before == Account():
         shares.note_sender(state, sender_id)
@@ -111,13 +111,13 @@ def _unrank(state: ChannelState, sender_id: str, account: Account) -> None:
 
 
 def _rank(state: ChannelState, lane: int, account: Account, part: bytes) -> bytes:
-    """Return the place of a cause in the order. A hash decides between equal ones, another one at each member."""
+    """Return the key of a cause in the order. Ties are broken by a hash that differs between members."""
     tie = hashlib.blake2b(part, digest_size=8, key=state.sender_id.encode()[:64]).digest()
     return _RANK.pack(lane, account.price, tie) + part
 
 
 def is_stranger(state: ChannelState, sender_id: str) -> bool:
-    """Return True if no message of the sender entered the log, or if there were too many senders before."""
+    """Return True if no message of the sender entered the log, or if all shares were taken."""
     return shares.share_of(state, sender_id) == shares.STRANGERS
 
 
@@ -136,24 +136,24 @@ def cheapest(state: ChannelState, sender_ids: Iterable[str]) -> str:
 
 
 def queued(sender_id: str, due_ms: int, message_id: str) -> bytes:
-    """Return the place of a gap in a queue of a cause."""
+    """Return the key of a gap in the queue of a cause."""
     return sized_prefix(sender_id) + time_part(due_ms) + message_id.encode()
 
 
 def supported(gap: Gap) -> bytes:
-    """Return the place of a gap in the order of those that most senders named and that were requested least."""
+    """Return the key of a gap in the order by most senders and fewest requests."""
     level = min(MAX_SDS_CAUSES - len(gap.causes) + 2 * gap.requested, _LEVELS - 1)
     return bytes([level]) + time_part(gap.request_ms or 0) + gap.entry.message_id.encode()
 
 
 def due(state: ChannelState, queues: Table, now_ms: int, most: int) -> list[bytes]:
-    """Return the ids of at most `most` gaps that are due in `queues`, those of the cheapest causes first."""
+    """Return the ids of up to `most` gaps that are due in `queues`, those of the cheapest causes first."""
     members = _of_lane(state, queues, _MEMBER, now_ms, most)
     return _shared(state, members, _of_lane(state, queues, _STRANGER, now_ms, most), most)
 
 
 def requests_due(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
-    """Return the ids of at most `most` gaps to request: as `due`, and some that most senders named."""
+    """Return the ids of up to `most` gaps to request: as in `due`, and some that most senders listed."""
     members = _of_lane(state, state.requests, _MEMBER, now_ms, most)
     strangers = _of_lane(state, state.requests, _STRANGER, now_ms, most)
     named_most = _named_most(state, now_ms, most)
@@ -162,7 +162,7 @@ def requests_due(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
 
 
 def _shared(state: ChannelState, members: list[bytes], others: list[bytes], most: int) -> list[bytes]:
-    """Return gaps of members, and in a third of the places others. What one group does not need is for the other."""
+    """Return gaps of members, with a third of the slots for others. Each group may use unneeded slots of the other."""
     others = [gap for gap in dict.fromkeys(others) if gap not in set(members)]
     turn = state.counters.lamport_ms % _OTHERS_PART
     for_others = min(len(others), (most + turn) // _OTHERS_PART)
@@ -181,7 +181,7 @@ def _named_most(state: ChannelState, now_ms: int, most: int) -> list[bytes]:
 
 
 def _of_lane(state: ChannelState, queues: Table, lane: int, now_ms: int, most: int) -> list[bytes]:
-    """Return due gaps. Each one counts for its cause at once, so that equal causes take turns."""
+    """Return due gaps. Each one is charged to its cause at once, so that equal causes take turns."""
     waiting: list[tuple[int, int, bytes, Iterator[bytes]]] = []
     for part, _ in state.ranks.rows(bytes([lane]), bytes([lane + 1])):
         gaps = _due_of(queues, part[_RANK.size :].decode(), now_ms)

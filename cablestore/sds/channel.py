@@ -1,26 +1,28 @@
-"""Events of one channel: what is sent, received and due (SDS, "Protocol Steps", "SDS Repair"). Pure.
+"""Events of one channel: sending, receiving and timers (SDS, "Protocol Steps", "SDS Repair"). Pure.
 
-A causal log orders the messages of a channel without a server. Each message names the newest messages that its sender
-had, its *causal history*. A receiver puts a message into its log when all that the message names is in the log. Until
-then the message waits and the named ones are missing, so gaps are noticed:
+A causal log orders the messages of a channel without a server. Each message lists the newest messages of its sender's
+log, its *causal history*. A receiver adds a message to its log when all messages of its history are in the log. Until
+then the message waits, and the listed ones are missing, so gaps are detected:
 
-    m1 <--- m2 <--- m4 <--- m5      m2 and m3 name m1, m4 names both, m5 names m4
-     ^               |              a member with m5 in its log has all five
-     +----- m3 <-----+
+    m1 <--- m2 <--- m4 <--- m5      m2 and m3 list m1, m4 lists both, m5 lists m4
+    ^               |              a member with m5 in its log has all five
+    +----- m3 <-----+
 
-    received -> is all that it names in the log? -> yes -> log -> delivered; what waited for it follows
-                                                 -> no  -> waits; missing: retrieve, request a repair, at last give up
+    received -> is its history in the log? -> yes -> log -> delivered; messages that waited for it follow
+                                           -> no  -> waits; missing: retrieve, request a repair, finally give up
 
-The log's order is (Lamport time, id). The Lamport time of a message is the present time, but later than each message
-that its sender had. So all members end with the same messages in the same order, in whatever order these arrive.
+The log is ordered by (Lamport time, id). The Lamport time of a message is the current time, but later than each message
+in its sender's log. Therefore all members end with the same messages in the same order, independent of the order of
+arrival.
 
-Own messages are sent again until they are acknowledged. A message that names an own message shows that its sender has
-that. A Bloom filter of the newest ids goes with each message and shows, with some doubt, what else its sender has. If
-nobody writes, sync messages without content carry histories and requests (`history`).
+Own messages are resent until they are acknowledged. A message that lists an own message shows that its sender has it.
+Each message carries a Bloom filter of the newest ids, which shows with some uncertainty which other messages its sender
+has. If no member writes, sync messages without content carry histories and requests (`history`).
 
-Everything is an event: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state
-of the database. The rows of its state are all their changes, for one atomic write; without that write nothing happened.
-What the application must do is in the outbox, in the same write, until it is confirmed.
+All changes are events: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state
+of the database. The rows of its state are all their changes, for one atomic write; without that write, the events have
+no effect. The same write puts the effects for the application into the outbox, where they stay until they are
+confirmed.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class ChannelTransaction:
     # --- events ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Make the channel's row, and what older versions did not have. Make its filter again if it has changed."""
+        """Create the channel's row and missing indexes. Rebuild its filter if the parameters have changed."""
         if self.state.is_outdated:
             indexes.add(self.state)
         if self.state.counters.logged:
@@ -59,9 +61,10 @@ class ChannelTransaction:
     def send(
         self, content: bytes, now_ms: int, *, message_id: str | None = None, retrieval_hint: bytes | None = None
     ) -> SdsMessage:
-        """Write a message into the log and send it. `retrieval_hint` goes with its id in later histories.
+        """Add a message to the log and send it. `retrieval_hint` accompanies its id in later histories.
 
-        Raises SdsError if the content is empty, it or the hint is too large, or the id is in the log or waiting already.
+        Raises SdsError if the content is empty, if it or the hint is too large, or if the id is already in the log or
+        waiting.
         """
         state = self.state
         if not content:
@@ -76,7 +79,7 @@ class ChannelTransaction:
             causal_history=history.history(state),
             content=content,
         )
-        check_sendable(state, message)  # raises before anything changes
+        check_sendable(state, message)  # raises before any change
         if retrieval_hint is not None:
             check_hint(retrieval_hint)
         if state.is_here(new_id):
@@ -89,7 +92,7 @@ class ChannelTransaction:
         return message
 
     def send_ephemeral(self, content: bytes) -> SdsMessage:
-        """Send a message that no log keeps. It is not sent again if it is lost."""
+        """Send a message that is not in any log. It is not resent if it is lost."""
         state = self.state
         message_id = message_id_of(state.sender_id, state.channel_id, None, content)
         message = SdsMessage(message_id, state.channel_id, state.sender_id, content=content)
@@ -98,10 +101,10 @@ class ChannelTransaction:
         return message
 
     def receive(self, data: bytes, now_ms: int, hint: bytes | None = None, *, retrieved: bool = False) -> Received:
-        """Take bytes from the transport. No content makes it raise. `hint` tells where to retrieve the message again.
+        """Process received bytes. Never raises for their content. `hint` is a hint to retrieve the message again.
 
-        A hint that is too long is left out. Of bytes that were `retrieved` from a store, old requests are ignored, and
-        own messages are taken too.
+        A hint that is too long is ignored. For bytes that were `retrieved` from a store, old requests are ignored, and
+        own messages are accepted.
         """
         try:
             message = decode(data, self.state.settings.dialect)
@@ -110,9 +113,9 @@ class ChannelTransaction:
         return self._take(message, now_ms, hint, retrieved=retrieved)
 
     def met(self, message_ids: Iterable[str]) -> None:
-        """Treat dependencies as met that are stored elsewhere or cannot be retrieved.
+        """Treat dependencies as met, because they are stored elsewhere or cannot be retrieved.
 
-        One that arrives is still delivered. Raises SdsError for an id that no message can have.
+        One that arrives later is still delivered. Raises SdsError for an invalid id.
         """
         ids = list(message_ids)
         for message_id in ids:
@@ -121,7 +124,7 @@ class ChannelTransaction:
             delivery.give_up(self.state, message_id)
 
     def tick(self, now_ms: int, random: Callable[[], float]) -> None:
-        """Do what is due. `random` returns numbers from 0 to below 1. Call this about every second, or at `due_ms`."""
+        """Handle due timers. `random` returns numbers from 0 to below 1. Call this every second, or at `due_ms`."""
         delivery.lost_due(self.state, now_ms)
         missing.retrieve_due(self.state, now_ms)
         acknowledgements.resend_due(self.state, now_ms)
@@ -143,7 +146,7 @@ class ChannelTransaction:
         if not is_own:
             acknowledgements.review(state, message, now_ms)
         elif delivery.is_named_by_another(state, message_id):
-            acknowledgements.review_history(state, message)  # that member has all that the message depends on
+            acknowledgements.review_history(state, message)  # that member has all dependencies of the message
         if not (retrieved or is_own):
             history.note_named(state, message, now_ms)
             repair_answers.note_requests(state, message, now_ms)
@@ -172,13 +175,13 @@ class ChannelTransaction:
     # --- results --------------------------------------------------------------------------------
 
     def outbox(self, after: int, most: int) -> list[tuple[int, Effect]]:
-        """Return at most `most` unconfirmed effects with numbers above `after`, in order."""
+        """Return up to `most` unconfirmed effects with numbers above `after`, in order."""
         first = max(after, self.state.counters.confirmed) + 1
         rows = self.state.outbox.some(first.to_bytes(8, "big"), None, most)
         return [(int.from_bytes(part, "big"), effect_of(self.state, row)) for part, row in rows]
 
     def confirm(self, sequence: int) -> None:
-        """Remove the effects up to this number from the outbox: they were handled."""
+        """Remove the effects up to this number from the outbox after they were handled."""
         counters = self.state.counters
         last = min(sequence, counters.next_effect - 1)
         for number in range(counters.confirmed + 1, last + 1):
@@ -191,23 +194,23 @@ class ChannelTransaction:
         """Return a message of the log without its filter, None if it is not in the log."""
         try:
             place = self.state.logged_place(message_id)
-        except UnicodeEncodeError:  # a member may request any text
+        except UnicodeEncodeError:  # a member may request any string
             return None
         return None if place is None else self.state.kept(place).message
 
     def log(self, after: SdsMessage | None = None, *, from_ms: int = 0, reverse: bool = False) -> Iterator[SdsMessage]:
-        """Yield the log in its order, from a Lamport time on or after `after`; or backwards from its end."""
+        """Yield the log in order, from a Lamport time on or after `after`; or backwards from its end."""
         start = place_of(from_ms, "") if after is None else place_of(after.lamport_ms or 0, after.message_id) + b"\0"
         for place, row in self.state.log.rows(start, reverse=reverse):
             yield self.state.read(place, row).message
 
     def missing(self, after: str = "") -> Iterator[HistoryEntry]:
-        """Yield the missing messages, which others named, in order of ids, after `after`."""
+        """Yield the missing messages in order of ids, after `after`."""
         for _, row in self.state.missing.rows(after.encode() + b"\0" if after else b""):
             yield gap_of(row).entry
 
     def due_ms(self) -> int | None:
-        """Return when `tick` has something to do, None for never, 0 before the first tick."""
+        """Return when `tick` must run next, None for never, 0 before the first tick."""
         parts = [part for timers in self.state.timers for part, _ in timers.some(b"", None, 1)]
         due = [int.from_bytes(part[:8], "big") for part in parts]
         if self.state.settings.sync_interval_ms is not None:

@@ -1,8 +1,8 @@
-"""Messages to bytes and back, in either dialect (SDS, "Wire protocol"; protobuf without groups). Pure.
+"""Encoding and decoding of messages in both dialects (SDS, "Wire protocol"; protobuf without groups). Pure.
 
-Reading is linear and total: any bytes give an SdsMessage or an SdsError, and no number in them decides how much memory
-is allocated. Unknown fields are skipped. If a field comes twice, the last counts. A malformed filter does not spoil the
-message.
+Decoding is linear and total: any bytes produce an SdsMessage or an SdsError, and numbers in them do not determine how
+much memory is allocated. Unknown fields are skipped. If a field is repeated, the last one counts. A message with a
+malformed filter is still valid.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ENTRY_SENDER: Final = 3
 
 
 def encode(message: SdsMessage, dialect: SdsDialect, *, room_size_bytes: int = 0) -> bytes:
-    """Return a message's bytes, its fields in the order of their numbers.
+    """Return a message's bytes, with its fields in the order of their numbers.
 
-    `room_size_bytes` must be left for the filter and the repairs that are added when it is sent. Raises SdsError for a
-    message that breaks a limit or lacks what the dialect needs: `nim` has no ephemeral messages.
+    `room_size_bytes` is reserved for the filter and the repairs that are added on sending. Raises SdsError for a
+    message that exceeds a limit or lacks a required field of the dialect: `nim` has no ephemeral messages.
     """
     _check(message, dialect)
     numbers = dialect.fields
@@ -62,7 +62,7 @@ def encode(message: SdsMessage, dialect: SdsDialect, *, room_size_bytes: int = 0
 
 
 def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
-    """Read a message. Raises SdsError, with a reason, if it is malformed or breaks a limit."""
+    """Decode a message. Raises SdsError, with a reason, if it is malformed or exceeds a limit."""
     if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
         raise SdsError(
             f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: ask for less content"
@@ -76,7 +76,7 @@ def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
 
 
 def _check(message: SdsMessage, dialect: SdsDialect) -> None:
-    """Raise SdsError if a message, read or to be written, lacks what is needed or breaks a limit."""
+    """Raise SdsError if a message lacks a required field or exceeds a limit."""
     if not message.message_id or not message.channel_id:
         raise SdsError(
             f"a message must have an id and a channel, not {message.message_id!r} and {message.channel_id!r}"
@@ -103,7 +103,7 @@ def _check(message: SdsMessage, dialect: SdsDialect) -> None:
 
 
 def _said(value: T | None, dialect: SdsDialect) -> T | None:
-    """Return the value of a field, None if it is empty and that means unset in the dialect."""
+    """Return the value of a field, None if it is empty and the dialect treats empty as unset."""
     return None if dialect.empty_is_unset and not value else value
 
 
@@ -117,7 +117,7 @@ def _text(text: str, what: str) -> bytes:
 
 
 def check_id(text: str, what: str) -> None:
-    """Raise SdsError if a text cannot be the id of a message, sender or channel, which `what` says."""
+    """Raise SdsError for an invalid id of a message, sender or channel, as specified by `what`."""
     _text(text, what)
 
 
@@ -143,14 +143,14 @@ def _entry(entry: HistoryEntry, dialect: SdsDialect) -> bytes:
 
 
 class _MessageReader:
-    """Reader of one message, which counts its fields."""
+    """Decoder of one message, which counts its fields."""
 
     def __init__(self, dialect: SdsDialect) -> None:
         self._dialect = dialect
         self._left = MAX_SDS_FIELDS
 
     def message(self, data: bytes) -> SdsMessage:
-        """Read the whole message."""
+        """Decode the whole message."""
         numbers = self._dialect.fields
         found: dict[int, int | bytes] = {}
         history: list[HistoryEntry] = []
@@ -207,7 +207,7 @@ class _MessageReader:
         return value
 
     def _fields(self, data: bytes) -> Iterator[tuple[int, int | bytes]]:
-        """Yield the fields of a document. Those of a fixed size, which no message has, are counted and skipped."""
+        """Yield the fields of a document. Fixed-size fields, which messages do not have, are counted and skipped."""
         for number, value in all_fields(data, "message", error=self._error):
             self._left -= 1
             if self._left < 0:

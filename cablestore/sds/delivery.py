@@ -1,14 +1,14 @@
-"""Delivery into the log: at once, or when all dependencies are there (SDS, "Receive Message", "Deliver Message"). Pure.
+"""Delivery into the log, when all dependencies are in the log (SDS, "Receive Message", "Deliver Message"). Pure.
 
-A waiting message has a row for each dependency that is not in the log. A message that enters the log removes these rows
-of those that wait for it. Messages without such rows are delivered in the log's order, so none comes before its
+A waiting message has a row for each dependency that is not in the log. A message that enters the log removes the rows
+of the messages that wait for it. Messages without such rows are delivered in the log's order, so each one follows its
 dependencies.
 
-An honest message is later than all that it names, because its sender's clock is. A dependency that is not earlier is
-ignored, so no circle of messages waits for itself.
+An honest message is later than all messages in its history, because its sender's clock is. A dependency that is not
+earlier is ignored, so that messages cannot wait for each other in a cycle.
 
-When there is no room, messages of the sender with the most are dropped (`shares`). One that others wait for is missing
-again.
+When space runs out, messages of the sender with the most are dropped (`shares`). A dropped message that others wait for
+is missing again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, lamport_of, place_of, sized_prefix, time_part
 
 _LAST_MS: Final = 2**64 - 2
-"""Later than all Lamport times that are accepted."""
+"""Above all accepted Lamport times."""
 
 
 class ReceiveResult(Enum):
@@ -49,10 +49,10 @@ class ReceiveResult(Enum):
 
     DELIVERED = "delivered"
     WAITING = "waiting"
-    """Something that it depends on is missing."""
+    """A dependency is missing."""
     DUPLICATE = "duplicate"
     OWN = "own"
-    """Sent by ourselves; ignored."""
+    """Sent by this member; ignored."""
     SYNC = "sync"
     EPHEMERAL = "ephemeral"
     REFUSED = "refused"
@@ -68,7 +68,7 @@ class Received(NamedTuple):
 
 
 def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
-    """Deliver a message with content, make it wait or refuse it. Its id must not be in the log or waiting."""
+    """Deliver a message with content, queue it, or reject it. Its id must not be in the log or waiting."""
     message, message_id = kept.message, kept.message.message_id
     unmet = _unmet(state, message, lamport_ms)
     if not unmet:
@@ -94,20 +94,23 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
             "too many messages wait, most of them from its sender: send it again later",
         )
     if gone:
-        return take(state, kept, lamport_ms, now_ms)  # it may depend on one that was dropped
+        return take(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message
     known = state.known(message_id)
     is_awaited = _has_come(state, message_id, known)
     is_named = known is not None and known.is_named
     _wait(state, place, row, unmet, by=message.sender_id, is_named=is_named, now_ms=now_ms)
-    if is_awaited:  # messages that are not later than it do not depend on it, whatever they name
+    if is_awaited:  # messages that are not later do not depend on it, whatever they list
         _deliver(state, _released(state, message_id, lamport_ms))
-        if state.logged_place(message_id) is not None:  # it was part of a circle and waited only for itself
+        if state.logged_place(message_id) is not None:  # it was in a cycle and waited only for itself
             return Received(ReceiveResult.DELIVERED, message_id)
     return Received(ReceiveResult.WAITING, message_id)
 
 
 def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bool) -> bytes:
-    """Put a new message into the log, then those that waited for it; return its place. An own one is not delivered."""
+    """Add a new message to the log, then the messages that waited for it. Own messages are not delivered.
+
+    Returns its place in the log.
+    """
     message_id = kept.message.message_id
     known = state.known(message_id)
     is_awaited = _has_come(state, message_id, known)
@@ -121,13 +124,13 @@ def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bo
 
 
 def _has_come(state: ChannelState, message_id: str, known: Known | None) -> bool:
-    """Note that a message is no longer missing or lost. Return whether it was missing."""
+    """Record that a message is no longer missing or lost. Returns True if it was missing."""
     state.counters.lost -= known is not None and known.is_lost
     return missing.close(state, message_id, is_here=True) is not None
 
 
 def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note the missing messages that a sync message names. No message waits for the sync message itself."""
+    """Record the missing messages that a sync message lists. Messages do not wait for the sync message itself."""
     _note_missing(state, message, now_ms)
     if state.settings.dialect.logs_sync and not state.is_here(message.message_id):
         _has_come(state, message.message_id, state.known(message.message_id))
@@ -136,7 +139,7 @@ def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note the missing messages that a message names without waiting for them. They take at most half of the room."""
+    """Record the missing messages that a message lists, without waiting. They use at most half of the space."""
     new: list[HistoryEntry] = []
     waiting: list[bytes] = []
     for entry in {entry.message_id: entry for entry in message.causal_history}.values():
@@ -162,7 +165,7 @@ def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None
 
 
 def lost_due(state: ChannelState, now_ms: int) -> None:
-    """Give up messages that were missing for too long, and deliver what waits for them."""
+    """Declare messages lost that were missing for too long, and deliver the messages that wait for them."""
     for part, _ in state.lost.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = give_up(state, part[8:].decode(), is_lost=True)
         if gap is not None:
@@ -170,7 +173,7 @@ def lost_due(state: ChannelState, now_ms: int) -> None:
 
 
 def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
-    """Treat a dependency that is not here as met. Return its entry if it was missing."""
+    """Treat a missing dependency as met. Returns its entry if it was missing."""
     known = state.known(message_id)
     if known is not None:
         return None
@@ -197,7 +200,7 @@ def _unmet(state: ChannelState, message: SdsMessage, lamport_ms: int) -> list[tu
 
 
 def _put(state: ChannelState, place: bytes, kept: KeptMessage, *, is_named: bool) -> None:
-    """Put a message into the log at its place."""
+    """Add a message to the log at its place."""
     message_id, lamport_ms = kept.message.message_id, lamport_of(place)
     state.put_logged(place, kept.packed())
     state.put_known(message_id, Known(MessageState.LOGGED, lamport_ms))
@@ -228,10 +231,10 @@ def _wait(
 
 
 def _vouch(state: ChannelState, by: str, pending: list[bytes]) -> None:
-    """Make a sender a cause of the gaps for which the waiting messages wait that it names.
+    """Make a sender a cause of the gaps of those waiting messages that it lists.
 
-    An honest sender has all that it names. So its word counts for messages of strangers, and for those of senders that
-    are served much later.
+    An honest sender has all messages that it lists. Therefore it also counts for messages of strangers, and for those
+    of senders that are served much later.
     """
     looked_up = vouched = 0
     while pending and looked_up < MAX_SDS_HISTORY and vouched < MAX_SDS_CAUSES:
@@ -256,21 +259,21 @@ def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> 
 
 
 def senders_that_need(state: ChannelState, message_id: str) -> list[str]:
-    """Return senders of messages that wait for this one, at most MAX_SDS_CAUSES."""
+    """Return up to MAX_SDS_CAUSES senders of messages that wait for this one."""
     places = islice(_needs_of(state, message_id), MAX_SDS_CAUSES)
     return [state.kept_waiting(place).message.sender_id for place in places]
 
 
 def is_named_by_another(state: ChannelState, message_id: str) -> bool:
-    """Tell whether a message of another member names this message, which is missing."""
+    """Return True if a message of another member lists this missing message."""
     gap = missing.find(state, message_id)
     return gap is not None and any(cause != state.sender_id for cause in gap.causes)
 
 
 def _released(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> list[bytes]:
-    """Remove a dependency from those that wait for it, up to a Lamport time.
+    """Remove a dependency from the messages that wait for it, up to a Lamport time.
 
-    Return the places of those that now wait for nothing.
+    Returns the places of the messages without further dependencies.
     """
     free = []
     for place in list(_needs_of(state, message_id, last_ms)):
@@ -285,7 +288,7 @@ def _released(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> 
 
 
 def _deliver(state: ChannelState, free: list[bytes]) -> None:
-    """Deliver messages that wait for nothing any more, then those that wait for these."""
+    """Deliver messages without open dependencies, then the messages that waited for them."""
     heapify(free)
     while free:
         place = heappop(free)
@@ -306,7 +309,7 @@ def _stop_waiting(state: ChannelState, place: bytes) -> None:
 
 
 def _without_room(state: ChannelState, new: Claim, new_gaps: int) -> set[bytes]:
-    """Return the places of the waiting messages to drop so that a new one fits; its own place if it is one of them."""
+    """Return the places of the waiting messages to drop so that a new one fits, possibly its own place."""
     counters = state.counters
     gone: set[bytes] = set()
     for used, most, size, claims in (
@@ -331,7 +334,7 @@ def _claims_of_bytes(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
-    """Yield how many gaps each waiting message claims: those for which it is the first that waits."""
+    """Yield the number of gaps that each waiting message claims: those for which it is the first to wait."""
     held: Counter[bytes] = Counter()
     for part, _ in state.missing.rows():
         first = next(_needs_of(state, part.decode()), None)
@@ -341,7 +344,7 @@ def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
-    """Yield the claims of gaps that only sync messages named, each of the cheapest sender that named it."""
+    """Yield the claims of gaps that only sync messages listed, each by its cheapest sender."""
     for part, row in state.missing.rows():
         gap = gap_of(row)
         if gap.told_by is not None:
@@ -350,7 +353,7 @@ def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
 
 
 def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
-    """Drop a waiting message and the gaps that only it waited for. If others wait for it, it is missing again."""
+    """Drop a waiting message and the gaps for which only it waited. If others wait for it, it is missing again."""
     message_id, kept = id_of(place), state.kept_waiting(place)
     known = state.known(message_id)
     is_named = known is not None and known.is_named
@@ -361,7 +364,7 @@ def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
             state.needs.delete(need)
             if next(_needs_of(state, dependency), None) is None:
                 missing.close(state, dependency)
-    if is_named:  # it was given up before it came, so nothing has to wait for it
+    if is_named:  # it was declared lost before it arrived, so messages need not wait for it
         state.put_known(message_id, Known(MessageState.GIVEN_UP, is_named=True))
         _deliver(state, _released(state, message_id))
         return

@@ -23,7 +23,7 @@ from cablestore.sds.hashes import javascript_hash, nim_hash, sha256_hash
 
 
 class FieldNumbers(NamedTuple):
-    """Numbers of a message's protobuf fields, in the order of the table above.
+    """Field numbers of a message, in the order of the table above.
 
     Those of a history entry are 1, 2 and 3 in all dialects.
     """
@@ -40,13 +40,13 @@ class FieldNumbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SdsDialect:
-    """Dialect of SDS. What is not given is as in the specification.
+    """Dialect of SDS. The defaults are those of the specification.
 
-    `filter_hash` decides the bits of ids in filters, `repair_hash` who repairs and when. Both may be negative. With
-    `describes_filter` a filter is a document with its parameters and its words, low byte first; without, it is only the
-    words, high byte first. `needs_sender` and `needs_lamport` tell what each message must have. With `empty_is_unset`
-    an empty field means none, and each message must have a content field. With `logs_sync` members put sync messages
-    into their logs and name them in histories.
+    `filter_hash` determines the bits of ids in filters, `repair_hash` who repairs and when. Both may be negative. With
+    `describes_filter`, a filter is a document with its parameters and its words, low byte first; otherwise, it is only
+    the words, high byte first. `needs_sender` and `needs_lamport` make these fields required. With `empty_is_unset`, an
+    empty field means none, and each message must have a content field. With `logs_sync`, members add sync messages to
+    their logs and list them in histories.
     """
 
     name: str
@@ -66,7 +66,7 @@ SPEC: Final = SdsDialect(
     filter_hash=javascript_hash,
     repair_hash=sha256_hash,
 )
-"""The dialect of the specification. It defines no hashes: these and the filter's bytes are those of @waku/sds."""
+"""Dialect of the specification, which does not define hashes: these and the filter's bytes are those of @waku/sds."""
 
 NIM: Final = SdsDialect(
     "nim",
@@ -79,4 +79,4 @@ NIM: Final = SdsDialect(
     empty_is_unset=True,
     logs_sync=True,
 )
-"""The dialect of nim-sds as used in logos-delivery."""
+"""Dialect of nim-sds as used in logos-delivery."""

@@ -1,4 +1,4 @@
-"""Effects of a channel: what the application must do or should know. Pure."""
+"""Effects of a channel: actions and notices for the application. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Reason(StrEnum):
 
     NEW = auto()
     RESEND = auto()
-    """Nobody acknowledged it."""
+    """No member acknowledged it."""
     REPAIR = auto()
-    """Another member requested it; anybody may have written it."""
+    """Another member requested it; it may be any member's message."""
     SYNC = auto()
     EPHEMERAL = auto()
 
@@ -34,9 +34,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Delivery of a member's message: it and its dependencies are in the log. Own messages are there when sent.
+    """Delivery of another member's message: it and its dependencies are in the log. Own messages are not delivered.
 
-    Its place is given by (Lamport time, id) and may be before messages that were delivered earlier.
+    Its place is (Lamport time, id), which may precede messages that were delivered earlier.
     """
 
     message: SdsMessage
@@ -44,7 +44,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class DeliverEphemeral:
-    """Delivery of a member's message that is in no log."""
+    """Delivery of a member's message that is not in any log."""
 
     message: SdsMessage
 
@@ -58,9 +58,9 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class PossiblyAcknowledged:
-    """Notice that the filters of this many members have this own message.
+    """Notice that the filters of this number of members have this own message.
 
-    `doubt` is the probability that none has it.
+    `doubt` is the probability that no member has it.
     """
 
     message_id: str
@@ -70,7 +70,7 @@ class PossiblyAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """Notice that this own message was sent `sent` times without acknowledgement. It is not sent again by itself."""
+    """Notice that this own message was sent `sent` times without acknowledgement. It is not resent automatically."""
 
     message_id: str
     sent: int
@@ -79,7 +79,7 @@ class Unacknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Notice that another member named a message that is not here: retrieve it if you can. Comes once for each gap."""
+    """Notice that another member listed a message that is missing: retrieve it if possible. Sent once for each gap."""
 
     entry: HistoryEntry
 
@@ -94,9 +94,9 @@ class Retrieve:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Notice that a missing message was given up.
+    """Notice that a missing message was declared lost.
 
-    What depends on it is delivered without it. It is delivered if it comes.
+    Messages that depend on it are delivered without it. It is still delivered if it arrives.
     """
 
     entry: HistoryEntry
@@ -104,14 +104,14 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class RepairRequested:
-    """Notice that the message with this id requests repairs from the others."""
+    """Notice that the message with this id requests repairs from other members."""
 
     message_id: str
     entries: tuple[HistoryEntry, ...]
 
 
 Told = Acknowledged | PossiblyAcknowledged | Unacknowledged | Missing | Retrieve | Lost | RepairRequested
-"""Effect without a message of its own."""
+"""Effect that does not contain a message."""
 
 Effect = Send | Deliver | DeliverEphemeral | Told
 """Entry of the outbox."""

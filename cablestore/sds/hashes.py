@@ -1,6 +1,6 @@
-"""Hashes with which deployed nodes put ids into filters and response groups. Pure.
+"""Hashes with which deployed nodes map ids to filters and response groups. Pure.
 
-All are public functions without a key, so a member that chooses ids can make them collide.
+All are public functions without a key, so a member that chooses ids can cause collisions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _C2: Final = 0x1B873593
 def javascript_hash(text: str) -> int:
     """Return MurmurHash3 x86_32 with seed 0, signed, as @waku/sds computes it.
 
-    It hashes the first UTF-16 unit of each character in place of a byte. For text in ASCII, which ids are, and in
-    Latin-1 that is MurmurHash3 of the bytes.
+    It hashes the first UTF-16 unit of each character instead of a byte. For text in ASCII, which ids are, and in
+    Latin-1, this equals MurmurHash3 of the bytes.
     """
     if text.isascii():
         return mmh3.hash(text)
@@ -46,7 +46,7 @@ def nim_hash(text: str) -> int:
 @cache
 def _farmhash() -> Callable[[bytes], int]:
     with naming_extras("the dialect nim needs", SdsError):
-        from farmhash import Fingerprint64  # noqa: PLC0415 - of one dialect, and not every Python has a wheel
+        from farmhash import Fingerprint64  # noqa: PLC0415 - only for one dialect, and not every Python has a wheel
     found: Callable[[bytes], int] = Fingerprint64
     return found
 

@@ -1,9 +1,10 @@
-"""Causal histories, and sync messages that carry them when nothing else does (SDS, "Periodic Sync Message"). Pure.
+"""Causal histories, and sync messages that carry them when no other message does (SDS, "Periodic Sync Message"). Pure.
 
-A history names the newest messages of the log. When many write at once, some messages are never among the newest of the
-next writer, and a member that missed one would never notice. So a history also names *loose ends*: messages of the log
-that no message of the log names. All messages of a log can be reached from its loose ends, and equal logs have equal
-loose ends. Sync messages name a loose end until a member other than its sender has named it within the last interval.
+A history lists the newest messages of the log. When many members write at once, some messages are never among the
+newest of the next writer. A member that missed one would not detect it. Therefore a history also lists *loose ends*:
+messages of the log that no message of the log lists. All messages of a log can be reached from its loose ends, and
+equal logs have equal loose ends. Sync messages list a loose end until a member other than its sender has listed it
+within the last interval.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, place_of, sized_prefix, sized_prefix_of
 
 LOOSE_ENDS_READ: Final = 1_024
-"""How many loose ends are read to choose from for a sync message."""
+"""Number of loose ends to choose from for a sync message."""
 
 
 def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
-    """Return what a new message depends on, oldest first."""
+    """Return the dependencies of a new message, oldest first."""
     newest, most = state.newest(), state.settings.loose_ends
     if sum(state.loose.get(place) is not None for place in newest) == state.counters.loose:
         return entries(state, newest)
@@ -40,7 +41,7 @@ def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
 def _loose_ends(state: ChannelState, most: int, turn: int) -> list[bytes]:
     """Return loose ends. If there are more than `most`, all shares take turns, each with its oldest first.
 
-    `turn` decides which share begins.
+    `turn` selects the share that begins.
     """
     if state.counters.loose <= most:
         return [place for place, _ in state.loose.some(b"", None, most)]
@@ -53,14 +54,14 @@ def _loose_ends(state: ChannelState, most: int, turn: int) -> list[bytes]:
 
 
 def _in_turn(shares: list[list[bytes]], most: int, turn: int) -> list[bytes]:
-    """Return at most `most` of the places of shares: the first of each, then the second of each."""
+    """Return up to `most` of the places of shares: the first of each, then the second of each."""
     start = turn % len(shares) if shares else 0
     rounds = zip_longest(*shares[start:], *shares[:start])
     return list(islice((place for each in rounds for place in each if place is not None), most))
 
 
 def index(state: ChannelState, place: bytes, loose: LooseEnd) -> None:
-    """Put a loose end into the index of its sender's share."""
+    """Add a loose end to the index of its sender's share."""
     state.loose_of.put(sized_prefix(share_of(state, loose.sender_id)) + place, b"")
 
 
@@ -73,7 +74,7 @@ def _forget(state: ChannelState, place: bytes, row: bytes) -> None:
 
 
 def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry, ...]:
-    """Return entries for messages of the log, in its order. They have senders only if repairs are on."""
+    """Return entries for messages of the log, in its order. They have senders only if repairs are enabled."""
     found = [state.kept(place).entry for place in sorted(places)]
     if state.settings.repair is None:
         found = [entry._replace(sender_id=None) for entry in found]
@@ -81,7 +82,7 @@ def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry,
 
 
 def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: bool) -> None:
-    """Note a message that entered the log: a loose end unless `is_named`, and those that it names no longer are."""
+    """Record a message that entered the log, as a loose end unless `is_named`. Messages that it lists are not loose."""
     for entry in message.causal_history:
         known = state.known(entry.message_id)
         if known is None:
@@ -101,7 +102,7 @@ def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: 
 
 
 def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note which loose ends a received message named."""
+    """Record the loose ends that a received message listed."""
     if not state.counters.loose:
         return
     for entry in message.causal_history:
@@ -111,13 +112,13 @@ def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def _note_named(state: ChannelState, place: bytes, loose: LooseEnd, by: str, now_ms: int) -> None:
-    """Note that a member named a loose end. Its sender does not count: it does not show that others have it."""
+    """Record that a member listed a loose end. Its sender does not count, because others may lack it."""
     if by != loose.sender_id:
         state.loose.put(place, loose._replace(named_ms=now_ms).packed())
 
 
 def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> None:
-    """Send a sync message when it is due and there are loose ends that nobody named lately or repairs to request."""
+    """Send a due sync message if there are loose ends that were not listed lately, or repairs to request."""
     counters, interval_ms = state.counters, state.settings.sync_interval_ms
     if interval_ms is None:
         return
@@ -133,7 +134,7 @@ def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> N
 
 
 def _unnamed(state: ChannelState, since_ms: int, random: Callable[[], float]) -> list[bytes]:
-    """Return loose ends that nobody named since then, without own messages that are still sent again.
+    """Return loose ends not listed since then, without own messages that are still being resent.
 
     If there are too many for a sync message, senders take turns, each from a random one on.
     """
@@ -170,10 +171,10 @@ def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
 
 
 def remember_sync(state: ChannelState, message: SdsMessage) -> None:
-    """Remember the id of a sync message, own or received. If its share has too many, forget the oldest.
+    """Record the id of a sync message, own or received. If its share is full, the oldest is removed.
 
-    In a dialect whose members log and name sync messages, nothing waits for one whose id is remembered. The newest ids
-    of each share are kept, so that a flood from one sender does not displace those of others.
+    In a dialect whose members log and list sync messages, no message waits for a recorded one. The newest ids of each
+    share are kept, so that a flood from one sender does not displace those of others.
     """
     prefix = sized_prefix(share_of(state, message.sender_id))
     kept = state.sync_ids.some(prefix, after_prefix(prefix), MAX_SDS_SYNC_IDS)

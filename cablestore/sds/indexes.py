@@ -8,7 +8,7 @@ from cablestore.sds.state import ChannelState
 
 
 def add(state: ChannelState) -> None:
-    """Put each gap into the queues of the senders that named it, and each loose end into the index of its share."""
+    """Add each gap to the queues of the senders that listed it, and each loose end to the index of its share."""
     for part, row in list(state.missing.rows()):
         gap = gap_of(row)
         named_by = [gap.told_by] if gap.told_by is not None else delivery.senders_that_need(state, part.decode())

@@ -1,8 +1,8 @@
-"""The causal logs of a store: channels in a LevelDB of their own, in its folder `sds`, one atomic write an event.
+"""Causal logs of a store: channels in a separate LevelDB in its folder `sds`, with one atomic write per event.
 
-The application calls `send`, `receive` and, every second, `tick`. It takes effects out of the outbox, does what they
-say and confirms them. An effect gets into the outbox in the same write as the event that caused it. So after a crash
-none is lost, and only those come again that were handled and not confirmed.
+The application calls `send`, `receive` and, every second, `tick`. It reads effects from the outbox, handles them and
+confirms them. The write of an event also adds its effects to the outbox. After a crash, no effect is lost, and only
+handled effects without confirmation are repeated.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class CausalLog(Closable, ProcessBound):
         tuning: Tuning | None = None,
         read_only: bool = False,
     ) -> Self:
-        """Open the causal logs of the store in a folder. With `create` they are made if there are none.
+        """Open the causal logs of the store in a folder. With `create`, missing logs are created.
 
-        The store itself need not be open. With `read_only` nothing is made or written: `rows`, `status` and the like
-        work, and what would write raises StorageError. Raises StoreLockedError if they are open already, NotAStoreError if there are
-        none, StorageError if reading or writing fails.
+        The store itself need not be open. With `read_only`, the folder is not changed: `rows`, `status` and similar
+        methods work, and methods that write raise StorageError. Raises StoreLockedError if they are already open,
+        NotAStoreError if they do not exist, and StorageError if reading or writing fails.
         """
         path = _path_of(store_folder)
         if (read_only or not create) and not path.is_dir():
@@ -84,7 +84,7 @@ class CausalLog(Closable, ProcessBound):
                 make_folder(path.parent)
                 make_part(path)
                 restrict(path.parent, is_own)
-            # Before LevelDB opens the folder: if LevelDB refuses a second open, it drops the lock of the first.
+            # Before LevelDB opens the folder: if LevelDB rejects a second open, it releases the lock of the first one.
             locked = (share_lock if read_only else lock)(
                 path / _OWNER,
                 lambda _: StoreLockedError(
@@ -110,12 +110,12 @@ class CausalLog(Closable, ProcessBound):
 
     @classmethod
     def open_here(cls, store_folder: Path | str) -> CausalLog | None:
-        """Return the causal logs of a store if this process has them open, else None."""
+        """Return the causal logs of a store if this process has them open, otherwise None."""
         found = _open_here.get(_path_of(store_folder))
         return None if found is None or found._lock is None else found  # noqa: SLF001 - of the same class
 
     def channel(self, channel_id: str, sender_id: str, settings: Settings = _DEFAULT) -> LogChannel:
-        """Return the channel in which we write as `sender_id`. It is made if there is none.
+        """Return the channel in which this member writes as `sender_id`. It is created if it does not exist.
 
         Raises SdsError if an id is too long, the log belongs to another sender, or the channel is open with other
         settings.
@@ -144,19 +144,19 @@ class CausalLog(Closable, ProcessBound):
 
     @contextmanager
     def rows(self) -> Iterator[Iterator[Row]]:
-        """Yield all rows of the present state, in order of keys, for a backup."""
+        """Yield all rows of the current state, in order of keys, for a backup."""
         with self._database.snapshot() as source:
             yield source.scan(SEPARATOR, after_prefix(SEPARATOR))
 
     @classmethod
     def make(cls, store_folder: Path | str, rows: Iterable[Row]) -> None:
-        """Make the causal logs of a store that has none from the rows of others."""
+        """Create the causal logs of a store without logs from the rows of others."""
         with cls.open(store_folder) as log:
             for batch in batches(rows, lambda row: len(row[1])):
                 log._database.write(dict(batch), sync=False)  # noqa: SLF001 - of the same class
 
     def status(self) -> list[ChannelStatus]:
-        """Return the status of each channel, in the order of their ids, also of those that are not open.
+        """Return the status of each channel, open or not, in the order of their ids.
 
         This reads one row per channel.
         """
@@ -165,10 +165,10 @@ class CausalLog(Closable, ProcessBound):
 
     @contextmanager
     def batch(self, *, sync: bool = True) -> Iterator[None]:
-        """Write all events of this thread inside the `with`, in any channels, at once: all of them or none.
+        """Write all events of this thread inside the `with`, in any channels, atomically.
 
-        With `sync` they are on disk at the end of the `with`. If its body raises, nothing is written. A batch inside a
-        batch is part of it.
+        With `sync`, they are on disk at the end of the `with`. If its body raises, no event is written. A batch inside
+        a batch is part of it.
         """
         with self._writing:
             if self._batch is not None:
@@ -195,26 +195,26 @@ class CausalLog(Closable, ProcessBound):
 
     @contextmanager
     def _transaction(self, channel: LogChannel, *, sync: bool) -> Iterator[ChannelTransaction]:
-        """Yield the transaction of a channel for an event. An error in the middle of an event spoils the batch."""
+        """Yield the transaction of a channel for an event. An error in the middle of an event invalidates the batch."""
         with self.batch(sync=sync):
             batch = self._batch
-            assert batch is not None  # noqa: S101 - tells mypy what `batch` does
+            assert batch is not None  # noqa: S101 - for mypy: `batch` sets it
             transaction = batch.transactions.get(channel.channel_id)
             if transaction is None:
                 transaction = batch.transactions[channel.channel_id] = self._begin(batch.source, channel)
             try:
                 yield transaction
             except SdsError:
-                raise  # raised before anything changes
+                raise  # raised before any change
             except BaseException:
                 batch.is_spoilt = True
                 raise
 
     @contextmanager
     def _reading(self, channel: LogChannel) -> Iterator[ChannelTransaction]:
-        """Yield a transaction over what was last written.
+        """Yield a transaction over the last written state.
 
-        Raises SdsError inside a batch, which may never be written.
+        Raises SdsError inside a batch, whose state may never be written.
         """
         with self._writing:
             if self._batch is not None:
@@ -232,7 +232,7 @@ class CausalLog(Closable, ProcessBound):
         )
 
     def close(self) -> None:
-        """Wait for the present event, then close. Effects that are not confirmed stay in the outbox."""
+        """Wait for the current event, then close. Unconfirmed effects stay in the outbox."""
         with self._writing:
             self._database.close()
             if self._lock is not None:
@@ -271,7 +271,7 @@ class LogChannel:
         self.settings: Final = settings
 
     def _transaction(self, *, sync: bool) -> AbstractContextManager[ChannelTransaction]:
-        return self._log._transaction(self, sync=sync)  # noqa: SLF001 - a log and its channels are one
+        return self._log._transaction(self, sync=sync)  # noqa: SLF001 - a log and its channels belong together
 
     def _reading(self) -> AbstractContextManager[ChannelTransaction]:
         return self._log._reading(self)  # noqa: SLF001 - the same
@@ -287,22 +287,22 @@ class LogChannel:
         retrieval_hint: bytes | None = None,
         sync: bool = True,
     ) -> SdsMessage:
-        """Write a message into the log and send it: see `ChannelTransaction.send`."""
+        """Add a message to the log and send it: see `ChannelTransaction.send`."""
         with self._transaction(sync=sync) as transaction:
             return transaction.send(content, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
 
     def send_ephemeral(self, content: bytes, *, sync: bool = True) -> SdsMessage:
-        """Send a message that no log keeps: see `ChannelTransaction.send_ephemeral`."""
+        """Send a message that is not in any log: see `ChannelTransaction.send_ephemeral`."""
         with self._transaction(sync=sync) as transaction:
             return transaction.send_ephemeral(content)
 
     def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True) -> Received:
-        """Take bytes from the transport. No content makes it raise."""
+        """Process received bytes. Never raises for their content."""
         with self._transaction(sync=sync) as transaction:
             return transaction.receive(data, now_ms, retrieval_hint)
 
     def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
-        """Take many messages, up to a thousand in one write. What was written before an error stays."""
+        """Process many messages, up to a thousand in one write. Messages written before an error stay."""
         found: list[Received] = []
         pending = iter(data)
         while batch := list(islice(pending, MAX_SDS_BATCH)):
@@ -313,7 +313,7 @@ class LogChannel:
     def retrieved(
         self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True
     ) -> Received:
-        """Take bytes retrieved from a store: as `receive`, but ignore old requests, and take own messages too."""
+        """Process bytes retrieved from a store: as `receive`, but ignore old requests and accept own messages."""
         with self._transaction(sync=sync) as transaction:
             return transaction.receive(data, now_ms, retrieval_hint, retrieved=True)
 
@@ -323,12 +323,12 @@ class LogChannel:
             transaction.met(message_ids)
 
     def tick(self, now_ms: int, random: Callable[[], float], *, sync: bool = True) -> None:
-        """Do what is due: see `ChannelTransaction.tick`."""
+        """Handle due timers: see `ChannelTransaction.tick`."""
         with self._transaction(sync=sync) as transaction:
             transaction.tick(now_ms, random)
 
     def confirm(self, sequence: int, *, sync: bool = True) -> None:
-        """Remove handled effects up to this number. Without `sync` they may come again after a power failure."""
+        """Remove handled effects up to this number. Without `sync`, they may be repeated after a power failure."""
         with self._transaction(sync=sync) as transaction:
             transaction.confirm(sequence)
 
@@ -340,19 +340,19 @@ class LogChannel:
             return transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ))
 
     def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
-        """Yield the log in its order, from the first message or after `after`.
+        """Yield the log in order, from the first message or after `after`.
 
-        A thousand messages are read at a time. Those that enter the log meanwhile, after the last yielded one, are
-        yielded too.
+        A thousand messages are read at a time. Messages that enter the log meanwhile, after the last yielded one, are
+        also yielded.
         """
         yield from self._paged(lambda transaction, last: transaction.log(last), after)
 
     def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
-        """Yield the log in its order, from a Lamport time on: see `log`."""
+        """Yield the log in order, from a Lamport time on: see `log`."""
         yield from self._paged(lambda transaction, last: transaction.log(last, from_ms=lamport_ms), None)
 
     def newest(self, most: int = 50) -> list[SdsMessage]:
-        """Return the last messages of the log, the last one first."""
+        """Return the last messages of the log, newest first."""
         with self._reading() as transaction:
             return list(islice(transaction.log(reverse=True), most))
 
@@ -364,17 +364,17 @@ class LogChannel:
     def encoded(self, message_id: str) -> bytes | None:
         """Return the bytes of a message of the log without its filter, None if it is not in the log.
 
-        A store answers retrieval with them.
+        They are the answer of a store to a retrieval.
         """
         message = self.message(message_id)
         return None if message is None else encode(message, self.settings.dialect)
 
     def missing(self) -> Iterator[HistoryEntry]:
-        """Yield the missing messages, which others named, in order of ids. A thousand are read at a time."""
+        """Yield the missing messages in order of ids. A thousand are read at a time."""
         yield from self._paged(lambda transaction, last: transaction.missing(last.message_id if last else ""), None)
 
     def _paged(self, read: Callable[[ChannelTransaction, T | None], Iterator[T]], last: T | None) -> Iterator[T]:
-        """Yield what `read` yields after `last`, page by page, so that memory does not grow."""
+        """Yield the items that `read` yields after `last`, page by page, to limit memory."""
         while True:
             with self._reading() as transaction:
                 page = list(islice(read(transaction, last), MAX_SDS_BATCH))
@@ -389,7 +389,7 @@ class LogChannel:
             return transaction.state.counters
 
     def due_ms(self) -> int | None:
-        """Return when `tick` has something to do."""
+        """Return when `tick` must run next."""
         with self._reading() as transaction:
             return transaction.due_ms()
 
@@ -400,26 +400,26 @@ def _path_of(store_folder: Path | str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
-    """Status of a channel: how many messages are in which state, and what the application has to do."""
+    """Status of a channel: the number of messages in each state, and of unconfirmed effects."""
 
     channel: str
     sender: str
-    """The id under which we write."""
+    """Id with which this member writes."""
     dialect: str
     messages: int
-    """In the log."""
+    """Messages in the log."""
     waiting: int
-    """Received, but a dependency is missing."""
+    """Received messages with a missing dependency."""
     missing: int
-    """Named by others and not here."""
+    """Missing messages that others listed."""
     unacknowledged: int
-    """Own ones that are not acknowledged and are sent again."""
+    """Unacknowledged own messages, which are resent."""
     lost: int
-    """Given up because they could not be retrieved."""
+    """Messages declared lost because they could not be retrieved."""
     effects: int
-    """In the outbox, not confirmed by the application."""
+    """Effects in the outbox that the application has not confirmed."""
     lamport_ms: int
-    """The Lamport clock, close to milliseconds since 1970."""
+    """Lamport clock, close to milliseconds since 1970."""
     disk_size_bytes: int
     """Approximate size; the last writes may not be counted."""
 

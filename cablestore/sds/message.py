@@ -20,17 +20,17 @@ class MessageKind(Enum):
     """Kind of a message."""
 
     CONTENT = "content"
-    """It has content and a place in the log."""
+    """Has content and a place in the log."""
 
     SYNC = "sync"
-    """It has no content, tells what its sender has, and is not kept."""
+    """Has no content, lists messages of its sender, and is not kept."""
 
     EPHEMERAL = "ephemeral"
-    """It has content, and is not sent again if it is lost."""
+    """Has content, and is not resent if it is lost."""
 
 
 class HistoryEntry(NamedTuple):
-    """Name of a message in a causal history or a repair request.
+    """Reference to a message in a causal history or a repair request.
 
     `retrieval_hint` helps to fetch it, in a way that the application defines. `sender_id` is its author, which a repair
     needs (SDS-R).
@@ -49,8 +49,9 @@ class SdsMessage:
     """Message of a causal log.
 
     `lamport_ms` is its Lamport time, close to milliseconds since 1970; None for an ephemeral message. `causal_history`
-    are the messages that it depends on, oldest first. `bloom_filter` has the ids that its sender has, as on the wire.
-    `repair_request` is what its sender misses. A sync message has a Lamport time and no content: None or empty.
+    are the messages that it depends on, oldest first. `bloom_filter` has the ids of its sender's messages, as on the
+    wire. `repair_request` are its sender's missing messages. A sync message has a Lamport time, and its content is None
+    or empty.
     """
 
     message_id: str
@@ -66,7 +67,7 @@ class SdsMessage:
 
     @property
     def kind(self) -> MessageKind:
-        """Kind of the message by the fields that are set, as in @waku/sds."""
+        """Kind of the message, determined by the set fields, as in @waku/sds."""
         if self.lamport_ms is None:
             return MessageKind.EPHEMERAL
         return MessageKind.CONTENT if self.content else MessageKind.SYNC
@@ -76,7 +77,7 @@ def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, conte
     """Return a message's id: 32 characters, BLAKE2b-160 over sender, channel, time and content, each after its length.
 
     The characters are 0 to 9 and a to v (RFC 4648's base32hex in lower case). They sort like their bytes, also in
-    implementations that sort ids as text. 160 bits make equal ids by chance impossible in practice.
+    implementations that sort ids as strings. With 160 bits, accidental collisions are impossible in practice.
 
     The same content by two senders, or twice by one sender, has different ids. `lamport_ms` is None for an ephemeral
     message: equal ones of one sender share an id. Raises SdsError for text that UTF-8 cannot encode and for a time

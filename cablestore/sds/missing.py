@@ -1,6 +1,6 @@
-"""Missing messages, which others named: retrieved, requested, given up (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
+"""Missing messages: retrieved, requested, declared lost (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
 
-A repair is requested at T_req. If nobody answers, it is requested again after growing pauses. If another member
+A repair is requested at T_req. Without an answer, it is requested again after growing pauses. If another member
 requests the same, our request waits as if we had made it. The specification drops the request in both cases, so that
 the message is lost if the answer is lost.
 """
@@ -27,9 +27,9 @@ def find(state: ChannelState, message_id: str) -> Gap | None:
 
 
 def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, by: str, is_told: bool = False) -> None:
-    """Note that the sender `by` named a missing message, and notify the application once.
+    """Record that the sender `by` listed a missing message, and notify the application once.
 
-    A later entry may add its hint or author. `is_told`: a sync message named it, so no message waits for it.
+    A later entry may add its hint or author. `is_told`: a sync message listed it, so no message waits for it.
     """
     gap = find(state, entry.message_id)
     if gap is not None:
@@ -68,7 +68,7 @@ def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, by: str, *, 
 
 
 def add_cause(state: ChannelState, gap: Gap, by: str) -> None:
-    """Note that another sender names a missing message too. If there are too many, the dearest one is removed."""
+    """Record another sender as a cause of a gap. If there are too many, the one served last is removed."""
     if by in gap.causes:
         return
     removed = causes.dearest(state, [*gap.causes, by][::-1]) if len(gap.causes) >= MAX_SDS_CAUSES else None
@@ -84,7 +84,7 @@ def add_cause(state: ChannelState, gap: Gap, by: str) -> None:
 
 
 def _put(state: ChannelState, gap: Gap) -> None:
-    """Put a gap with its times: into the timers, and into the queues of its causes."""
+    """Store a gap with its times: in the timers, and in the queues of its causes."""
     part = gap.entry.message_id.encode()
     state.missing.put(part, gap.packed())
     for timers, queues, due_ms in _times(state, gap):
@@ -121,10 +121,10 @@ def _times(state: ChannelState, gap: Gap) -> Iterator[tuple[Table, Table, int]]:
 
 
 def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap | None:
-    """Remove a gap. Return it, None if there was none.
+    """Remove a gap. Returns it, or None if it did not exist.
 
-    `is_here`: the message came, so the requests for it were justified. Otherwise they stay in the accounts of the
-    senders that named it.
+    `is_here`: the message arrived, so the requests for it were justified. Otherwise they stay in the accounts of the
+    senders that listed it.
     """
     gap = find(state, message_id)
     if gap is not None:
@@ -138,7 +138,7 @@ def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap
 
 
 def retrieve_due(state: ChannelState, now_ms: int) -> None:
-    """Ask the application again to retrieve what is still missing."""
+    """Request the application again to retrieve messages that are still missing."""
     due = [part[8:] for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS)]
     if len(due) == MAX_SDS_TIMERS:  # perhaps more than one write can handle
         due = causes.due(state, state.retrievals, now_ms, MAX_SDS_TIMERS)
@@ -153,12 +153,12 @@ def retrieve_due(state: ChannelState, now_ms: int) -> None:
 
 
 def has_requests(state: ChannelState, now_ms: int) -> bool:
-    """Tell whether a T_req has passed."""
+    """Return True if a T_req has passed."""
     return bool(state.counters.missing and state.request.some(b"", time_part(now_ms + 1), 1))
 
 
 def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
-    """Return the repairs that the message with this id requests, in the order of `causes`, and note the requests."""
+    """Return the repairs that the message with this id requests, in the order of `causes`, and record the requests."""
     settings = state.settings
     if settings.repair is None or not has_requests(state, now_ms):
         return ()
@@ -175,7 +175,7 @@ def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[Hi
 
 
 def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> None:
-    """Postpone our request, because another member has made it: once, or a member could prevent it forever."""
+    """Postpone our request after another member's. Only once, because a member could otherwise prevent it forever."""
     gap = find(state, message_id)
     if gap is not None and gap.request_ms is not None and not gap.is_postponed:
         _move_request(state, gap, now_ms, is_own=False)

@@ -1,7 +1,7 @@
-"""Effects as rows of the outbox, and back. Pure.
+"""Encoding of effects as rows of the outbox. Pure.
 
-The outbox repeats no bytes of the log. It names a message of the log by its place, and adds the filter when the effect
-is read, so that the filter is that of the moment of sending.
+The outbox does not copy bytes of the log. It refers to a message of the log by its place, and adds the filter when the
+effect is read, so that the filter is current.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _TOLD: Final[dict[int, type[Told]]] = {
     10: effects.Lost,
     11: effects.RepairRequested,
 }
-"""Kinds with which rows of the outbox begin. A row of these has the attributes of the effect, in their order."""
+"""Kinds at the beginning of outbox rows. Such a row has the attributes of the effect, in their order."""
 _TOLD_KINDS: Final = {told: kind for kind, told in _TOLD.items()}
 
 
 def tell(state: ChannelState, effect: Told) -> None:
-    """Put an effect into the outbox."""
+    """Add an effect to the outbox."""
     values = [getattr(effect, name) for name in effect.__slots__]
     state.append_effect(pack([_TOLD_KINDS[type(effect)], *values]))
 
@@ -54,17 +54,17 @@ def _unpacked(value: Any) -> Any:
 
 
 def tell_delivered(state: ChannelState, place: bytes) -> None:
-    """Put the delivery of the message at a place of the log into the outbox."""
+    """Add the delivery of the message at a place of the log to the outbox."""
     state.append_effect(pack([_DELIVER, place]))
 
 
 def tell_ephemeral(state: ChannelState, message: SdsMessage) -> None:
-    """Put the delivery of an ephemeral message into the outbox."""
+    """Add the delivery of an ephemeral message to the outbox."""
     state.append_effect(pack([_DELIVER_EPHEMERAL, message.sender_id, message.message_id, message.content]))
 
 
 def check_sendable(state: ChannelState, message: SdsMessage) -> None:
-    """Raise SdsError if a message breaks a limit with the filter and the most repairs that may go with it."""
+    """Raise SdsError if a message, with its filter and the maximum number of repairs, exceeds a limit."""
     settings = state.settings
     repairs = 0 if settings.repair is None else settings.repairs_per_message
     room_size_bytes = settings.filter.size_bytes + _MOST_HEADS_SIZE_BYTES + repairs * _MOST_ENTRY_SIZE_BYTES
@@ -72,19 +72,19 @@ def check_sendable(state: ChannelState, message: SdsMessage) -> None:
 
 
 def tell_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
-    """Put the sending of the message at a place of the log into the outbox."""
+    """Add the sending of the message at a place of the log to the outbox."""
     state.append_effect(pack([_SEND_LOGGED, reason.value, place, requests]))
 
 
 def tell_send_other(state: ChannelState, message: SdsMessage, reason: Reason) -> None:
-    """Put the sending of a message that is in no log into the outbox."""
+    """Add the sending of a message that is not in any log to the outbox."""
     history, requests = message.causal_history, message.repair_request
     parts = [message.message_id, message.lamport_ms, history, requests, message.content]
     state.append_effect(pack([_SEND_OTHER, reason.value, *parts]))
 
 
 def effect_of(state: ChannelState, row: bytes) -> Effect:
-    """Return the effect of a row, with the messages that it names read from the state."""
+    """Return the effect of a row, with its messages read from the state."""
     kind, *parts = unpack(row)
     if kind == _SEND_LOGGED:
         reason, place, requests = parts
@@ -117,7 +117,7 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
 def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
     """Return the effect with its bytes.
 
-    Messages of others have no filter: theirs is gone, ours would be taken for theirs.
+    Messages of others are sent without a filter: theirs is not stored, and ours would be mistaken for theirs.
     """
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())
@@ -125,10 +125,10 @@ def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
 
 
 def _encoded(state: ChannelState, message: SdsMessage) -> bytes:
-    """Return the bytes of a message, with no more than it needs if it is too long or has a hint that is.
+    """Return the bytes of a message, without optional fields if it or a hint is too long.
 
-    Versions up to 0.12 took such messages, and the filter of the channel may have grown since. One that raised here
-    would block all effects after it.
+    Versions up to 0.12 accepted such messages, and the filter of the channel may have grown since. An error here would
+    block all later effects.
     """
     try:
         return encode(message, state.settings.dialect)

@@ -1,11 +1,11 @@
-"""A causal log whose messages are posts of a store: the id of a message is its post's hash in hex, delivery is ingest.
+"""Causal log whose messages are posts of a store: the message id is the post's hash in hex, delivery is ingest.
 
-The hash of a post does not depend on the sender, so any member that has the post may send it for a repair. What
-surrounds the post in a message (its place in the log, what it names) is not signed. A channel is for members who trust
-each other that far.
+The hash of a post does not depend on the sender, so any member that has the post may send it as a repair. The other
+parts of a message (its place in the log, its history) are not signed. A channel is for members who trust each other
+that far.
 
-A member that was away for long gets the posts by reconciliation or from archives. Then it gets their places in the log
-from any member, as *outlines*: messages without their posts. Nothing is broadcast again.
+A member that was away for a long time gets the posts by reconciliation or from archives. Then it gets their places in
+the log from any member, as *outlines*: messages without their posts. Posts are not broadcast again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _DEFAULT: Final = Settings()
 def causal_log(store: CableStore) -> CausalLog:
     """Open the causal logs of an open store: in its folder, or in memory for a store in memory.
 
-    Close them before the store. Raises StoreLockedError if they are open already.
+    Close them before the store. Raises StoreLockedError if they are already open.
     """
     return CausalLog.in_memory() if store.path is None else CausalLog.open(store.path)
 
 
 def channel_status(store: CableStore) -> list[ChannelStatus]:
-    """Return the status of each channel of a store's causal logs, which this process or none has open.
+    """Return the status of each channel of a store's causal logs, which no other process may have open.
 
     Raises NotAStoreError without logs, and StoreLockedError if another process has them open.
     """
@@ -54,14 +54,14 @@ def channel_status(store: CableStore) -> list[ChannelStatus]:
 
 
 class CaughtUp(NamedTuple):
-    """Result of taking outlines: how many messages entered the log, and how many have no post here."""
+    """Result of processing outlines: the number of messages that entered the log, and of those without a post."""
 
     taken: int
     without_post: int
 
 
 def check_post(message: SdsMessage) -> str | None:
-    """Return what is wrong with a message that should be a post under its hash, None if nothing is."""
+    """Return the problem of a message that must be a post under its hash, None if it is valid."""
     digest = post_hash(message.content or b"").hex()
     return (
         None
@@ -71,21 +71,21 @@ def check_post(message: SdsMessage) -> str | None:
 
 
 class PostChannel:
-    """Channel whose messages are posts of a store. The application broadcasts what `outbox` says and confirms it."""
+    """Channel whose messages are posts of a store. The application handles and confirms the effects of `outbox`."""
 
     def __init__(
         self, store: CableStore, log: CausalLog, channel_id: str, sender_id: str, settings: Settings = _DEFAULT
     ) -> None:
-        """Open the channel. `settings.check` is replaced by `check_post`."""
+        """Open the channel. `check_post` replaces `settings.check`."""
         self._store = store
         self._log = log
         self.channel: Final[LogChannel] = log.channel(channel_id, sender_id, replace(settings, check=check_post))
 
     def send(self, post: Post, now_ms: int, *, retrieval_hint: bytes | None = None) -> bool:
-        """Send a post of the store. Return False if the log has it, so that an interrupted send can be repeated.
+        """Send a post of the store. Returns False if the log has it, so that an interrupted send can be repeated.
 
         A text or topic links to the post/join of its author. If the log does not have the join, it is sent first, in
-        the same write. Raises SdsError for a post that must not leave its author's store.
+        the same write. Raises SdsError for a local-only post.
         """
         if post.is_local_only:
             raise SdsError(f"post {post.hash.hex()} is local-only: it must not be sent")
@@ -99,21 +99,23 @@ class PostChannel:
         return True
 
     def _unsent_joins(self, post: Post) -> list[Post]:
-        """Return the joins of its author that a text or topic links to and the log does not have."""
+        """Return the joins of its author to which a text or topic links and which the log does not have."""
         linked = [self._store.get(digest) for digest in post.links] if post.type in (TEXT, TOPIC) else []
         joins = [each for each in linked if each is not None and each.type == JOIN and each.author == post.author]
         return [join for join in joins if self.channel.message(join.hash.hex()) is None]
 
     def receive(self, data: bytes, now_ms: int) -> Received:
-        """Take bytes from the transport. A message whose id is not the hash of its post is refused."""
+        """Process received bytes. A message whose id is not the hash of its post is rejected."""
         return self.channel.receive(data, now_ms)
 
     def outbox(self, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
-        """Store the posts that were delivered, and return the effects as `LogChannel.outbox` does.
+        """Store the delivered posts, and return the effects as `LogChannel.outbox` does.
 
-        The posts are in the store, on disk, when this returns, so before their effects are confirmed. After a crash in
-        between they are stored again, which changes nothing. A missing message whose post is in the store already, from
-        a reconciliation or an archive, is treated as met, so that nobody has to send it again.
+        The posts are in the store, on disk, before their effects are confirmed. After a crash in between, they are
+        stored
+        again, which changes nothing. A missing message whose post is already in the store, from a reconciliation or an
+        archive,
+        is treated as met. Members then need not send it again.
         """
         effects = self.channel.outbox(most=most)
         posts = [effect.message.content or b"" for _, effect in effects if isinstance(effect, Deliver)]
@@ -123,11 +125,11 @@ class PostChannel:
         return effects
 
     def confirm(self, sequence: int) -> None:
-        """Remove the effects up to this number from the outbox: they were handled."""
+        """Remove the effects up to this number from the outbox after they were handled."""
         self.channel.confirm(sequence)
 
     def caught_up(self) -> int:
-        """Treat missing messages as met whose posts are in the store. Return how many they were.
+        """Treat missing messages as met if the store has their posts. Returns their number.
 
         Call this after a reconciliation or the import of an archive.
         """
@@ -140,7 +142,7 @@ class PostChannel:
         return len(here)
 
     def outlines(self, from_ms: int = 0, after: bytes | None = None, most: int = MAX_SDS_BATCH) -> list[bytes]:
-        """Return messages of the log without their posts, in its order, for a member that has most of the posts.
+        """Return messages of the log without their posts, in order, for a member that has most of the posts.
 
         They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. The bytes
         are those of a message in the channel's dialect, without content and filter.
@@ -150,10 +152,11 @@ class PostChannel:
         return [encode(replace(message, content=None), dialect) for message in islice(found, most)]
 
     def take_outlines(self, outlines: Iterable[bytes], now_ms: int) -> CaughtUp:
-        """Put posts of the store into the log at the places in a member's outlines, up to a thousand in one write.
+        """Add posts of the store to the log at the places in a member's outlines, up to a thousand in one write.
 
-        Messages that are here already stay as they are. Those without a post here are left out: the log requests them
-        when a message names them. Raises SdsError if an outline is malformed, before anything of its page changes.
+        Messages that are already in the log or waiting stay as they are. Those without a stored post are left out: the
+        log requests them when a message lists them. Raises SdsError if an outline is malformed, before any change of
+        its page.
         """
         taken = without_post = 0
         pending = iter(outlines)
@@ -179,9 +182,9 @@ class PostChannel:
         return self.channel.encoded(message_id)
 
     def retrieve(self, message_id: str, ask: Callable[[str], bytes | None], now_ms: int) -> Received | None:
-        """Get a missing message from a store, whose `answer` is `ask`. Return None if the store does not have it.
+        """Retrieve a missing message from a store, whose `answer` is `ask`. Returns None if the store lacks it.
 
-        The answer is checked like all that is received.
+        The answer is checked like all received messages.
         """
         data = ask(message_id)
         return None if data is None else self.channel.retrieved(data, now_ms)

@@ -1,4 +1,4 @@
-"""Rows of a channel, as values and as bytes. Pure."""
+"""Encoding of a channel's rows. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class MessageState(Enum):
     LOGGED = b"L"
     WAITING = b"W"
     GIVEN_UP = b"X"
-    """Not here, and nothing waits for it any more."""
+    """Declared lost: it is not stored, and no message waits for it."""
     SYNC = b"S"
-    """A sync message, which is in no log. Nothing waits for it."""
+    """A sync message, which is not in any log. No message waits for it."""
 
 
 _STATES: Final = {state.value: state for state in MessageState}
@@ -38,8 +38,8 @@ _STATES: Final = {state.value: state for state in MessageState}
 class Known(NamedTuple):
     """State of one message id.
 
-    `unmet` counts what a waiting message still waits for. `is_named`: a message of the log named it before it came,
-    which is possible after it was given up. `is_lost`: it was given up because it could not be retrieved.
+    `unmet` counts the open dependencies of a waiting message. `is_named`: a message of the log listed it before it
+    arrived, which is possible after it was lost. `is_lost`: it was declared lost, as it could not be retrieved.
     """
 
     state: MessageState
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
 
 def known_of(row: bytes | None) -> Known | None:
-    """Return the state in a row, None if there is no row."""
+    """Return the state in a row, None without a row."""
     if row is None:
         return None
     try:
@@ -90,7 +90,7 @@ class KeptMessage(NamedTuple):
 
     @property
     def entry(self) -> HistoryEntry:
-        """Entry that names it in a causal history. Versions up to 0.12 kept hints that are too long."""
+        """Entry for the message in a causal history. Versions up to 0.12 kept hints that are too long."""
         return HistoryEntry(self.message.message_id, fitting_hint(self.retrieval_hint), self.message.sender_id)
 
 
@@ -105,19 +105,19 @@ def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Ke
 
 @dataclass(slots=True)
 class Outgoing:
-    """Own message that is not acknowledged. `doubt` is the probability that all filters which had it were wrong."""
+    """Own message without acknowledgement. `doubt` is the probability that all filters which had it were wrong."""
 
     sent: int = 1
-    """How often it was sent."""
+    """Number of times it was sent."""
     due_ms: int = 0
-    """When it is sent again."""
+    """Time of the next resend."""
     members: list[bytes] = field(default_factory=list)
     """Members whose filters had it: 8 bytes of a hash of each."""
     doubt: float = 1.0
 
     @property
     def is_possibly_acknowledged(self) -> bool:
-        """Whether a filter had it."""
+        """True if a filter had it."""
         return bool(self.members)
 
     def packed(self) -> bytes:
@@ -137,17 +137,17 @@ class Gap:
     entry: HistoryEntry
     retrieve_ms: int
     retrieved: int
-    """How often the application was asked to retrieve it."""
+    """Number of times the application was requested to retrieve it."""
     lost_ms: int | None
     request_ms: int | None
     requested: int
-    """How often a repair was requested."""
+    """Number of times a repair was requested."""
     told_by: str | None = None
-    """Sender of the sync message that named it. None: a message waits for it."""
+    """Sender of the sync message that listed it. None: a message waits for it."""
     causes: list[str] = field(default_factory=list)
-    """Senders that named it: see `causes`."""
+    """Senders that listed it: see `causes`."""
     is_postponed: bool = False
-    """True if another member requested it since we did."""
+    """True if another member requested it since our request."""
 
     def packed(self) -> bytes:
         """Return the row."""
@@ -162,7 +162,7 @@ def gap_of(row: bytes) -> Gap:
 
 
 class LooseEnd(NamedTuple):
-    """Message of the log that no other one names, and when a member other than its sender last named it."""
+    """Message of the log that no other one lists, and when a member other than its sender last listed it."""
 
     named_ms: int
     sender_id: str
@@ -179,7 +179,7 @@ def loose_end_of(row: bytes) -> LooseEnd:
 
 @dataclass(slots=True)
 class Counters:
-    """Counters of a channel, in the one row that every event changes. They count rows of the tables."""
+    """Counters of a channel, in the one row that each event changes. They count rows of the tables."""
 
     sender_id: str
     dialect: str
@@ -188,30 +188,30 @@ class Counters:
     newer_slot: int = 0
     newer_count: int = 0
     lamport_ms: int = 0
-    """The specification begins with the present time. So do we: no own message has less than the present time."""
+    """As in the specification, it begins at the current time: each own message has at least the current time."""
     next_effect: int = 1
     confirmed: int = 0
-    """The last effect that the application handled. The deleted rows up to there are not scanned."""
+    """Last effect that the application handled. The deleted rows up to there are not scanned."""
     logged: int = 0
     outgoing: int = 0
     waiting: int = 0
     waiting_size_bytes: int = 0
     missing: int = 0
     lost: int = 0
-    """Given up because they could not be retrieved. One that comes later is not lost any more."""
+    """Messages declared lost because they could not be retrieved. One that arrives later does not count."""
     loose: int = 0
     answers: int = 0
     sync_ms: int = 0
-    """When a sync message is due, 0 before the first tick."""
+    """Time when a sync message is due, 0 before the first tick."""
     reviewed: bytes = b""
-    """The place up to which own messages were compared with the last filter."""
+    """Place up to which own messages were compared with the last filter."""
     senders: int = 0
     told: int = 0
-    """Those of the missing ones that only sync messages named."""
+    """Missing messages that only sync messages listed."""
     causes: int = 0
-    """Senders with an account, because they named missing messages."""
+    """Senders with an account, because they listed missing messages."""
     indexed: int = 0
-    """Number of the indexes by sender: INDEXED when gaps and loose ends are in them."""
+    """Version of the indexes by sender: INDEXED when they contain gaps and loose ends."""
 
     def packed(self) -> bytes:
         """Return the row."""
@@ -219,9 +219,9 @@ class Counters:
 
 
 INDEXED: Final = 1
-"""Present number of the indexes by sender. Versions up to 0.12 had none."""
+"""Current version of the indexes by sender. Versions up to 0.12 had none."""
 _FIRST_COUNTERS: Final = Counters.__slots__.index("senders")
-"""Number of counters in the first version that kept logs."""
+"""Number of counters in the first version that stored logs."""
 
 
 def counters_of(row: bytes) -> Counters:

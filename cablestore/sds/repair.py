@@ -1,6 +1,7 @@
 """Delays and response groups: which members repair a missing message, and when (SDS, "SDS Repair"). Pure.
 
-Both follow from a hash of ids. So members do not ask or answer all at once, without any messages to agree on that.
+Both are computed from a hash of ids. Therefore members do not request or answer all at once, and need no messages to
+agree on that.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _PARTICIPANTS_PER_GROUP: Final = 128
 class RepairParameters:
     """Parameters of repairs, the same for all members of a channel.
 
-    A repair is requested `t_min_ms` to `t_max_ms` after the message was missed, and answered within `t_max_ms` by one
-    of `groups` groups. The defaults are those of @waku/sds. Raises SdsError for values that are impossible.
+    A repair is requested `t_min_ms` to `t_max_ms` after the gap was detected. One of `groups` groups answers it within
+    `t_max_ms`. The defaults are those of @waku/sds. Raises SdsError for invalid values.
     """
 
     t_min_ms: int = 30_000
@@ -35,12 +36,12 @@ class RepairParameters:
 
 
 def groups_for(participants: int) -> int:
-    """Return how many response groups a channel with about this many participants needs."""
+    """Return the number of response groups for a channel with about this number of participants."""
     return participants // _PARTICIPANTS_PER_GROUP + 1
 
 
 def request_delay_ms(participant_id: str, message_id: str, parameters: RepairParameters, dialect: SdsDialect) -> int:
-    """Return how long this participant waits until it requests a missing message: T_req minus the current time.
+    """Return how long this participant waits before it requests a missing message: T_req minus the current time.
 
     It is at least `t_min_ms` and less than `t_max_ms`.
     """
@@ -51,9 +52,9 @@ def request_delay_ms(participant_id: str, message_id: str, parameters: RepairPar
 def response_delay_ms(
     participant_id: str, sender_id: str, message_id: str, parameters: RepairParameters, dialect: SdsDialect
 ) -> int:
-    """Return how long this participant waits until it answers a request: T_resp minus the current time.
+    """Return how long this participant waits before it answers a request: T_resp minus the current time.
 
-    `sender_id` is the author of the message, who does not wait at all. The delay is less than `t_max_ms`.
+    `sender_id` is the author of the message, who does not wait. The delay is less than `t_max_ms`.
     """
     distance = abs(dialect.repair_hash(participant_id) ^ dialect.repair_hash(sender_id))
     return distance * abs(dialect.repair_hash(message_id)) % parameters.t_max_ms
@@ -62,6 +63,6 @@ def response_delay_ms(
 def is_in_response_group(
     participant_id: str, sender_id: str, message_id: str, parameters: RepairParameters, dialect: SdsDialect
 ) -> bool:
-    """Tell whether this participant must answer requests for a message. Its author always must."""
+    """Return True if this participant must answer requests for a message. Its author always must."""
     own = abs(dialect.repair_hash(participant_id + message_id))
     return own % parameters.groups == abs(dialect.repair_hash(sender_id + message_id)) % parameters.groups

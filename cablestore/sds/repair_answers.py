@@ -1,4 +1,4 @@
-"""Repairs that others request: answered from the log at T_resp, unless another member was faster (SDS-R). Pure."""
+"""Repairs requested by others: sent from the log at T_resp, unless another member was faster (SDS-R). Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cablestore.sds.tables import TIME_SIZE_BYTES, id_of, place_of, time_part
 
 
 def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note the requests of a received message for messages that are in the log and that we must answer.
+    """Record the requests of a received message for messages that are in the log and that we must answer.
 
-    The author of a requested message is taken from the log, not from the request.
+    The author of a requested message is read from the log, not from the request.
     """
     if state.settings.repair is None:
         return
@@ -44,7 +44,7 @@ def _note(state: ChannelState, place: bytes, by: str, now_ms: int) -> None:
 
 
 def _made_room(state: ChannelState, by: str) -> bool:
-    """Forget requests of those with the most requests. Return False if `by` has the most."""
+    """Remove requests of the members with the most requests. Returns False if `by` has the most."""
     new = _claim(state, b"", by)
     claims = [_claim(state, part, row[TIME_SIZE_BYTES:].decode()) for part, row in state.answers.rows()]
     gone = shares.losers([*claims, new], 1 + MAX_SDS_ANSWERS // shares.FREED_PART)
@@ -58,7 +58,7 @@ def _claim(state: ChannelState, part: bytes, by: str) -> Claim:
 
 
 def answered(state: ChannelState, message: SdsMessage) -> None:
-    """Remove a request: another member sent the message. One that differs from ours is not an answer."""
+    """Remove a request after another member sent the same message. A different message is not an answer."""
     if not state.counters.answers or state.answers.get(message.message_id.encode()) is None:
         return
     place = place_of(message.lamport_ms or 0, message.message_id)

@@ -1,4 +1,4 @@
-"""Settings of a channel: what its members must agree on, and the times and limits of each member. Pure."""
+"""Settings of a channel: values that its members must agree on, and the times and limits of each member. Pure."""
 
 from __future__ import annotations
 
@@ -35,55 +35,55 @@ class Backoff:
             )
 
     def after_ms(self, attempts: int) -> int:
-        """Return how long to wait after this many attempts, at least one."""
+        """Return the pause after this number of attempts, at least one."""
         return min(self.first_ms << min(attempts - 1, _MOST_DOUBLINGS), self.longest_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a channel. All members must agree on `dialect`, `check`, `filter` and `repair`, and on no others.
+    """Settings of a channel. All members must agree on `dialect`, `check`, `filter` and `repair`.
 
-    Every time is in milliseconds.
+    All times are in milliseconds.
     """
 
     dialect: SdsDialect = SPEC
     check: Callable[[SdsMessage], str | None] | None = None
-    """Returns what is wrong with a received message that has content, None if nothing is. A wrong one is refused."""
+    """Function that returns the problem of a received message with content, or None. Invalid messages are rejected."""
     filter: FilterParameters = field(default_factory=FilterParameters)
     repair: RepairParameters | None = field(default_factory=RepairParameters)
-    """None: no repairs are requested or answered."""
+    """None disables requests for repairs and answers to them."""
     repairs_per_message: int = 3
     repair_backoff: Backoff = Backoff(120_000, 3_600_000)
-    """Added to T_req when a request was not answered."""
+    """Added to T_req after an unanswered request."""
 
     history_length: int = 2
-    """How many of the newest messages in the log a causal history names."""
+    """Number of the newest messages of the log in a causal history."""
     loose_ends: int = 16
-    """How many loose ends it names besides: messages that no message of the log names, the oldest first."""
+    """Number of additional loose ends in it: messages that no message of the log lists, the oldest first."""
     loose_ends_of_sync: int = 100
     """The same for sync messages."""
 
     resend: Backoff = Backoff(30_000, 10 * _MINUTE_MS)
-    """When an unacknowledged message is sent again."""
+    """Delay before an unacknowledged message is resent."""
     resend_possibly: Backoff = Backoff(2 * _MINUTE_MS, 20 * _MINUTE_MS)
-    """The same for one that was possibly acknowledged."""
+    """The same for a possibly acknowledged message."""
     resends: int = 10
-    """How often it is sent again before it is given up. It stays in the log: sync messages name it, repairs find it."""
+    """Maximum number of resends. The message stays in the log, so sync messages list it and repairs find it."""
     filters_that_acknowledge: int | None = None
-    """Filters of this many different members acknowledge a message; None: only a causal history does."""
+    """Number of members whose filters acknowledge a message together; None: only a causal history does."""
     most_doubt: float = 1e-6
-    """Maximum probability that all of these were wrong."""
+    """Maximum probability that all of these filters were wrong."""
 
     retrieve: Backoff = Backoff(10_000, 10 * _MINUTE_MS)
-    """When the application is asked again to retrieve a missing message."""
+    """Delay before the application must try again to retrieve a missing message."""
     lost_after_ms: int | None = 24 * 60 * _MINUTE_MS
-    """When a missing message is given up and those that depend on it are delivered without it; None: never."""
+    """Time after which a missing message is declared lost and its dependents are delivered without it; None: never."""
 
     sync_interval_ms: int | None = 30_000
-    """A sync message is sent after one to two times this interval, if there is something to tell; None: never."""
+    """A sync message is sent after one to two times this interval, if there are changes; None: never."""
 
     def __post_init__(self) -> None:
-        self.dialect.filter_hash("")  # raises now, not later, if the hash is not installed
+        self.dialect.filter_hash("")  # raises early if the hash is not installed
         longest = self.history_length + max(self.loose_ends, self.loose_ends_of_sync)
         if self.history_length < 1 or min(self.loose_ends, self.loose_ends_of_sync) < 0 or longest > MAX_SDS_HISTORY:
             raise SdsError(

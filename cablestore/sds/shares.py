@@ -1,7 +1,7 @@
-"""Shares of a channel's room, and what is dropped when there is no room: the largest share loses first. Pure.
+"""Shares of a channel's space, and the messages that are dropped without space: the largest share loses first. Pure.
 
-Each sender whose messages entered the log has its own share, up to MAX_SDS_SHARES senders. All others have one share
-together: names cost nothing, so invented names must not get more room than one member.
+Each sender whose messages entered the log has a separate share, up to MAX_SDS_SHARES senders. All others have one
+common share: names cost nothing, so invented names must not get more space than one member.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from cablestore.limits import MAX_SDS_SHARES
 from cablestore.sds.state import ChannelState
 
 STRANGERS: Final = ""
-"""Share of all senders without their own."""
+"""Share of all senders without a separate one."""
 FREED_PART: Final = 8
-"""Fraction of a room that is freed at once: finding the fullest share costs a look at all claims."""
+"""Fraction of the space that is freed at once, because finding the fullest share reads all claims."""
 
 
 class Claim(NamedTuple):
-    """Claim of one message or gap of a sender to `size` units of the room. `key` is its place or id."""
+    """Claim of one message or gap of a sender to `size` units of the space. `key` is its place or id."""
 
     key: bytes
     share: str
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 
 def note_sender(state: ChannelState, sender_id: str) -> None:
-    """Give a sender whose message entered the log its own share, if one is left."""
+    """Assign a separate share to a sender whose message entered the log, if one is left."""
     counters, part = state.counters, sender_id.encode()
     if counters.senders < MAX_SDS_SHARES and part and state.senders.get(part) is None:
         state.senders.put(part, b"")
@@ -44,7 +44,7 @@ def share_of(state: ChannelState, sender_id: str) -> str:
 
 
 def losers(claims: Iterable[Claim], surplus: int) -> set[bytes]:
-    """Return the keys to drop so that `surplus` becomes free: the fullest share's largest claims, the last first.
+    """Return the keys to drop to free `surplus`: the fullest share's largest claims, the last first.
 
     In the share of strangers, those of the fullest sender are dropped first.
     """

@@ -1,4 +1,4 @@
-"""State of one channel during events: what was stored before, and all changes until they are written at once. Pure."""
+"""State of one channel during events: the stored rows, and all changes until they are written atomically. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cablestore.sds.settings import Settings
 from cablestore.sds.tables import Table, id_of, lamport_of, place_of, time_part
 
 _ONLY: Final = b""
-"""The key part of a table's only row."""
+"""Key part of a table's only row."""
 
 
 class ChannelState:
     """State of one channel, over one state of the database.
 
-    `rolling` is the channel's filter after the last write of the same writer. Without it the filter is read. Events
+    `rolling` is the channel's filter after the last write of the same writer. Without it, the filter is read. Events
     change it: a caller that does not write the rows must not use it again.
     """
 
@@ -68,13 +68,13 @@ class ChannelState:
             else counters_of(row)
         )
         self.is_outdated: Final = row is not None and self.counters.indexed < INDEXED
-        """True if a version that had no indexes by sender wrote the state."""
+        """True if a version without indexes by sender wrote the state."""
         self._before = row
         self.kept_filter = rolling
-        """The filter, if it was needed: after `rows` it is that of the state after the write."""
+        """Filter, if it was needed. After `rows`, it is that of the state after the write."""
         self._newest: list[bytes] | None = None
         self.reviewed: tuple[tuple[int, int, int], list[tuple[bytes, tuple[int, ...]]]] | None = None
-        """Own messages that filters are compared with in this write: see `acknowledgements`."""
+        """Own messages to compare with filters in this write: see `acknowledgements`."""
         self._check_sender()
 
     def _table(self, source: Source, name: bytes) -> Table:
@@ -94,9 +94,9 @@ class ChannelState:
 
     @property
     def filter(self) -> RollingFilter:
-        """The filter of received ids.
+        """Filter of received ids.
 
-        If its parameters have changed, it is made again from the newest messages of the log.
+        If its parameters have changed, it is rebuilt from the newest messages of the log.
         """
         if self.kept_filter is None:
             counters, settings = self.counters, self.settings
@@ -132,7 +132,7 @@ class ChannelState:
         return known_of(self.ids.get(message_id.encode()))
 
     def is_here(self, message_id: str) -> bool:
-        """Tell whether a message is in the log or waiting."""
+        """Return True if a message is in the log or waiting."""
         known = self.known(message_id)
         return known is not None and known.state in {MessageState.LOGGED, MessageState.WAITING}
 
@@ -156,11 +156,11 @@ class ChannelState:
         return self.read(place, self.waiting.take(place))
 
     def read(self, place: bytes, row: bytes) -> KeptMessage:
-        """Return the message of a row of the log or of the waiting ones."""
+        """Return the message of a row of the log or of a waiting message."""
         return kept_of(row, id_of(place), self.channel_id, lamport_of(place))
 
     def newest(self) -> list[bytes]:
-        """Return the places of the newest messages of the log, oldest first: those that a causal history names."""
+        """Return the places of the newest messages of the log, oldest first, for a causal history."""
         if self._newest is None:
             length = self.settings.history_length
             rows = islice(self.log.rows(reverse=True, most=length), length)
@@ -168,7 +168,7 @@ class ChannelState:
         return self._newest
 
     def put_logged(self, place: bytes, row: bytes) -> None:
-        """Put a message into the log."""
+        """Add a message to the log."""
         self.log.put(place, row)
         self.counters.logged += 1
         newest = self._newest

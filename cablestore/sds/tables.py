@@ -1,4 +1,4 @@
-"""The rows of one channel: their keys, and changes over a state of the database until they are written. Pure.
+"""Rows of one channel: their keys, and changes over a state of the database until they are written. Pure.
 
 A key is `!`, the escaped id of the channel, `!`, the table, `!`, and a part that sorts in the order in which the table
 is read.
@@ -23,7 +23,7 @@ LOG: Final = b"sorted"
 """place -> message: the log in its order. It is read from its end, which LevelDB finds from the row after it, always
 STATE. If rows of the next table were deleted, each read would scan thousands of deleted rows."""
 IDS: Final = b"ids"
-"""id -> its state: logged, waiting or given up."""
+"""id -> its state: logged, waiting or lost."""
 OUTGOING: Final = b"outgoing"
 """place -> attempts and filters: own messages without acknowledgement."""
 WAITING: Final = b"waiting"
@@ -31,29 +31,29 @@ WAITING: Final = b"waiting"
 NEEDS: Final = b"needs"
 """id, place of a message that waits for it."""
 MISSING: Final = b"missing"
-"""id -> its entry and timers: named by others and not here."""
+"""id -> its entry and timers: listed by others and not stored."""
 CAUSES: Final = b"causes"
-"""sender -> its account: how many gaps it named, and how many requests for them nobody answered."""
+"""sender -> its account: the number of its gaps, and of unanswered requests for them."""
 RANKS: Final = b"ranks"
 """group, price, hash, sender: causes with open gaps in the order in which they are served."""
 REQUESTS: Final = b"requests"
 """sender, time, id: repair requests of each cause."""
 SUPPORT: Final = b"support"
-"""level, time, id: repair requests, those of the gaps that most senders named first."""
+"""level, time, id: repair requests, first those of the gaps that most senders listed."""
 RETRIEVALS: Final = b"retrievals"
 """sender, time, id: retrievals of each cause."""
 LOOSE: Final = b"loose"
-"""place -> when a member named it, and its sender: in the log, and named by no message of the log."""
+"""place -> when a member listed it, and its sender: in the log, and not listed by any message of the log."""
 LOOSE_OF: Final = b"loose-of"
 """share, place: the loose ends of each share."""
 ANSWERS: Final = b"answers"
-"""id -> when its repair must be answered, and who requested it."""
+"""id -> when its repair must be sent, and who requested it."""
 FILTER: Final = b"filter"
 """slot, block number -> 512 bytes of a generation of the filter."""
 OUTBOX: Final = b"outbox"
 """sequence number -> effect that the application has not confirmed."""
 SENDERS: Final = b"senders"
-"""sender: a member whose messages entered the log and who has its own share of the room."""
+"""sender: a member whose messages entered the log and who has a separate share of the space."""
 SYNC_IDS: Final = b"sync-ids"
 """share, place of a sync message; the newest ones of each share."""
 RESEND: Final = b"due-resend"
@@ -80,18 +80,18 @@ def lamport_of(place: bytes) -> int:
 
 
 def id_of(place: bytes) -> str:
-    """Return the message id of a place or of the part of a timer."""
+    """Return the message id of a place or of the key part of a timer."""
     return place[TIME_SIZE_BYTES:].decode()
 
 
 def sized_prefix(name: str) -> bytes:
-    """Return the prefix of the keys of one id or sender: its length and name, so that none is another's prefix."""
+    """Return the key prefix of one id or sender: its length and name, so that it is not a prefix of another's."""
     encoded = name.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
 
 def sized_prefix_of(part: bytes) -> bytes:
-    """Return the prefix with which a part begins: see `sized_prefix`."""
+    """Return the prefix at the beginning of a key part: see `sized_prefix`."""
     return part[: 2 + int.from_bytes(part[:2], "big")]
 
 
@@ -110,7 +110,7 @@ def channel_prefix(channel_id: str) -> bytes:
 
 
 class Table:
-    """Rows of one kind. Each table has its own changes, so that sorting them costs the other tables nothing."""
+    """Rows of one kind. Each table has separate changes, so that sorting them does not affect other tables."""
 
     __slots__ = ("_get", "_prefix", "_scan", "_stop", "changes")
 
@@ -123,15 +123,15 @@ class Table:
         self._scan = overlay.scan
 
     def get(self, part: bytes) -> bytes | None:
-        """Return the row at a part, None if there is none."""
+        """Return the row at a key part, None if it does not exist."""
         return self._get(self._prefix + part)
 
     def put(self, part: bytes, value: bytes) -> None:
-        """Put a row."""
+        """Write a row."""
         self.changes[self._prefix + part] = value
 
     def delete(self, part: bytes) -> None:
-        """Delete a row, if it is there."""
+        """Delete a row, if it exists."""
         self.changes[self._prefix + part] = None
 
     def take(self, part: bytes) -> bytes:
@@ -147,7 +147,7 @@ class Table:
     def rows(
         self, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False, most: int = 0
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield parts and rows from `start` to below `stop`.
+        """Yield key parts and rows from `start` to below `stop`.
 
         `most` is a hint. Do not change the table while iterating.
         """
@@ -157,5 +157,5 @@ class Table:
             yield key[size:], value
 
     def some(self, start: bytes, stop: bytes | None, most: int) -> list[tuple[bytes, bytes]]:
-        """Return at most `most` rows of a range. The table may be changed while iterating over them."""
+        """Return up to `most` rows of a range. The table may be changed while iterating over them."""
         return list(islice(self.rows(start, stop, most=most), most))

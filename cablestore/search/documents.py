@@ -1,4 +1,4 @@
-"""Documents: what the index has of a post/text, and how a query names its channel, its author and its time."""
+"""Documents: the indexed form of a post/text, and the words for its channel and author."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from cablestore.protocol.varint import read_varint
 from cablestore.search.words import prepared
 
 PREFIX_SIZE_BYTES: Final = 8
-"""Bytes of a hash, a channel's hash or a public key that the index has."""
+"""Bytes of a hash, a channel's hash or a public key in the index."""
 TIE_BITS: Final = 4
 """Bits of an id after the milliseconds, for texts of the same time."""
 MAX_ID: Final = (limits.MAX_TIMESTAMP_MS + 1 << TIE_BITS) - 1
 Document = NewType("Document", bytes)
-"""Text that is indexed, in the form in which SQLite takes thousands of them in one call. Documents sort by ids.
+"""Indexed text, in the form in which SQLite accepts thousands in one call. Documents sort by ids.
 
     id         19 digits: FTS5 has it by this number, in order of time and hash. If another text has the number, FTS5
                has it by a free one above, and the table has both
     hash       8 bytes, the beginning of its post's hash
     place      37 bytes, words for its channel and author
-    text       the prepared text
-"""
+    text       the prepared text"""
 ID, HASH = slice(0, 19), slice(19, 27)
 _CHANNEL, _AUTHOR = "ǀǁ"
-"""Letters with which no word of a text begins, except in Khoisan: a search for beginnings of words reads their lists."""
+"""Letters that do not begin words, except in Khoisan: a prefix search reads their lists."""
 _HASH_BITS: Final = 8 * PREFIX_SIZE_BYTES
 
 
 def document_of(hash_hex: bytes, raw: bytes, dialect: Dialect) -> Document | None:
-    """Return what is indexed of a post, None if it is no text. Less is decoded than of a whole post."""
+    """Return the document of a post, None if it is not a text. Decodes less than the whole post."""
     try:
         links, at = read_varint(raw, SIGNED_FROM)
         at += links * HASH_SIZE_BYTES
@@ -55,7 +54,7 @@ def document_of(hash_hex: bytes, raw: bytes, dialect: Dialect) -> Document | Non
         place = _place(channel, raw[:KEY_SIZE_BYTES], dialect.folds_channel_case)
         document = b"%019d%b%b%b" % ((timestamp_ms << TIE_BITS) + (prefix[0] >> 8 - TIE_BITS), prefix, place, text)
     except (DecodeError, IndexError, ValueError):
-        return None  # `cablestore check` finds damage, and search goes on without the post
+        return None  # `cablestore check` reports damage; search continues without the post
     return Document(document)
 
 
@@ -70,17 +69,17 @@ def with_id(document: Document, number: int) -> Document:
 
 
 def place_of(own_id: int, prefix: bytes) -> int:
-    """Return the place of a text among all: by time and hash, whatever number FTS5 has it by."""
+    """Return the position of a text among all texts: by time and hash, independent of its number in FTS5."""
     return own_id << _HASH_BITS | int.from_bytes(prefix)
 
 
 def hash_at(place: int) -> bytes:
-    """Return the beginning of the hash of the text at a place."""
+    """Return the beginning of the hash of the text at a position."""
     return (place & (1 << _HASH_BITS) - 1).to_bytes(PREFIX_SIZE_BYTES)
 
 
 def id_at(place: int) -> int:
-    """Return the id that the text at a place has if no other has it."""
+    """Return the id of the text at a position if no other text has this id."""
     return place >> _HASH_BITS
 
 
@@ -92,12 +91,12 @@ def _place(channel: bytes, public_key: bytes, folds_case: bool) -> bytes:
 
 @lru_cache(maxsize=4096)
 def channel_word(channel: str) -> str:
-    """Return the word by which texts of a channel are found. It does not tell the channel's name."""
+    """Return the word for a search in a channel. It does not reveal the channel's name."""
     return _CHANNEL + blake2b(channel.encode(), digest_size=PREFIX_SIZE_BYTES).hexdigest()
 
 
 def author_word(public_key: bytes) -> str:
-    """Return the word by which texts of an author are found."""
+    """Return the word for a search by an author."""
     return _AUTHOR + public_key[:PREFIX_SIZE_BYTES].hex()
 
 

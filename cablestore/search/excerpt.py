@@ -9,22 +9,22 @@ from typing import Final
 
 EXCERPT_CHARACTERS: Final = 160
 _BEFORE: Final = 40
-"""Characters before the first match, as far as the text has them."""
+"""Characters before the first match, if the text has as many."""
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Part of a text in one line, safe to print, and where the matches in it begin and end.
+    """Part of a text in one line, safe to print, with the positions of the matches in it.
 
-    Line breaks, control characters and invisible ones are spaces. An ellipsis says that the text goes on.
+    Line breaks, control characters and invisible ones become spaces. An ellipsis marks omitted text.
     """
 
     text: str
     marks: tuple[tuple[int, int], ...]
 
     def parts(self) -> list[tuple[str, bool]]:
-        """Return the text in parts, with whether each is a match."""
+        """Return the text in parts, each with True if it is a match."""
         found, at = list[tuple[str, bool]](), 0
         for start, end in self.marks:
             found += [(self.text[at:start], False), (self.text[start:end], True)]
@@ -33,7 +33,7 @@ class Excerpt:
 
 
 def merged(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return places in order, those that overlap or touch as one."""
+    """Return ranges in order. Overlapping or adjacent ones are merged."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(places):
         if found and start <= found[-1][1]:

@@ -1,11 +1,12 @@
-"""Index of one store: it reads the store until it is in step, and finds texts. For any number of threads.
+"""Index of one store: it reads the store until it is up to date, and finds texts. Thread-safe.
 
-A new index reads all posts in order of their hashes, which is fastest, and then what arrived meanwhile. After that it
-follows the arrival log. What an entry says of a post is not used: a text is in the index if the store has it. So
-reading an entry twice does no harm.
+A new index reads all posts in order of their hashes, which is fastest, and then the posts that arrived meanwhile. After
+that, it follows the arrival log. Only the hash of a log entry is used: the index contains a text if the store has it.
+Therefore reading an entry twice is harmless.
 
-One lock guards the file. A thread holds it for one question, or for one step of catching up, and reads posts without
-it. So searches of other threads are answered between two steps. A step that another thread was faster to do is dropped.
+One lock protects the file. A thread holds it for one query, or for one step of catching up, and reads posts without it.
+Searches of other threads are therefore answered between two steps. A step that another thread has already made is
+discarded.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("cablestore.search")
 _POSTS_READ: Final = 50_000
-"""Posts or entries of the log that one step reads where no time is set: about a second, half of it with the lock, and
-50 MB for the step that is written and the one that is read."""
+"""Posts or log entries of one step without a timeout: about a second, half of it with the lock. The step being written
+and the one being read use 50 MB."""
 _HURRIED: Final = 4
-"""With a time a step reads this part of them: it ends earlier, and all steps together take longer."""
+"""Divisor for the size of a step with a timeout, so that it ends earlier. All steps together take longer."""
 _BYTES_READ: Final = 16_000_000
-"""Bytes of posts after which a step that makes the index ends, whatever their number."""
+"""Bytes of posts after which a step of the initial build ends, regardless of their number."""
 
 
 PURGES_BEFORE_ANSWER: Final = 4
@@ -57,12 +58,12 @@ PURGES_BEFORE_ANSWER: Final = 4
 
 
 class IndexThrownAwayError(StorageError):
-    """The file was damaged, and an empty one is in its place."""
+    """The file was damaged and replaced by an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Terms that are searched, in which channel, of which author, and with start <= time < end."""
+    """Terms to search, with filters by channel, author, and start <= time < end."""
 
     terms: list[Term]
     channel: str | None
@@ -72,7 +73,7 @@ class Question:
 
     @property
     def expression(self) -> str:
-        """The question in FTS5's language, without the time."""
+        """The query in FTS5's language, without the time."""
         parts = ["{text} : (" + " AND ".join(term.expression for term in self.terms) + ")"]
         parts += [] if self.channel is None else ["{place} : " + channel_word(self.channel)]
         parts += [] if self.author is None else ["{place} : " + author_word(self.author)]
@@ -80,11 +81,11 @@ class Question:
 
     @property
     def ids(self) -> tuple[int, int]:
-        """The own ids of texts of the time: the first, and the one after the last."""
+        """Range of own ids in the time range: the first, and the one after the last."""
         return id_floor(self.start_ms), id_floor(limits.MAX_TIMESTAMP_MS + 1 if self.end_ms is None else self.end_ms)
 
     def chooses(self, post: Post) -> bool:
-        """Tell whether channel, author and time of a post are those that are searched."""
+        """Return True if channel, author and time of a post match the filters."""
         return (
             self.channel in {None, post.channel}
             and self.author in {None, post.author}
@@ -94,7 +95,7 @@ class Question:
 
 
 class SearchIndex(ProcessBound):
-    """Index of one store. Its file is opened when it is first used."""
+    """Index of one store. Its file is opened on first use."""
 
     def __init__(
         self,
@@ -104,9 +105,9 @@ class SearchIndex(ProcessBound):
         *,
         read_only: bool = False,
     ) -> None:
-        """Make an index in a folder, or in memory, of the store of which `snapshot` returns the present state.
+        """`snapshot` returns the current state of the store. Without a folder, the index is in memory.
 
-        With `read_only` nothing is written, and an index that is missing, damaged or incomplete raises StorageError.
+        With `read_only`, the index is not changed; if it is missing, damaged or incomplete, StorageError is raised.
         """
         self._read_only = read_only
         self._folder = folder
@@ -119,9 +120,9 @@ class SearchIndex(ProcessBound):
 
     @contextmanager
     def _locked(self) -> Iterator[IndexTable]:
-        """Take the lock and open the file if it is not open. A damaged file is thrown away."""
+        """Acquire the lock, and open the file if necessary. A damaged file is discarded."""
         with naming_extras("search needs"):
-            from cablestore.search.table import DamagedIndexError, IndexTable  # noqa: PLC0415 - an extra brings apsw
+            from cablestore.search.table import DamagedIndexError, IndexTable  # noqa: PLC0415 - an extra installs apsw
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store is closed")
@@ -138,7 +139,7 @@ class SearchIndex(ProcessBound):
                 raise IndexThrownAwayError("the search index was damaged and is made again: search again") from None
 
     def _clear(self, table: IndexTable) -> None:
-        """Begin with an empty index. If that fails, the next use opens the file again."""
+        """Replace the index by an empty one. If that fails, the next use opens the file again."""
         self._table = None
         table.clear()
         self._table = table
@@ -155,10 +156,10 @@ class SearchIndex(ProcessBound):
     def catch_up(
         self, timeout_s: float | None = None, progress: Progress = no_progress, *, purges: int | None = None
     ) -> int:
-        """Read what is new in the store, for about `timeout_s` at most. Returns about how many posts are left to read.
+        """Index new posts for about `timeout_s` at most. Returns the approximate number of remaining posts.
 
-        `progress` is called with the number of posts and entries of the log that were read. `purges` are the steps, at
-        most, that merge parts of the index.
+        `progress` is called with the number of indexed posts and log entries. `purges` is the maximum number of steps
+        that merge parts of the index.
         """
         if self._read_only:
             self._require_complete()
@@ -167,14 +168,14 @@ class SearchIndex(ProcessBound):
         while True:
             with self._locked() as table:
                 known = table.state()
-            state, reader = self._snapshot()  # newer than what is known to be read, unless the store is an older copy
+            state, reader = self._snapshot()  # newer than the indexed state, unless the store is an older copy
             with state:
                 left = self._follow(reader, until, progress, purges) if self._require_fit(known, reader) else None
             if left is not None:
                 return left
 
     def _require_complete(self) -> None:
-        """Raise StorageError if the index of a read-only store has not read all of it."""
+        """Raise StorageError if the index of a read-only store is incomplete."""
         with self._locked() as table:
             known = table.state()
         state, reader = self._snapshot()
@@ -188,9 +189,9 @@ class SearchIndex(ProcessBound):
                 raise _unusable(f"it lacks about {left:,} posts and events")
 
     def _require_fit(self, known: IndexState, reader: Reader) -> bool:
-        """Throw the index away if it is not of this database, or if the log is not the one that it has read.
+        """Discard the index if it belongs to another database, or if the log differs from the indexed one.
 
-        Returns whether it fits now. It does not if another thread was faster.
+        Returns True if the index matches afterwards, False if another thread changed it meanwhile.
         """
         if known.source == reader.generation and is_shared(reader, known.position, known.mark):
             return True
@@ -207,7 +208,7 @@ class SearchIndex(ProcessBound):
         return True
 
     def _follow(self, reader: Reader, until: float | None, progress: Progress, purges: int | None) -> int | None:
-        """Take one step after the other. Returns None if a newer state of the store is needed for them."""
+        """Run steps until all is indexed. Returns None if they need a newer state of the store."""
         last, purged = arrival_log.next_sequence(reader) - 1, 0
         while True:
             with self._locked() as table:
@@ -230,14 +231,14 @@ class SearchIndex(ProcessBound):
                 return self._left(reader, last)
 
     def _left(self, reader: Reader, last: int) -> int:
-        """Return about how many posts and entries of the log are not read yet."""
+        """Return the approximate number of posts and log entries that are not indexed yet."""
         with self._locked() as table:
             known = table.state()
         left = max(0, last - known.position)
         return left if known.read_to is None else left + _unread(reader, known.read_to)
 
     def _read_posts(self, reader: Reader, known: IndexState, until: float | None, progress: Progress) -> None:
-        """Read posts until all are read, time is up or another thread was faster, but one step at least.
+        """Index posts until all are read, the time is over or another thread was faster; at least one step.
 
         While SQLite writes one step, the next one is read: writing takes two thirds of the time, and runs without
         Python's lock.
@@ -259,7 +260,7 @@ class SearchIndex(ProcessBound):
                 known = following
 
     def _next_posts(self, reader: Reader, known: IndexState, most: int) -> tuple[list[Document | None], IndexState]:
-        """Return the posts of one step, and what is read then."""
+        """Return the posts of one step, and the state after it."""
         start = DATA_PREFIX + known.read_to.encode() + b"\x00" if known.read_to else DATA_PREFIX
         docs, key, size, prefix_size = list[Document | None](), b"", 0, len(DATA_PREFIX)
         for key, raw in islice(reader.scan(start, after_prefix(DATA_PREFIX)), most):
@@ -280,7 +281,7 @@ class SearchIndex(ProcessBound):
                 removed.append(digest)
             else:
                 docs.append(document_of(hash_hex, raw, self._dialect))
-        # A part of the log may be lost. Then what is left of it was read.
+        # A part of the log may be lost. Then its remaining entries were read.
         position = entries[-1].sequence if entries else arrival_log.next_sequence(reader) - 1
         self._write(known, known._replace(position=position, mark=mark_at(reader, position)), docs, removed)
         return len(entries)
@@ -288,41 +289,41 @@ class SearchIndex(ProcessBound):
     def _write(
         self, known: IndexState, following: IndexState, docs: list[Document | None], removed: list[bytes]
     ) -> bool:
-        """Write one step, unless another thread was faster. Tell whether it was written."""
+        """Write one step, unless another thread was faster. Returns True if it was written."""
         with self._locked() as table:
             fits = table.state() == known
             if fits:
                 table.update(following, [doc for doc in docs if doc is not None], removed)
         return fits
 
-    # --- finding -------------------------------------------------------------------------------
+    # --- searching -----------------------------------------------------------------------------
 
     def question(
         self, text: str, channel: str | None, author: bytes | None, start_ms: int, end_ms: int | None
     ) -> Question:
-        """Read what a person entered. Raises ArgumentError."""
+        """Parse a search text. Raises ArgumentError."""
         with self._locked() as table:
             return Question(terms_of(text, table.tokenize), channel, author, start_ms, end_ms)
 
     def newest(self, question: Question, before: int | None, number: int) -> list[int]:
-        """Return the places of texts that match, the newest first: those before a place."""
+        """Return the positions of matching texts before a position, the newest first."""
         with self._locked() as table:
             return table.newest(question.expression, *question.ids, before, number)
 
     def ranked(self, question: Question, skipped: int, number: int) -> list[int]:
-        """Return the same, the best first, among the newest `limits.MAX_SEARCH_RANKED` that match."""
+        """Return the positions, the best first, among the newest `limits.MAX_SEARCH_RANKED` matches."""
         with self._locked() as table:
             return table.ranked(question.expression, *question.ids, skipped, number, limits.MAX_SEARCH_RANKED)
 
     def marks(self, question: Question, texts: list[str]) -> list[Iterator[tuple[int, int]]]:
-        """Return begin and end of each match in each text. The lock is taken once: it may be held for a step."""
+        """Return begin and end of each match in each text. The lock is acquired once, because a step may hold it."""
         with self._locked() as table:
             words = [words_of(text, table.tokenize) for text in texts]
         return [matches(question.terms, found) for found in words]
 
 
 def _unusable(why: str) -> StorageError:
-    """Return the error for an index that cannot be made or brought up to date, because the store is read-only."""
+    """Return the error for an index that cannot be built or updated, because the store is read-only."""
     return StorageError(
         f"the search index cannot be used: {why}. A store that is open for reading only makes no other. Search with the "
         "store open to write, or copy it to another disk and search there"
@@ -330,11 +331,11 @@ def _unusable(why: str) -> StorageError:
 
 
 def _unread(reader: Reader, read_to: str) -> int:
-    """Return about how many posts are not read yet, in order of hashes."""
+    """Return the approximate number of posts after a hash, in order of hashes."""
     posts = decode_sizes(reader.get(SIZES_KEY)).get("data", NO_SIZE)[0]
     return max(1, round(posts * (1 - fraction_before(read_to.encode()))))
 
 
 def _step(until: float | None) -> int:
-    """Return how many posts or entries of the log the next step reads."""
+    """Return the number of posts or log entries for the next step."""
     return _POSTS_READ if until is None else max(1, _POSTS_READ // _HURRIED)

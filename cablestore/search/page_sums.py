@@ -1,19 +1,19 @@
-"""Checksums of the pages of the index file. SQLite notices damage to its structure, but not to the words in it.
+"""Checksums of the pages of the index file. SQLite detects damage to its structure, but not to the words in it.
 
     search.sqlite-sums    "CSUMS001" | size of a page u32 | salt of the log 8 | size of the log u64 | its CRC-32 u32 |
                           CRC-32 of each page u32... | CRC-32 of all before u32                     (all big-endian)
 
-SQLite writes into its log, search.sqlite-wal, and copies pages from there to the file in a checkpoint. `checkpoint` is
-the only one:
+SQLite writes to its log, search.sqlite-wal, and copies pages from it to the file in a checkpoint. `checkpoint` is the
+only one:
 
-1. The sums name the log: its size and CRC-32.
+1. The sums record the log: its size and CRC-32.
 2. SQLite copies the pages of the log to the file.
-3. The sums have those of the copied pages, and name no log.
+3. The sums contain those of the copied pages, and record no log.
 4. SQLite empties the log.
 
-When the file is opened, each page must have its sum. If a process was killed in step 2 and the log is the one that the
-sums name, its pages are copied again. A log of another time is removed: its salt is not that of the sums. So a log that
-is lost, cut or from another copy leaves the state before it, or is found out.
+When the file is opened, each page must match its sum. If a process was killed in step 2 and the log is the recorded
+one, its pages are copied again. A log of another time is removed, because its salt differs from that of the sums.
+Therefore a log that is lost, truncated or from another copy leaves the state before it, or is detected.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _SUM: Final = struct.Struct(">I")
 _LOG_HEADER_SIZE_BYTES: Final = 32
 _FRAME_HEADER_SIZE_BYTES: Final = 24
 _SALT: Final = slice(16, 24)
-"""Place of the salt in the header of the log: SQLite's "Write-Ahead Log" format."""
+"""Position of the salt in the header of the log: SQLite's "Write-Ahead Log" format."""
 _NO_SALT: Final = bytes(8)
 _LARGEST_LOG_SIZE_BYTES: Final = 32 * 2**20
-"""Size of the log from which a checkpoint is due. With SQLite's own 4 MB the sums cost a fifth of making an index."""
+"""Size of the log from which a checkpoint is due. With SQLite's default of 4 MB, the sums take a fifth of the build."""
 _READ_AT_ONCE_PAGES: Final = 256
 
 
 class WrongSumsError(Exception):
-    """The file is not what was written: a page, the sums or the log that belongs to them is damaged or missing."""
+    """The file differs from the written one: a page, the sums or their log is damaged or missing."""
 
 
 class PageSums:
-    """Checksums of the index file in a folder. The file is open in one process, and changes in checkpoints only."""
+    """Checksums of the index file in a folder. The file is open in one process, and changes only in checkpoints."""
 
     def __init__(self, folder: Path) -> None:
         """Use `begin` or `verify`."""
@@ -65,9 +65,9 @@ class PageSums:
     # --- opening -------------------------------------------------------------------------------
 
     def verify(self, *, read_only: bool = False) -> None:
-        """Compare every page with its sum, before SQLite opens the file. Removes a log that does not belong to it.
+        """Compare each page with its sum, before SQLite opens the file. Removes a log that does not belong to it.
 
-        With `read_only` nothing is removed, and the log must not be needed. Raises WrongSumsError, and OSError.
+        With `read_only`, the log is not removed and must not be needed. Raises WrongSumsError and OSError.
         """
         log_size_bytes, log_sum = self._read()
         is_named = log_size_bytes > 0 and self._log_sum(log_size_bytes) == log_sum
@@ -86,7 +86,7 @@ class PageSums:
         self._seen = self._state()
 
     def _read(self) -> tuple[int, int]:
-        """Read the sums. Returns size and CRC-32 of the log that they name."""
+        """Read the sums. Returns size and CRC-32 of the recorded log."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -115,21 +115,21 @@ class PageSums:
     # --- writing -------------------------------------------------------------------------------
 
     def begin(self, connection: apsw.Connection) -> None:
-        """Make the sums of a new file."""
+        """Create the sums of a new file."""
         self._page_size_bytes = connection.pragma("page_size")
         self._copy(connection, apsw.SQLITE_CHECKPOINT_FULL)
         self._take([])
         self._copy(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def note_log(self) -> None:
-        """Note after a commit which log belongs to the file, so that a killed process does not lose the commit."""
+        """Record the log that belongs to the file after a commit, so that a killed process does not lose it."""
         salt = self._log_salt()
         if salt != self._salt:
             self._salt = salt
             self._write(0, 0, sync=False)
 
     def is_due(self) -> bool:
-        """Return whether the log is so large that a checkpoint is due."""
+        """Return True if the log is so large that a checkpoint is due."""
         return self._log_size_bytes() >= _LARGEST_LOG_SIZE_BYTES
 
     def checkpoint(self, connection: apsw.Connection) -> None:
@@ -155,7 +155,7 @@ class PageSums:
             raise apsw.BusyError(f"{copied} of {frames} pages were copied")
 
     def _take(self, copied: list[int]) -> None:
-        """Take the sums of copied and new pages from the file, which SQLite has just written, and write them."""
+        """Read the sums of copied and new pages from the file, which SQLite has just written, and write them."""
         before, count = len(self._sums), self._file.stat().st_size // self._page_size_bytes
         self._sums = [*self._sums[:count], *([0] * (count - before))]
         pages = sorted({*(page for page in copied if 0 <= page < count), *range(before, count)})
@@ -174,7 +174,7 @@ class PageSums:
     # --- reading -------------------------------------------------------------------------------
 
     def _sums_in_file(self, pages: list[int]) -> Iterator[int]:
-        """Yield the sums of these pages, counted from 0 and in order, as they are in the file."""
+        """Yield the sums of these pages, counted from 0 and in order, as computed from the file."""
         size = self._page_size_bytes
         with self._file.open("rb", buffering=size * _READ_AT_ONCE_PAGES) as file:
             at = 0
@@ -191,7 +191,7 @@ class PageSums:
             return 0
 
     def _log_sum(self, size_bytes: int) -> int:
-        """Return the CRC-32 of the beginning of the log, that of nothing if there is no log of this size."""
+        """Return the CRC-32 of the beginning of the log, or that of b"" if the log is shorter."""
         found = 0
         with suppress(FileNotFoundError), self._log.open("rb") as log:
             if os.fstat(log.fileno()).st_size >= size_bytes:
@@ -207,7 +207,7 @@ class PageSums:
         return _NO_SALT
 
     def _pages_in_log(self, size_bytes: int) -> list[int]:
-        """Return the pages that the log has, counted from 0. More are no harm: frames of a transaction that failed."""
+        """Return the pages in the log, counted from 0. Additional frames of failed transactions are harmless."""
         pages = set()
         with self._log.open("rb") as log:
             step = _FRAME_HEADER_SIZE_BYTES + self._page_size_bytes

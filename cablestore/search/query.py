@@ -1,10 +1,10 @@
-"""Query: what a person enters into a search box, read without errors of syntax.
+"""Query: search text entered by a user, parsed without syntax errors.
 
     rust lifetimes      texts with both words, in any order
     "borrow checker"    the words next to each other, in this order
-    borrow*             words that begin so; "borrow ch"* is a phrase whose last word begins so
+    borrow*             words with this prefix; "borrow ch"* is a phrase with a prefix as its last word
 
-All other characters separate words: `don't` is the phrase `don t`. Quotes that are not closed end with the text.
+All other characters separate words: `don't` is the phrase `don t`. Unclosed quotes end with the text.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _UNENCODABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class Term(NamedTuple):
-    """Words that must follow each other. With `is_prefix` the last one is only the beginning of a word."""
+    """Consecutive words. With `is_prefix`, the last one is only a prefix."""
 
     words: tuple[str, ...]
     is_prefix: bool
 
     @property
     def expression(self) -> str:
-        """The term in FTS5's language. Words are letters, marks and digits alone, so nothing needs an escape."""
+        """The term in FTS5's language. Words contain only letters, marks and digits, so escaping is unnecessary."""
         return f'"{" ".join(self.words)}"' + "*" * self.is_prefix
 
 
 def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
-    """Return the terms of a query, each once. Raises ArgumentError if there is none, or if there are too many."""
+    """Return the distinct terms of a query. Raises ArgumentError if there are none or too many."""
     if len(text) > limits.MAX_SEARCH_CHARACTERS:
         raise ArgumentError(
             f"the search has {len(text):,} characters, allowed are {limits.MAX_SEARCH_CHARACTERS:,}: enter fewer words"
@@ -55,9 +55,9 @@ def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
 
 
 def with_prefixes(text: str) -> str:
-    """Return a query whose words are beginnings of words: `tomato` finds `tomatoes`. Quoted and short ones stay whole.
+    """Return a query with prefixes instead of words: `tomato` finds `tomatoes`. Quoted and short ones stay whole.
 
-    Beginnings of one or two characters would find most texts, and take long.
+    Prefixes of one or two characters would find most texts, and take long.
     """
 
     def widened(term: re.Match[str]) -> str:
@@ -68,7 +68,7 @@ def with_prefixes(text: str) -> str:
 
 
 def matches(terms: list[Term], words: list[Word]) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each place in a text, given by its words, where a term matches."""
+    """Yield begin and end of each match of a term in a text, given by its words."""
     plain = [word.word for word in words]
     for term in terms:
         size, first = len(term.words), term.words[0]

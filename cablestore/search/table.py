@@ -1,24 +1,25 @@
-"""IndexTable of the index: one SQLite database with FTS5, its schema and statements. It knows nothing of a store.
+"""Table of the index: one SQLite database with FTS5, its schema and statements. Independent of a store.
 
     docs(id, hash, own)  a text: the beginning of its post's hash, and the id of its time and hash if another text has
                          that one
-    words(text, place)   FTS5 over the same ids, without a copy of the text. `place` has two words, of the channel and of
-                         the author, so that a filter costs what a further word costs
-    state                what is read of the store, and whether words of removed texts must still be overwritten
+    words(text, place)   FTS5 over the same ids, without a copy of the text. `place` has two words, of the channel and
+                         of the author, so that a filter costs as much as a further word
+    state                the indexed part of the store, and if words of removed texts must still be overwritten
 
-An id is a timestamp in milliseconds and four bits of the hash, so FTS5's own order is the order of time. A text whose id
-is taken gets a free one above it. How far above, at most, the index `moved` tells: an answer reads that much further
-and sorts by time and hash. So a millisecond has any number of texts.
+An id is a timestamp in milliseconds and four bits of the hash, so FTS5's own order is the order of time. A text whose
+id is taken gets a free one above it. The index `moved` has the maximum distance: a search reads that much further and
+sorts by time and hash. Therefore a millisecond can have any number of texts.
 
-Beginnings of words with one and two letters have indexes of their own: FTS5 would merge the lists of thousands of words.
+Prefixes of one and two letters have separate indexes, because FTS5 would otherwise merge the lists of thousands of
+words.
 
-FTS5 removes a text without a copy of it by a mark. Its words leave the file when the parts of the index with such marks are merged
-(`purge`). SQLite overwrites what it frees, and its log is emptied afterwards.
+FTS5 removes a text without a copy of it by a mark. Its words leave the file when the parts of the index with such marks
+are merged (`purge`). SQLite overwrites freed space, and its log is emptied afterwards.
 
-A new index is made with few merges. When all posts are read, `purge` merges the parts into one: that costs less, and
-searches of one part are faster.
+A new index is built with few merges. When all posts are indexed, `purge` merges the parts into one. This costs less,
+and searches of one part are faster.
 
-`page_sums` finds out damage of the file.
+`page_sums` detects damage of the file.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _VERSION: Final = 4
 _MERGED_PAGES: Final = 500
 """Pages of FTS5 that one step of `purge` writes: 2 MB, about 70 ms."""
 _MERGES: Final = {"automerge": (16, 4), "crisismerge": (64, 16)}
-"""Options of FTS5 that say when it merges parts: while the index is made, and later."""
+"""Options of FTS5 for merging parts: during the initial build, and later."""
 _NOT_BEGUN, _BEGUN, _AGAIN = 1, 2, 3
 _SCHEMA: Final = f"""
     CREATE TABLE docs(id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, own INTEGER);
@@ -99,19 +100,19 @@ _RANKED_MOVED: Final = """
         ORDER BY words.rowid DESC LIMIT ?
     ) ORDER BY score, own DESC, hash DESC LIMIT ? OFFSET ?
 """
-"""The same where ids were taken: texts of one time are sorted by their hashes."""
+"""The same if ids were taken: texts of one time are sorted by their hashes."""
 
 
 class DamagedIndexError(CableStoreError):
-    """The file is damaged: the index must be made again."""
+    """The file is damaged: the index must be rebuilt."""
 
 
 class IndexState(NamedTuple):
     """Progress of the index through a store.
 
-    `source` names the store and its database. `read_to` is the last hash, in hex, up to which posts were read in order
-    of hashes, None after that. Then the arrival log is followed: `position` is the last entry, and `mark` identifies the
-    log up to there (`cablestore.index.place`).
+    `source` identifies the store and its database. `read_to` is the last hash, in hex, up to which posts were indexed
+    in order of hashes, None after that. Then the arrival log is followed: `position` is the last entry, and `mark`
+    identifies the log up to there (`cablestore.index.place`).
     """
 
     source: str
@@ -121,12 +122,12 @@ class IndexState(NamedTuple):
 
 
 class IndexTable(ProcessBound):
-    """The open database of an index. It is for one thread at a time."""
+    """Open database of an index. Only one thread may use it at a time."""
 
     def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
-        """Open the file in a folder, or a database in memory. A file that does not fit is thrown away.
+        """Open the file in a folder, or a database in memory. An invalid file is discarded.
 
-        With `read_only` nothing is written, and a file that does not fit raises DamagedIndexError.
+        With `read_only`, the file is not changed, and an invalid one raises DamagedIndexError.
         """
         self._folder = folder
         self._read_only = read_only
@@ -141,7 +142,7 @@ class IndexTable(ProcessBound):
         bind(self)
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the connection, whose end would remove SQLite's log, and apsw, whose end would end the connection."""
+        """Return the connection, whose destructor would remove SQLite's log, and apsw, which would close it."""
         return self._connection, apsw
 
     def _open(self) -> None:
@@ -167,7 +168,7 @@ class IndexTable(ProcessBound):
                 self._remove_files()  # of an index whose file was lost
                 os.close(
                     create(str(path), os.O_RDWR | os.O_CREAT)
-                )  # else SQLite makes it, and its log, readable by others
+                )  # otherwise SQLite creates it, and its log, readable by others
                 self._connect(str(path))
                 sums.begin(self._connection)
             self._sums = sums
@@ -180,7 +181,7 @@ class IndexTable(ProcessBound):
         self._connection = connection
         try:
             if not self._read_only:
-                # Alone, SQLite needs no shared memory beside the file. What it frees is overwritten.
+                # In exclusive mode, SQLite needs no shared memory beside the file. It overwrites freed space.
                 for name, value in (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", "normal")):
                     connection.pragma(name, value)
                 # `PageSums` makes all checkpoints.
@@ -192,7 +193,7 @@ class IndexTable(ProcessBound):
             if version == 0 and not self._ask("SELECT 1 FROM sqlite_schema"):
                 with connection:
                     self._ask(_SCHEMA)
-            elif version != _VERSION:  # another version of cablestore made it
+            elif version != _VERSION:  # created by another version of cablestore
                 raise apsw.FormatError(f"it has version {version}, expected is {_VERSION}")  # noqa: TRY301 - the same becomes of it as of a damaged file
             self._tokenizer = connection.fts5_tokenizer(TOKENIZER[0], list(TOKENIZER[1:]))
         except BaseException:
@@ -206,7 +207,7 @@ class IndexTable(ProcessBound):
                 self._sums.require_unchanged()
 
     def clear(self) -> None:
-        """Throw everything away and begin with an empty index."""
+        """Discard the index and begin with an empty one."""
         self._disconnect()
         self._remove_files()
         self._open()
@@ -236,26 +237,26 @@ class IndexTable(ProcessBound):
             self._connection.close(force=True)
 
     def _commit_is_done(self) -> None:
-        """Make a checkpoint if one is due after a commit, or note the log that belongs to the file."""
+        """Run a checkpoint if one is due after a commit, or record the log that belongs to the file."""
         if self._sums is not None and self._sums.is_due():
             self._sums.checkpoint(self._connection)
         elif self._sums is not None:
             self._sums.note_log()
 
-    # --- what is read of the store -------------------------------------------------------------
+    # --- progress through the store ------------------------------------------------------------
 
     def state(self) -> IndexState:
-        """Return what the index has read."""
+        """Return the progress of the index."""
         with _errors():
             return IndexState(*self._ask("SELECT source, position, mark, read_to FROM state")[0])
 
     def update(self, state: IndexState, docs: Iterable[Document], removed: Iterable[bytes]) -> None:
-        """Add and remove texts, by their hashes, and say what is read then, in one transaction."""
+        """Add texts, remove texts by their hashes, and set the progress, in one transaction."""
         with _errors():
             with self._connection:
                 is_made = state.read_to is None and self.state().read_to is not None
                 self._remove(removed)
-                self._add(sorted(docs))  # FTS5 writes a part to the disk where an id is smaller than the one before
+                self._add(sorted(docs))  # FTS5 writes a part to the disk where an id is smaller than the previous one
                 self._ask("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
                 if is_made:
                     for name, (_, later) in _MERGES.items():
@@ -269,7 +270,7 @@ class IndexTable(ProcessBound):
         try:
             with self._connection:
                 self._insert(_ADD_DOCS, docs)
-        except apsw.ConstraintError:  # an id is taken, or a text is here already
+        except apsw.ConstraintError:  # an id is taken, or a text is already indexed
             docs = self._placed(docs)
         self._insert(_ADD_WORDS, docs)
 
@@ -279,7 +280,7 @@ class IndexTable(ProcessBound):
             self._connection.execute(sql, (apsw.carray(tuple(docs)),))
 
     def _placed(self, docs: list[Document]) -> list[Document]:
-        """Take ids for texts, and return those that were not here, with the ids that they got."""
+        """Assign ids to texts, and return those that were not indexed yet, with their ids."""
         by_id = {id_of(doc): doc for doc in docs}
         rows = [(number, doc[HASH]) for number, doc in by_id.items()]
         inserted = self._connection.executemany("INSERT OR IGNORE INTO docs(id, hash) VALUES(?, ?) RETURNING id", rows)
@@ -289,7 +290,7 @@ class IndexTable(ProcessBound):
         return sorted([*added, *(with_id(doc, self._free_id(doc)) for doc in left)])
 
     def _free_id(self, doc: Document) -> int:
-        """Take an id above that of a text, which is taken. The more are taken, the farther it may be."""
+        """Assign a free id above the taken one of a text. The more ids are taken, the farther it may be."""
         own = id_of(doc)
         for bits in range(TIE_BITS, 62):
             number = own + secrets.randbelow(1 << bits)
@@ -317,12 +318,12 @@ class IndexTable(ProcessBound):
     # --- removed words -------------------------------------------------------------------------
 
     def must_purge(self) -> bool:
-        """Tell whether parts must be merged: the file may hold words of removed texts, or it was just made."""
+        """Return True if parts must be merged: the file may contain words of removed texts, or was just built."""
         with _errors():
             return bool(self._ask("SELECT purge FROM state")[0][0])
 
     def purge(self) -> None:
-        """Merge some parts of the index, which leaves out removed texts. Call it until `must_purge` is false."""
+        """Merge some parts of the index, which removes removed texts. Call it until `must_purge` returns False."""
         connection = self._connection
         with _errors():
             with connection:
@@ -334,18 +335,18 @@ class IndexTable(ProcessBound):
                 following = {_NOT_BEGUN: _BEGUN, _BEGUN: 0, _AGAIN: _NOT_BEGUN}[step] if is_done or step == 1 else step
                 self._ask("UPDATE state SET purge = ?", following)
             if following == 0 and self._sums is not None:
-                self._sums.checkpoint(connection)  # no removed word is left in the log
+                self._sums.checkpoint(connection)  # the log then contains no removed words
             else:
                 self._commit_is_done()
 
-    # --- finding -------------------------------------------------------------------------------
+    # --- searching -----------------------------------------------------------------------------
 
     def tokenize(self, data: bytes) -> list[tuple[int, int, str]]:
         """Return offset, end and word of each word in UTF-8."""
         return cast(list[tuple[int, int, str]], self._tokenizer(data, apsw.FTS5_TOKENIZE_QUERY, None))
 
     def newest(self, expression: str, start: int, stop: int, before: int | None, number: int) -> list[int]:
-        """Return the places of texts that match with start <= own id < stop, before a place, the newest first."""
+        """Return the positions of matching texts with start <= own id < stop, before a position, the newest first."""
         places, waiting = list[int](), list[int]()
         with _errors():
             end = stop if before is None else min(stop, id_at(before) + 1)
@@ -363,7 +364,7 @@ class IndexTable(ProcessBound):
         return [*places, *(-place for place in sorted(waiting))][:number]
 
     def ranked(self, expression: str, start: int, stop: int, skipped: int, number: int, most: int) -> list[int]:
-        """Return the same, the best first, among the `most` newest that match. `skipped` are left out."""
+        """Return the same, the best first, among the `most` newest matches, after the first `skipped`."""
         with _errors():
             farthest = self._farthest()
             sql, values = (_RANKED_MOVED, (stop + farthest, stop)) if farthest else (_RANKED, (stop,))
@@ -371,7 +372,7 @@ class IndexTable(ProcessBound):
             return [self._place(number) for (number,) in found]
 
     def _farthest(self) -> int:
-        """Return how far, at most, the id of a text is above its own."""
+        """Return the maximum distance of a text's id above its own."""
         return int(self._ask("SELECT max(id - own) FROM docs WHERE own IS NOT NULL")[0][0] or 0)
 
     def _place(self, number: int) -> int:

@@ -1,15 +1,15 @@
-"""Words: how a text is prepared before FTS5 cuts it into words, and where each word is in the text as it was written.
+"""Words: preparation of a text before FTS5 splits it into words, and the position of each word in the original text.
 
-Texts and queries are prepared in the same way. Forms of a character that mean the same become one (NFKC), case is
-folded, digits of all scripts become ASCII, and accents and points are removed. Latin letters that Unicode does not
-decompose (`ł`, `ø`) become those that they are named after. What is invisible, and the tatweel, is left out.
+Texts and queries are prepared in the same way. Equivalent forms of a character are unified (NFKC), case is folded,
+digits of all scripts become ASCII, and accents and points are removed. Latin letters that Unicode does not decompose
+(`ł`, `ø`) become their base letters. Invisible characters and the tatweel are removed.
 
-Scripts without spaces between words have no words that a pattern finds. So each of their letters, with its marks, is a
-word, and what a person enters is found as a phrase of such words. Korean is cut in this way too, because particles
-follow its words without a space.
+In scripts without spaces between words, a pattern cannot find words. Therefore each of their letters, with its marks,
+is a word, and a query becomes a phrase of such words. Korean is split in this way too, because particles follow its
+words without a space.
 
-An emoji is a word: the code points of its sequence in hex, without variation selectors and colours of skin. A keycap is
-two words, its digit and the keycap.
+An emoji is a word: the code points of its sequence in hex, without variation selectors and skin tones. A keycap is two
+words, its digit and the keycap.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import regex
 
 TOKENIZER: Final = ("unicode61", "remove_diacritics", "2", "categories", "L* M* N* Co")
-"""FTS5's tokenizer and its arguments. Without marks (M*) it would cut the words of Indic scripts. Co has `EMOJI`."""
+"""FTS5's tokenizer and its arguments. Without marks (M*), it would split the words of Indic scripts. Co has `EMOJI`."""
 EMOJI: Final = "\uedff"
-"""Begin of the word of an emoji: a character for private use."""
+"""Prefix of the word of an emoji: a private-use character."""
 
 _FOREIGN: Final = re.compile("[0-9#*]?[^\x00-\x7f]+")
-"""Characters that are changed, and what may be the ASCII part of a keycap. The tokenizer folds the case of all others,
-which make no new form with those after them but with accents."""
+"""Characters that are changed, and the possible ASCII part of a keycap. The tokenizer folds the case of all others,
+which combine only with accents."""
 _REMEMBERED_CHARACTERS: Final = 16
 _FIRST_SPACELESS: Final = "\u0e00"
 _LETTER_AND_MARKS: Final = r"[^\p{M}\s]\p{M}*"
@@ -46,11 +46,11 @@ _NAMED_AFTER: Final = re.compile(
     r"LATIN (?:SMALL LETTER|SMALL LIGATURE|LETTER SMALL CAPITAL) (?:DOTLESS |OPEN )?([A-Z]{1,2})(?: DIGRAPH)?(?: WITH .*)?"
 )
 _OTHER_LATIN: Final = {"ð": "d", "þ": "th", "ŋ": "n"}
-"""Letters with names of their own, as they are written where a keyboard lacks them."""
+"""Letters with separate names, in the spelling for keyboards that lack them."""
 
 
 class Word(NamedTuple):
-    """Word of a text, as it is compared, and its place in the text: characters from `start` to before `end`."""
+    """Word of a text in its compared form, and its position in the text: characters from `start` to before `end`."""
 
     word: str
     start: int
@@ -58,11 +58,11 @@ class Word(NamedTuple):
 
 
 Tokenize = Callable[[bytes], list[tuple[int, int, str]]]
-"""FTS5's tokenizer: UTF-8 in; offset, end and word of each word out."""
+"""FTS5's tokenizer: it converts UTF-8 to offset, end and word of each word."""
 
 
 def prepared(text: str) -> str:
-    """Return a text as FTS5's tokenizer gets it."""
+    """Return a text in the form for FTS5's tokenizer."""
     return text if text.isascii() else _FOREIGN.sub(_fold, text)
 
 
@@ -92,7 +92,7 @@ def _alone(match: regex.Match[str]) -> str:
 
 
 class _Folds(dict[int, str]):
-    """Table for `str.translate` that finds out about each code point when it occurs first."""
+    """Table for `str.translate` that computes the entry of a code point on first use."""
 
     def __missing__(self, codepoint: int) -> str:
         character = chr(codepoint)
@@ -116,13 +116,13 @@ def _folded_character(character: str) -> str:
 
 
 def words_of(text: str, tokenize: Tokenize) -> list[Word]:
-    """Return the words of a text with their places in it."""
+    """Return the words of a text with their positions in it."""
     if text.isascii():
         return [Word(word, start, end) for start, end, word in tokenize(text.encode())]
     data = bytearray()
     places: list[tuple[int, int]] = []
-    """For each prepared byte, where the characters from which it was made begin and end."""
-    for match in emoji_or_cluster().finditer(text):  # normal forms never reach beyond
+    """For each prepared byte, the range of the characters from which it was made."""
+    for match in emoji_or_cluster().finditer(text):  # normal forms never extend beyond a cluster
         start, end = match.span()
         piece = prepared(text[start:end]).encode()
         data += piece

@@ -1,4 +1,4 @@
-"""An open store for other processes of the same user: `offer`. The other side is `cablestore.remote`."""
+"""Serving an open store to other processes of the same user: `offer`. The client side is `cablestore.remote`."""
 
 from cablestore.serving.server import StoreServer, offer
 

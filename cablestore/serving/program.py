@@ -1,6 +1,6 @@
-"""A program that uses an open store: its calls, iterators and snapshots, and what is reported to it.
+"""Program that uses an open store: its calls, iterators and snapshots, and the reports to it.
 
-Each program has threads of its own for its calls, so that a slow search keeps no other program waiting.
+Each program has separate threads for its calls, so that a slow search does not delay other programs.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.serving")
 _AHEAD: Final = 2
-"""Parts of an iterator that are sent without a request: one that is read, and one ahead."""
+"""Parts of an iterator that are sent without a request: one that is being read, and one ahead."""
 _SNAPSHOT: Final = "snapshot"
 
 
 class _ProgramGoneError(Exception):
-    """The program is gone, or does not read."""
+    """The program closed the connection, or does not read."""
 
 
 class ServedProgram:
@@ -66,7 +66,7 @@ class ServedProgram:
         node: WatchedNode,
         slow_reader_s: float,
     ) -> None:
-        """Make one. `writes` returns the number of writes for the reports."""
+        """`writes` returns the number of writes for the reports."""
         self._slow_reader_s = slow_reader_s
         self._blocking = store
         self._store = AsyncCableStore(store)
@@ -76,20 +76,20 @@ class ServedProgram:
         self._node = node
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[int, asyncio.Semaphore] = {}
-        """The iterators: how many parts may be sent."""
+        """Number of parts that each iterator may send."""
         self._snapshots: dict[int, AsyncSnapshot] = {}
-        writer.transport.set_write_buffer_limits(0)  # what is drained is in the socket, and survives this process
+        writer.transport.set_write_buffer_limits(0)  # drained data is in the socket and survives this process
         self._sending = asyncio.Lock()
         self._changed = asyncio.Event()
         self._changed.set()
         self.fileno: Final[int] = writer.get_extra_info("socket").fileno()
 
     def inform(self) -> None:
-        """Have the states of the store and of its node reported."""
+        """Schedule a report of the states of the store and its node."""
         self._changed.set()
 
     async def serve(self) -> None:
-        """Answer calls until the program is gone, does not read, or sends what no program sends."""
+        """Answer calls until the program disconnects, does not read, or sends an invalid message."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._report())
@@ -134,7 +134,7 @@ class ServedProgram:
                 self._write(Pong(message.number))
 
     def _excess(self, call: Call) -> str:
-        """Return why a call is rejected before it begins, "" if it is not."""
+        """Return the reason for rejecting a call before it begins, or ""."""
         if call.number in self._calls or call.number in self._snapshots:
             return f"the number {call.number} is in use"
         if call.method == _SNAPSHOT and len(self._snapshots) >= limits.MAX_REMOTE_SNAPSHOTS:
@@ -170,7 +170,7 @@ class ServedProgram:
             await self._send(Error(call.number, _class_of(error), str(error)))
         except _ProgramGoneError:
             raise
-        except Exception as error:  # noqa: BLE001 - the program gets an error, and the others are served
+        except Exception as error:  # noqa: BLE001 - the program gets an error, and other programs are still served
             _LOG.warning("a call failed", exc_info=True, extra={"method": call.method[:40]})
             await self._send(Error(call.number, "CableStoreError", f"{type(error).__name__}: {error}"))
         finally:
@@ -181,8 +181,8 @@ class ServedProgram:
     async def _begin(self, call: Call) -> None:
         """Announce a call that may write, then compare its deadline with the clock.
 
-        In this order a program that has no announcement at the deadline knows that the call never runs, also if this
-        process is stopped or killed in between.
+        In this order, a program without an announcement at the deadline knows that the call never runs. This holds even
+        if this process is stopped or killed in between.
         """
         if call.method != _SNAPSHOT and not method_of(call.method, self._store.dialect).is_read:
             self._write(Begun(call.number))
@@ -225,10 +225,10 @@ class ServedProgram:
             is_last = not found
             await self._send(Items(number, msgspec.Raw(method.result.encode(found)), is_last))
 
-    # --- what is sent ----------------------------------------------------------------------------
+    # --- sending ---------------------------------------------------------------------------------
 
     async def _report(self) -> None:
-        """Report the states of the store and its node after each change, or after several within a short time."""
+        """Report the states of the store and its node. Changes within a short time are reported together."""
         reported: NodeState | None = None
         while True:
             await self._changed.wait()
@@ -252,7 +252,7 @@ class ServedProgram:
             await self._drain()
 
     async def _drain(self) -> None:
-        """Wait until the program reads."""
+        """Wait until the program has read enough."""
         try:
             async with asyncio.timeout(self._slow_reader_s):
                 await self._writer.drain()
@@ -261,7 +261,7 @@ class ServedProgram:
 
 
 class _Progress:
-    """Progress of a call, reported at most once in a short time."""
+    """Progress of a call. Reports are limited to one within a short time."""
 
     def __init__(self, number: int, write: Callable[[ToProgram], None]) -> None:
         self._number = number
@@ -270,13 +270,13 @@ class _Progress:
         self._next_s = 0.0
 
     def add(self, count: int) -> None:
-        """Count what was done. On the loop."""
+        """Add to the progress. Called on the loop."""
         self._count += count
         if time.monotonic() >= self._next_s:
             self.flush()
 
     def flush(self) -> None:
-        """Report what was done since the last report."""
+        """Report the progress since the last report."""
         if self._count:
             self._write(Progressed(self._number, self._count))
             self._count, self._next_s = 0, time.monotonic() + limits.REMOTE_CHANGE_WINDOW_S
@@ -288,5 +288,5 @@ def _require_time(call: Call) -> None:
 
 
 def _class_of(error: CableStoreError) -> str:
-    """Return the name of the class of an error in `cablestore.errors`."""
+    """Return the name of an error's class in `cablestore.errors`."""
     return next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))

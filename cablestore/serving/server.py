@@ -1,4 +1,4 @@
-"""The server of an open store: one event loop in one thread for all programs. It keeps nothing of those that are gone."""
+"""Server of an open store: one event loop in one thread serves all programs."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class StoreServer(Closable, ProcessBound):
         hello_timeout_s: float = limits.REMOTE_HELLO_TIMEOUT_S,
         slow_reader_s: float = limits.REMOTE_SLOW_READER_S,
     ) -> None:
-        """Serve the connections of a listening socket, and those that `adopt` is given. `offer` makes the socket.
+        """Serve the connections of a listening socket, and those that `adopt` receives. `offer` creates the socket.
 
-        `node` connects the store to peers. Its state is reported to the programs. The socket is closed with this.
+        `node` connects the store to peers, and its state is reported to the programs. `close` closes the listening
+        socket.
         """
         self._node = node or WatchedNode()
         self._hello_timeout_s = hello_timeout_s
@@ -54,7 +55,7 @@ class StoreServer(Closable, ProcessBound):
         self._tasks: set[asyncio.Task[None]] = set()
         self._noting = threading.Lock()
         self._writes = 0
-        """Writes since this began, without those of the user's own values alone."""
+        """Writes since the server started, except those that change only local values."""
         self._is_noted = False
         """True while a report to the programs is scheduled."""
         self._loop = asyncio.new_event_loop()
@@ -69,12 +70,12 @@ class StoreServer(Closable, ProcessBound):
         return [number for number in (*listener, *(each.fileno for each in self._programs)) if number >= 0]
 
     def adopt(self, connection: socket.socket) -> None:
-        """Serve a copy of a connection. In any thread."""
+        """Serve a copy of a connection. Thread-safe."""
         copy = connection.dup()
         self._loop.call_soon_threadsafe(lambda: self._begin(self._greet(copy), copy))
 
     def close(self) -> None:
-        """Remove the socket, and end all connections. Calls that have begun end in their threads."""
+        """Remove the socket, and close all connections. Calls that have begun complete in their threads."""
         if self._loop.is_closed():
             return
         if self._listener is not None:
@@ -96,13 +97,13 @@ class StoreServer(Closable, ProcessBound):
             for task in self._tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
-            self._loop.run_until_complete(asyncio.sleep(0))  # transports close their sockets one turn later
+            self._loop.run_until_complete(asyncio.sleep(0))  # transports close their sockets one loop iteration later
             self._loop.close()
             if self._listener is not None:
                 self._listener.close()
 
     def _begin(self, work: Coroutine[Any, Any, None], connection: socket.socket | None = None) -> None:
-        """Begin a task. If it is cancelled, perhaps before it runs, the connection is closed."""
+        """Start a task. If it is cancelled, perhaps before it runs, the connection is closed."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -127,7 +128,7 @@ class StoreServer(Closable, ProcessBound):
             connection.close()
 
     async def _greet(self, connection: socket.socket) -> None:
-        """Exchange the first lines, then serve the program until it is gone."""
+        """Exchange the first lines, then serve the program until it disconnects."""
         connection.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=limits.MAX_REMOTE_HELLO_SIZE_BYTES)
         try:
@@ -137,14 +138,14 @@ class StoreServer(Closable, ProcessBound):
             if not problem:
                 await self._serve(reader, writer)
         except (OSError, TimeoutError, ValueError):
-            pass  # the program is gone, silent, or sends no line
-        except Exception:  # noqa: BLE001 - the others are served
+            pass  # the program is gone or silent, or its line is too long
+        except Exception:  # noqa: BLE001 - other programs are still served
             _LOG.exception("a program cannot be served")
         except asyncio.CancelledError:
             writer.transport.abort()
             raise
         finally:
-            writer.close()  # what was written is still sent, if the program reads it in time
+            writer.close()  # the written bytes are still sent, if the program reads them in time
             self._loop.call_later(self._slow_reader_s, writer.transport.abort)
 
     def _problem(self, line: bytes) -> str:
@@ -178,12 +179,12 @@ class StoreServer(Closable, ProcessBound):
     # --- reports ---------------------------------------------------------------------------------
 
     def _count_write(self) -> None:
-        """Count a write. In the thread that wrote, before `_note`."""
+        """Count a write. Called in the writing thread, before `_note`."""
         with self._noting:
             self._writes += 1
 
     def _note(self) -> None:
-        """Have the programs informed. In the thread that wrote, or that changed the state of the node."""
+        """Schedule a report to the programs. Called in the thread that wrote or that changed the node's state."""
         with self._noting:
             if self._is_noted:
                 return
@@ -199,11 +200,11 @@ class StoreServer(Closable, ProcessBound):
 
 
 def offer(store: CableStore, *, owner: str = "", node: WatchedNode | None = None) -> StoreServer:
-    """Let other processes of this user use an open store: `cablestore.connect` returns it there.
+    """Serve an open store to other processes of this user: `cablestore.connect` returns it there.
 
-    Close what is returned before the store, or use it in a `with`. `owner` is what the other processes see in
-    `RemoteStore.owner`, and `node`, which connects the store to peers, is their `RemoteStore.node`. Raises
-    ArgumentError for a store in memory, and StorageError if no socket can be created in the store's folder.
+    Close the returned server before the store, or use it in a `with`. `owner` and `node`, the node that connects the
+    store to peers, are `RemoteStore.owner` and `RemoteStore.node` in the other processes. Raises ArgumentError for a
+    store in memory, and StorageError if no socket can be created in the store's folder.
     """
     check_instance("store", store, CableStore, "an open CableStore")
     if store.path is None:

@@ -1,4 +1,4 @@
-"""Cancelled calls: a write that has begun ends, no item is lost, long work stops and can go on."""
+"""Cancelled calls: a write that has begun completes, no item is lost, and long work stops and can resume."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from cablestore.store.changes import MessageAdded
 
 async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while not is_so():  # noqa: ASYNC110 - what happens in other threads is looked at
+        while not is_so():  # noqa: ASYNC110 - waits for other threads
             await asyncio.sleep(0.001)
 
 
 class HeldClock:
-    """Clock that a writer reads when it has begun, and that keeps it there while `may_go` is not set."""
+    """Clock that blocks a writer which has begun, until `may_go` is set."""
 
     def __init__(self) -> None:
         self.has_begun, self.may_go = threading.Event(), threading.Event()
@@ -91,7 +91,7 @@ def test_writes_cancelled_at_any_time_are_made_as_a_whole_or_not(tmp_path: Path,
 
 
 async def cancelled_at_times(wanted: Callable[[], Awaitable[object]], rng: random.Random) -> object:
-    """Return what is awaited in the end, after some cancelled tries."""
+    """Return the result after some cancelled attempts."""
     while True:
         task = asyncio.ensure_future(wanted())
         if rng.random() < 0.5:
@@ -258,7 +258,7 @@ def test_a_cancelled_end_of_a_with_leaves_the_folder_free(tmp_path: Path) -> Non
 
 
 def test_a_call_that_nobody_can_await_is_not_made() -> None:
-    """As in a task of trio, which does not know the futures of asyncio."""
+    """As in a task of trio, which does not support asyncio futures."""
     with CableStore.in_memory() as blocking:
         store = AsyncCableStore(blocking)
         for call in (store.post("c", "from elsewhere"), store.channels().__anext__(), store.compact(), store.close()):

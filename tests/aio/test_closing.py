@@ -1,4 +1,4 @@
-"""The end of a store for asyncio: whatever waits ends, threads end, and the process ends."""
+"""Closing a store for asyncio: all waits end, threads end, and the process exits."""
 
 from __future__ import annotations
 

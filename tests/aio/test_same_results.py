@@ -1,4 +1,4 @@
-"""Whatever is called, the store for asyncio returns what the blocking one returns, and holds the same."""
+"""Equivalence: the store for asyncio returns the same results as the blocking one and leaves the same store."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ PAIRS = [
     (LocalValues, AsyncLocalValues),
 ]
 OPENING = {"open", "in_memory", "snapshot"}
-"""What they return is awaited, or used in an `async with`."""
+"""Methods whose result is awaited, or used in an `async with`."""
 NO_WAIT = {"watch"}
-"""They neither read nor wait."""
+"""Methods that neither read nor wait."""
 LATE = {"Change": Change} | {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manifest)}
-"""Types whose modules a store imports when it uses them."""
+"""Types whose modules a store imports only when it uses them."""
 AWAITED_PROPERTIES = {"identity", "known_identity", "public_key", "cursor"}
 
 
@@ -97,7 +97,7 @@ def parameters(method: Any) -> list[tuple[str, object, object]]:
 
 
 def test_type_checkers_know_its_types() -> None:
-    """The assertions are for the type checker, which lint runs."""
+    """The type checker, which lint runs, checks the assertions."""
 
     async def use() -> None:
         opening = AsyncCableStore.in_memory(identity=ANN.identity)
@@ -114,8 +114,8 @@ def test_type_checkers_know_its_types() -> None:
             async with store.snapshot() as snapshot:
                 assert_type(await snapshot.messages("c"), Page)
             with pytest.raises(TypeError):
-                await store.post("c")  # type: ignore[call-arg] # that is tested
+                await store.post("c")  # type: ignore[call-arg] # tested here
             with pytest.raises(TypeError):
-                await store.messages("c", newest=True)  # type: ignore[call-arg] # that is tested
+                await store.messages("c", newest=True)  # type: ignore[call-arg] # tested here
 
     asyncio.run(use())

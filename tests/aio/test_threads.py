@@ -1,4 +1,4 @@
-"""Few threads, whatever the number of calls, and few items ahead."""
+"""Limits of threads and of items fetched in advance, independent of the number of calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cablestore.index.reader import Reader
 
 
 def test_at_most_read_threads_threads_read_and_one_writes() -> None:
-    """Calls wait in their threads until all threads that may start are there."""
+    """Calls wait in their threads until all allowed threads have started."""
     names: set[str] = set()
     all_there = threading.Event()
 
@@ -40,7 +40,7 @@ def test_at_most_read_threads_threads_read_and_one_writes() -> None:
 
 
 def test_the_last_message_of_a_channel_is_there_without_a_read_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after the store was closed. It is the one of a snapshot's state."""
+    """Also after the store was closed. The message is that of the snapshot's state."""
     readers: list[threading.Thread] = []
     snapshot, get = Engine.snapshot, Reader.post
 

@@ -1,4 +1,4 @@
-"""Announcements: the post and status-go's messages."""
+"""Archive announcements: the post, and the messages of status-go."""
 
 from __future__ import annotations
 

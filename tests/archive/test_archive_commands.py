@@ -1,4 +1,4 @@
-"""`cablestore archive ...` as people use it: by content id, on a store that is open elsewhere, interrupted, mistyped."""
+"""Commands of `cablestore archive`: content ids, stores that are open elsewhere, interruptions, invalid input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WEEKS = 4
 SECONDS_AGO = 12
 KILLS = 4
 LOST_BYTES = 150_000
-"""What a killed fetch may repeat of what is in its files, and asking again: a block of 64 KiB."""
+"""Most bytes that a killed fetch may repeat: data already in its files, and a repeated request for a 64 KiB block."""
 STRANGER = Identity.derive("archives", "stranger").public_key.hex()
 CID = str(Cid(CODEC_MANIFEST, bytes(32)))
 NOBODY = f"{HERE}:9"
@@ -47,7 +47,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 class Made(NamedTuple):
-    """Control node's store, the folder of its archives, its public key, and a member's store."""
+    """Store of a control node, folder of its archives, its public key, and store of a member."""
 
     store: Path
     folder: Path
@@ -78,7 +78,7 @@ def made(template: Path, tmp_path: Path) -> Made:
 
 @contextmanager
 def content(folder: Path, *arguments: object, end: int = signal.SIGTERM, status: int = 0) -> Iterator[str]:
-    """Run `archive content` while the `with` lasts; yield its URL. It must end cleanly."""
+    """Run `archive content` during the `with` block; yield its URL and check the exit status."""
     process = started("content", folder, "--listen", f"{HERE}:0", "--json", *arguments)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -96,7 +96,7 @@ def content(folder: Path, *arguments: object, end: int = signal.SIGTERM, status:
 
 @pytest.mark.thorough
 def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
-    """The announcement is some seconds younger than members wait for; after that they act on it."""
+    """The announcement is a few seconds too recent for members; they wait and then act on it."""
     got = tmp_path / "got"
     with (
         content(tmp_path / "node", end=signal.SIGINT, status=130) as url,
@@ -144,7 +144,7 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
 
 @pytest.mark.thorough
 def test_both_kinds_of_link_name_the_same_archives(made: Made, tmp_path: Path) -> None:
-    """What was imported from one is not fetched again from the other; the newer index is shown."""
+    """Archives imported from one link are not fetched again from the other. The newer index is shown."""
     got = tmp_path / "got"
     [published] = told(
         "publish", made.folder, "--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY, store=made.store
@@ -201,7 +201,7 @@ def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path
 def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
     made: Made, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
-    """The process that has the store open imports; paths of folders and key files are the command's."""
+    """The process with the open store imports. Paths of folders and key files are relative to the command."""
     key = tmp_path / "key"
     key.write_text(CABAL_KEY)
     control, member = serving(made.store, "--listen", ANY_PORT), serving(made.member, "--listen", ANY_PORT)
@@ -227,7 +227,7 @@ def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
 def test_an_import_beside_serve_is_the_same_as_alone(
     made: Made, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
-    """A week in two archives, posts that the archives lack, a deletion of an earlier week, and a damaged archive."""
+    """A week in two archives, posts missing from them, a deletion of an earlier week, and a damaged archive."""
     late = Person("ann").text("default", "late", at=FIRST_MS + WEEK_MS + 9)
     surplus = [Person("bob").text("default", f"spam {week}", at=FIRST_MS + week * WEEK_MS + 5) for week in range(WEEKS)]
     with CableStore.open(made.store) as store:
@@ -260,7 +260,7 @@ def test_an_import_beside_serve_is_the_same_as_alone(
 
 
 def announcements(path: Path) -> set[bytes]:
-    """Return the hashes of what the store's control node wrote where it announces, its join among them."""
+    """Return the hashes of the posts of the control node in the channel of announcements, including its join."""
     with CableStore.open(path) as store:
         return {post.hash for post in store.posts_by(store.identity.public_key, channel=ARCHIVES_CHANNEL)}
 
@@ -281,7 +281,7 @@ def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: 
         assert f"in {len(listed)} channels" in cablestore("stats", store=store).stdout
 
 
-# --- interrupted ---------------------------------------------------------------------------------------
+# --- interruptions --------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -321,16 +321,18 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(
 
 @pytest.mark.thorough
 def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
-    """Signal 9 at any instant: all comes, and twice only what was on the way or not yet in its file.
+    """A member that is killed with SIGKILL at any time fetches all data.
 
-    What was on the way is not counted: the system's buffers between wire and member hold any part of it.
+    Only data in transit or not yet written to its file is fetched twice. Data in transit is not counted, as the
+    system's
+    buffers between the wire and the member hold any part of it.
     """
     got = tmp_path / "got"
 
     def here_bytes() -> int:
         found = 0
         for path in (got / made.community / "content").glob("*"):
-            with suppress(FileNotFoundError):  # it has another name by now
+            with suppress(FileNotFoundError):  # it was renamed
                 found += path.stat().st_size
         return found
 
@@ -380,12 +382,12 @@ def test_the_last_line_of_progress_counts_imports_after_the_last_byte(capsys: py
     assert [json.loads(line)["archives"] for line in lines] == [0, 2]
 
 
-# --- an index that is kept while a newer one comes -------------------------------------------------------
+# --- earlier index during the fetch of a newer one -------------------------------------------------------
 
 
 @pytest.mark.thorough
 def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_path: Path) -> None:
-    """A newer index whose archives do not come, one of another control node, one that never comes."""
+    """A newer index without its archives, an index of another control node, and a link without a seed."""
     got = shutil.copytree(made.folder, tmp_path / "got")
     with CableStore.open(made.store) as store:
         store.ingest([post.raw for post in some_weeks(weeks=WEEKS + 1, per_week=150)], verify=False)
@@ -420,7 +422,7 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
 
 @pytest.mark.thorough
 def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: Made) -> None:
-    """By `import` and by `fetch`, with exit status 1; the same command goes on once the archive is mended."""
+    """`import` and `fetch` return exit status 1. The same command continues after the archive is repaired."""
     data = made.folder / made.community / "data"
     entries = told("list", made.folder, *made.of_member)
     at = sum(entry["size_bytes"] for entry in entries[:-1]) + 100
@@ -444,7 +446,7 @@ def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: M
 
 @pytest.mark.thorough
 def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Path) -> None:
-    """No archive is new to the member: the deletion is in the index alone."""
+    """The member has all archives; only the index contains the deletion."""
     with CableStore.open(made.store) as store:
         mine = store.post("default", "a word that I regret")
     at = FIRST_MS + WEEK_MS
@@ -468,11 +470,11 @@ def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Pat
         assert "deleted_posts" not in str(told(*fetch, store=made.member))
 
 
-# --- bad input -------------------------------------------------------------------------------------------
+# --- invalid input ---------------------------------------------------------------------------------------
 
 
 def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> None:
-    """Exit status 2, what is wrong, and what to do; the store stays as it was."""
+    """Exit status 2, the error, and a suggestion. The store does not change."""
     file, got = tmp_path / "file", tmp_path / "got"
     file.write_text("x")
     magnet = f"magnet:?xt=urn:btih:{'ab' * 20}&dn={made.community}"
@@ -538,7 +540,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
 
 @pytest.mark.parametrize("name", ["../evil", "AB" * 32, "0xab", "abc"])
 def test_a_community_that_is_none_is_refused_in_a_line(made: Made, run: Run, name: str) -> None:
-    """Before anything is made or listens in a folder of that name."""
+    """The command fails before it creates a folder of that name or listens."""
     for folder in (made.folder.parent / "evil", made.folder / "0xab", made.folder / "abc"):
         folder.mkdir()
     options = ("--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0")
@@ -576,7 +578,7 @@ def test_a_seed_ends_cleanly(made: Made) -> None:
 
 
 def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
-    """Every command that needs a library names it when it is not installed."""
+    """Every command that requires a library names it if it is not installed."""
     hide = "import sys; sys.modules['Crypto'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; main(sys.argv[1:])"
     for words in (["list", str(made.folder), "--control", made.community], ["--help"], []):
         command = [sys.executable, "-c", hide, "archive", *words]

@@ -1,4 +1,4 @@
-"""What a control node signs, and what a forger may try."""
+"""Signatures of control nodes, and attempts to forge them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_newer_statement_is_refused() -> None:
 
 
 def test_the_signature_of_a_statement_is_none_of_a_post() -> None:
-    """Both are by the same key: what is signed for one must never be read as the other."""
+    """Both use the same key. A signature of one must never be valid for the other."""
     statement = sign(statement_of(community(RFC61)), CONTROL)
     context = b"\xff" * 10 + b"cablestore archive index"
     for dialect in (LEGACY, DRAFT8):

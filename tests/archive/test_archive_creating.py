@@ -1,4 +1,4 @@
-"""Making archives: the same history gives the same bytes, and what was published stays as it is."""
+"""Creation of archives: the same history results in the same bytes, and published bytes do not change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def index_of(plan: ArchivePlan, folder: ArchiveFolder) -> VerifiedIndex:
 def test_the_same_history_gives_the_same_bytes(
     tmp_path: Path, profile: str, key: bytes | None, dialect: Dialect
 ) -> None:
-    """In any order in which posts came, on the disk or in memory."""
+    """The order in which posts arrived does not matter; stores on disk and in memory are equal."""
     posts = list(some_weeks(dialect))
     plan = plan_of(profile, key, dialect)
     one = archived(store_of(posts, dialect), tmp_path / "one", plan)
@@ -65,7 +65,7 @@ def test_the_same_history_gives_the_same_bytes(
 @pytest.mark.thorough
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 def test_processes_make_the_same_bytes(tmp_path: Path, dialect: Dialect) -> None:
-    """Also of posts that came late, and of deletions."""
+    """This includes late posts and deletions."""
     plan = plan_of(key=KEY, dialect=dialect)
     posts = list(some_weeks(dialect))
     store = store_of(posts[::2], dialect)
@@ -84,7 +84,7 @@ def test_processes_make_the_same_bytes(tmp_path: Path, dialect: Dialect) -> None
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, WEEKS * WEEK_MS + 1), max_size=6), st.sampled_from([None, KEY]))
 def test_archives_are_the_same_however_often_they_are_made(offsets_ms: list[int], key: bytes | None) -> None:
-    """Every week in its time, or all missed weeks at once; what is there remains the beginning of the file."""
+    """Archives may be created each week or for all missed weeks at once. Existing bytes stay the start of the file."""
     plan = plan_of(key=key)
     store = store_of(some_weeks())
     with TemporaryDirectory() as scratch:
@@ -142,7 +142,7 @@ def test_deletions_of_earlier_weeks_are_in_the_index(tmp_path: Path) -> None:
 def test_the_largest_deletions_are_left_out_of_an_index_that_they_do_not_fit_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes | None
 ) -> None:
-    """MAX_INDEX_SIZE_BYTES. One member's deletions do not stop the archives; those of others stay in the index."""
+    """MAX_INDEX_SIZE_BYTES. Deletions of one member do not prevent archives; deletions of others stay in the index."""
     texts = [ANN.text("default", f"gone {n}", at=FIRST_MS + n) for n in range(7)]
     deletions = [
         ANN.post(Delete((text.hash, *(bytes([n, m]) * 16 for m in range(10 * n)))), at=FIRST_MS + WEEK_MS + n)
@@ -172,7 +172,7 @@ def test_the_largest_deletions_are_left_out_of_an_index_that_they_do_not_fit_in(
 def test_the_largest_tombstones_are_left_out_of_an_archive_that_they_do_not_fit_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, key: bytes | None
 ) -> None:
-    """MAX_STORED_ARCHIVE_SIZE_BYTES: what is left of deleted posts may be much larger than the post that deletes them."""
+    """MAX_STORED_ARCHIVE_SIZE_BYTES: tombstones may be much larger than the post that deletes their targets."""
     links = [tuple(bytes([n, m % 256]) * 16 for m in range(1_000 * n)) for n in range(9)]
     texts = [ANN.text("default", f"gone {n}", at=FIRST_MS + n, links=links[n]) for n in range(9)]
     posts = [*texts, ANN.text("default", "stays", at=FIRST_MS), ANN.delete(*texts, at=FIRST_MS + 2 * WEEK_MS)]
@@ -199,7 +199,7 @@ def test_the_largest_tombstones_are_left_out_of_an_archive_that_they_do_not_fit_
 def test_the_command_tells_what_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a line each, and with --json by their hashes."""
+    """Standard error has a line for each; --json lists their hashes."""
     texts = [ANN.text("default", f"gone {n}", at=FIRST_MS + n, links=(bytes(32),) * 5_000) for n in range(2)]
     deletion = ANN.delete(*texts, at=FIRST_MS + WEEK_MS)
     CableStore.open(tmp_path / "store", identity=CONTROL).close()
@@ -222,7 +222,7 @@ def test_the_command_tells_what_is_left_out(
 
 
 def test_what_must_not_leave_a_store_is_in_no_archive(tmp_path: Path) -> None:
-    """Announcements are not archived either: they are no part of a history."""
+    """Announcements are also excluded, as they are not part of a history."""
     told = ANN.text(ARCHIVES_CHANNEL, "archives 1 magnet:?", at=FIRST_MS)
     said = ANN.text("default", "hello", at=FIRST_MS)
     plan = plan_of("status-go")
@@ -256,7 +256,7 @@ def test_a_folder_that_was_made_otherwise_is_left_alone(tmp_path: Path, key: byt
 @pytest.mark.parametrize("name", ["append", "write_index"])
 @pytest.mark.parametrize("fails_at", range(WEEKS))
 def test_a_disk_that_refuses_at_any_step_leaves_what_was_published(tmp_path: Path, name: str, fails_at: int) -> None:
-    """The next call goes on; an unfinished archive is cut off."""
+    """The next call continues and truncates an unfinished archive."""
     plan = plan_of(key=KEY)
     store = store_of(some_weeks())
     whole = files(archived(store, tmp_path / "whole", plan))

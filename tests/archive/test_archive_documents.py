@@ -1,4 +1,4 @@
-"""The commands of docs/how-to/archives.md: a control node, a member and a node for content ids, by processes."""
+"""Commands of docs/how-to/archives.md as processes: a control node, a member and a node for content ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS = [" ".join(map(shlex.quote, words)) for words in command_lines("docs/h
 
 
 class Person:
-    """Person with a folder, a store and the cabal key, who types what the document says."""
+    """Person with a folder, a store and the cabal key, who runs the documented commands."""
 
     def __init__(self, folder: Path, **instead: str) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Person:
         (folder / "cabal-key").write_text(CABAL_KEY)
 
     def words(self, begin: str) -> list[str]:
-        """Return the one documented command that begins so, with the person's own values in place of the examples."""
+        """Return the only documented command with this prefix, with the person's values in place of the examples."""
         found = {command for command in COMMANDS if command.startswith(begin)}
         assert len(found) == 1, (begin, found)
         text = found.pop()

@@ -1,4 +1,4 @@
-"""Archives in both profiles: round trips, padding, sealing, and what is refused."""
+"""Archives in both profiles: round trips, padding, encryption, and rejected input."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_same_history_is_the_same_bytes(
     ids=["rfc61", "rfc61-sealed", "status-go", "status-go-sealed"],
 )
 def test_archives_stay_what_they_are(profile: Profile, key: bytes | None, sha256: str) -> None:
-    """Recorded from this code. Other bytes are another torrent: everybody would fetch all of the past again."""
+    """Known answers of this code. Other bytes are another torrent; all members would fetch the whole history again."""
     assert archive_of(profile, three_posts(), key).sha256.hex() == sha256
 
 
@@ -108,7 +108,10 @@ def test_status_go_is_read_by_any_protobuf() -> None:
 
 @sealed_or_not
 def test_rfc61_fills_pieces_at_every_gap(key: bytes | None) -> None:
-    """PIECE_SIZE_BYTES. A field takes 3 to 129 bytes, 131 to 16386, and so on: gaps of 1, 2, 130, 16387 need a piece more."""
+    """PIECE_SIZE_BYTES. A field has 3 to 129 bytes, 131 to 16386, and so on.
+
+    Gaps of 1, 2, 130 and 16387 bytes require another piece.
+    """
     overhead = SEAL_OVERHEAD_BYTES if key else 0
     further = set()
     for gap in (*range(8), *range(120, 140), *range(16_375, 16_395), PIECE_SIZE_BYTES - 1):
@@ -147,7 +150,7 @@ def test_rfc61_padding_always_comes_to_whole_pieces(size_bytes: int) -> None:
     ],
 )
 def test_status_go_gives_a_piece_more_to_whole_pieces(key: bytes | None, raw_size: int, stored_size: int) -> None:
-    """Its quirk: one whole piece stays as it is, two and more get a further one of zeros."""
+    """status-go does not pad one whole piece, but appends a piece of zeros to two or more."""
     archive = archive_with_document_of(STATUS_GO, raw_size - (SEAL_OVERHEAD_BYTES if key else 0), key)
     assert (len(content_of(archive)), len(archive.stored)) == (raw_size, stored_size)
     assert archive.padding_bytes == stored_size - raw_size
@@ -158,7 +161,7 @@ def test_status_go_gives_a_piece_more_to_whole_pieces(key: bytes | None, raw_siz
 
 
 def flips(data: bytes, step: int = 1) -> Iterator[bytes]:
-    """Yield the bytes with one of them changed, in three ways each."""
+    """Yield the bytes with one byte changed, in three ways for each position."""
     for at in range(0, len(data), step):
         for change in (0x01, 0x80, 0xFF):
             yield data[:at] + bytes([data[at] ^ change]) + data[at + 1 :]
@@ -179,7 +182,7 @@ def test_every_flip_and_cut_of_a_sealed_archive_is_refused() -> None:
 @both
 @sealed_or_not
 def test_a_flip_or_cut_of_a_whole_archive_is_refused(profile: Profile, key: bytes | None) -> None:
-    """In its padding too: every 1,009th byte of a piece."""
+    """The padding is included: every 1,009th byte of a piece."""
     archive = archive_of(profile, three_posts(), key)
     entry = archive.entry(profile, 0)
     for wrong in (*flips(archive.stored, 1009), *(archive.stored[:end] for end in range(0, len(archive.stored), 1009))):
@@ -189,7 +192,7 @@ def test_a_flip_or_cut_of_a_whole_archive_is_refused(profile: Profile, key: byte
 
 @both
 def test_a_flip_of_a_public_archive_is_found_without_its_commitment(profile: Profile) -> None:
-    """Whatever is flipped: the form is broken, the message is not that of its post, or the post is not signed."""
+    """The form is invalid, the message does not match its post, or the post's signature is invalid."""
     archive = archive_of(profile, three_posts())
     entry = by_cid(profile, archive)
     content = (
@@ -211,7 +214,7 @@ def test_a_flip_of_a_public_archive_is_found_without_its_commitment(profile: Pro
 
 @both
 def test_a_cut_of_a_public_archive_loses_posts_or_is_refused(profile: Profile) -> None:
-    """Cut between two messages, a document is whole. That one is missing is what the commitment says."""
+    """A document that is cut between two messages is valid. Only the commitment shows that a message is missing."""
     archive = archive_of(profile, three_posts())
     content = profile.document(WEEK, archive.topics, ordered(three_posts()))
     entry = by_cid(profile, archive)

@@ -1,4 +1,4 @@
-"""Other control nodes, their announcements and links, wrong keys, and paths that lead out: all refused."""
+"""Rejected archives: other control nodes, their announcements and links, wrong keys, and paths outside the folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def link_to(community: str, digit: str = "a") -> str:
 
 
 def announced(member: Path, identity: Identity, text: str, at_ms: int) -> None:
-    """Store a post of somebody in the channel of announcements, as it comes by Cable."""
+    """Store an author's post in the channel of announcements, as if received by Cable."""
     post = encode_post(Text(ARCHIVES_CHANNEL, text), links=(), timestamp_ms=at_ms, identity=identity, dialect=LEGACY)
     with CableStore.open(member) as store:
         [outcome] = store.ingest([post.raw])
@@ -54,7 +54,7 @@ def status_of(run: Run, member: Path) -> Any:
 
 
 def test_only_the_control_nodes_announcements_count(made: Made, member: Path, run: Run) -> None:
-    """A stranger's announcement, though it is newer, has a greater clock and leads to right archives."""
+    """A stranger's announcement is newer, has a greater clock and leads to valid archives."""
     got = member.with_name("got")
     with engine(made.folder.path.parent) as seed:
         peer = ("--peer", f"{HERE}:{seed.port}", "--timeout", f"{LIMIT_S}s")
@@ -97,7 +97,7 @@ def test_what_is_no_announcement_is_skipped(member: Path, run: Run, text: str) -
 
 
 def test_another_communitys_torrent_is_refused(made: Made, member: Path, run: Run, tmp_path: Path) -> None:
-    """By its link; and under the name of the control node, where its index betrays it."""
+    """By its link; and under the name of the control node, where its index shows the other author."""
     plan = plan_of()
     others = store_of(history("other"))
     archived(others, tmp_path / "others" / OTHERS, type(plan)(plan.profile, STRANGER, LEGACY))
@@ -125,7 +125,7 @@ def test_archives_under_another_cabal_key_are_refused(member: Path, run: Run, tm
     assert "not encrypted" in refused(run, member, *of_public)
 
 
-# --- paths that lead out --------------------------------------------------------------------------
+# --- paths outside the folder ---------------------------------------------------------------------
 
 
 def files(*found: tuple[int, list[bytes]], **more: Any) -> list[dict[bytes, Any]]:
@@ -135,7 +135,7 @@ def files(*found: tuple[int, list[bytes]], **more: Any) -> list[dict[bytes, Any]
 
 
 def tricks(outside: Path) -> dict[str, dict[bytes, Any]]:
-    """Return torrents of this community whose files lie elsewhere."""
+    """Return torrents of this community whose files are outside its folder."""
     away = [part.encode() for part in outside.parts[1:]]
     ups = [b".."] * 20
     right = files((2 * PIECE, [b"data"]), (7, [b"index"]))
@@ -157,7 +157,7 @@ def tricks(outside: Path) -> dict[str, dict[bytes, Any]]:
 
 @pytest.mark.parametrize("trick", tricks(Path("/x")))
 def test_a_torrent_whose_files_lie_elsewhere_is_refused(member: Path, run: Run, tmp_path: Path, trick: str) -> None:
-    """They are refused before a file is made, anywhere."""
+    """The torrent is rejected before any file is created."""
     outside = tmp_path / "outside"
     torrent = tricks(outside)[trick]
     link = f"magnet:?xt=urn:btih:{hashlib.sha1(bencoded(torrent)).hexdigest()}&dn={COMMUNITY}"

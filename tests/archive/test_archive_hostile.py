@@ -1,4 +1,4 @@
-"""Hostile archives, indexes, sizes and bombs: commands refuse them with a reason, and the store stays as it is."""
+"""Hostile archives, indexes and sizes: commands reject them with a reason, and the store does not change."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def member(tmp_path: Path) -> Path:
 
 
 def test_what_is_refused_below_is_taken_as_it_was_made(made: Made, member: Path, run: Run, tmp_path: Path) -> None:
-    """Else the tests below would say nothing."""
+    """Control test: the archives are accepted before the tests below change them."""
     made.sign()
     status, _, errors = run("archive", "import", made.folder.path.parent, "--control", COMMUNITY, "-s", member)
     assert (status, errors) == (0, f"{WEEKS} archives imported, {WEEKS * 10} new posts, {WEEKS} removed\n")
@@ -86,14 +86,14 @@ def not_signed(made: Made) -> None:
 
 
 def of_another_community(made: Made) -> None:
-    """Make archives that are whole and right, but a stranger's, under the name of the control node's."""
+    """Replace the archives with valid archives of a stranger, under the name of the control node."""
     shutil.rmtree(made.folder.path)
     store = store_of(history("other"))
     create_archives(store, made.folder, ArchivePlan(RFC61, STRANGER, LEGACY), FIRST_MS + 9 * WEEK_MS)
 
 
 def with_an_archive_more(made: Made) -> None:
-    """Put an archive of a stranger's beside the control node's own commitments."""
+    """Add an archive of a stranger to the control node's commitments."""
     data = made.folder.index_bytes()
     assert data is not None
     made.folder.append([made.folder.stored(made.entries[0])], WEEKS * PIECE)
@@ -132,7 +132,7 @@ def test_a_forged_index_is_refused(
         assert reason in errors
 
 
-# --- archives that are not what was signed ---------------------------------------------------------
+# --- archives that differ from the signed ones ------------------------------------------------------
 
 
 def swapped(made: Made) -> None:
@@ -170,7 +170,7 @@ def flipped_at(at_bytes: int) -> Callable[[Made], None]:
 def test_an_archive_that_is_not_what_was_signed_is_left_out(
     made: Made, member: Path, run: Run, damage: Callable[[Made], None], weeks: set[int]
 ) -> None:
-    """Also where the torrent was made of it, so that libtorrent finds nothing wrong. All other weeks are imported."""
+    """A torrent created from the damaged data passes libtorrent's check. All other weeks are imported."""
     damage(made)
     folder = made.folder.path.parent
     another = a_member(member.with_name("another"))
@@ -195,7 +195,7 @@ def day_in(week: int) -> str:
 
 @pytest.mark.thorough
 def test_bits_that_are_flipped_on_their_way_are_refused_by_libtorrent(made: Made, member: Path, run: Run) -> None:
-    """The torrent is right; the peer that gives its pieces is not."""
+    """The torrent is valid; the peer sends wrong pieces."""
     folder = made.folder.path.parent
     with made.folder.data_path.open("rb") as data, made.folder.index_path.open("rb") as index:
         metainfo = make_metainfo(COMMUNITY, data, index)
@@ -208,7 +208,7 @@ def test_bits_that_are_flipped_on_their_way_are_refused_by_libtorrent(made: Made
     assert "were not what the torrent says, and their senders are banned" in reason
 
 
-# --- sizes that lie --------------------------------------------------------------------------------
+# --- false sizes -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_bits_that_are_flipped_on_their_way_are_refused_by_libtorrent(made: Made
 def test_a_size_or_place_that_lies_is_refused_before_anything_is_fetched(
     made: Made, member: Path, run: Run, week: int, changes: dict[str, int], reason: str
 ) -> None:
-    """Though the control node itself signed it."""
+    """The control node itself signed the wrong value."""
     made.change(week, **changes).sign()
     assert reason in refused_from_seed(run, member, made)
     assert nothing_was_fetched(member)
@@ -254,7 +254,7 @@ def test_an_index_that_is_none_is_refused(made: Made, member: Path, run: Run, co
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a file system of 128 MB, where this process may mount one."""
+    """Yield a file system of 128 MB if this process is permitted to mount one."""
     mount = tmp_path / "disk"
     mount.mkdir()
     mounted = ["mount", "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(mount)]
@@ -267,7 +267,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_archives_that_would_fill_the_disk_are_not_fetched(
     made: Made, member: Path, run: Run, small_disk: Path
 ) -> None:
-    """A torrent of 3 GB of zeros, and an index that the control node signed for all of it."""
+    """A torrent of 3 GB of zeros with an index that the control node signed."""
     size_bytes = limits.MAX_STORED_ARCHIVE_SIZE_BYTES // PIECE * PIECE
     archives = 24
     bomb = made._replace(entries=(), commitments=())
@@ -292,7 +292,7 @@ def test_archives_that_would_fill_the_disk_are_not_fetched(
 
 
 NESTED = b"\x1b" * 300_000
-"""Groups in groups."""
+"""Nested protobuf groups."""
 
 
 def sized(field: int, size_bytes: int) -> bytes:
@@ -312,7 +312,7 @@ def sized(field: int, size_bytes: int) -> bytes:
     ids=["an endless entry", "an endless statement", "a nested statement", "empty entries", "fewer"],
 )
 def test_an_index_that_is_a_bomb_is_refused(made: Made, member: Path, run: Run, index: bytes, reason: str) -> None:
-    """MAX_INDEX_ARCHIVES: they are counted before any is decoded."""
+    """MAX_INDEX_ARCHIVES: archives are counted before any is decoded."""
     made.folder.index_path.write_bytes(index)
     assert reason in refused_from_folder(run, member, made)
     assert reason in refused_from_seed(run, member, made)
@@ -320,7 +320,7 @@ def test_an_index_that_is_a_bomb_is_refused(made: Made, member: Path, run: Run, 
 
 
 def test_a_huge_index_is_not_read(made: Made, member: Path, run: Run) -> None:
-    """MAX_INDEX_SIZE_BYTES also holds for a folder from elsewhere: an index of a terabyte is not even opened."""
+    """MAX_INDEX_SIZE_BYTES also limits the index in a folder: an index of a terabyte is not opened."""
     with made.folder.index_path.open("r+b") as index:
         index.truncate(2**40)
     assert "MAX_INDEX_SIZE_BYTES" in refused_from_folder(run, member, made)
@@ -328,7 +328,7 @@ def test_a_huge_index_is_not_read(made: Made, member: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("is_signed", [False, True], ids=["not signed", "beside a signed statement"])
 def test_a_strangers_index_takes_no_memory_before_its_signature_is_checked(made: Made, *, is_signed: bool) -> None:
-    """Six bytes for each topic, as many as an index may have; each becomes a hundred once it is decoded."""
+    """An index with the maximum number of topics has six bytes for each; a decoded topic needs a hundred."""
     data = made.folder.index_bytes()
     assert data is not None
     signed = verify_index(data, RFC61, CONTROL.public_key, LEGACY, data_size_bytes=WEEKS * PIECE).index.signed
@@ -350,7 +350,7 @@ def test_a_strangers_index_takes_no_memory_before_its_signature_is_checked(made:
 
 
 def whole_pieces(profile: Profile, topics: tuple[str | bytes, ...], tail: bytes, pieces: int) -> bytes:
-    """Return a document of this week and then `tail`, and empty messages up to its end."""
+    """Return a document of this week, followed by `tail` and empty messages up to its end."""
     head = profile.document(Period(FIRST_MS, FIRST_MS + WEEK_MS), topics, []) + tail
     rest = pieces * PIECE - len(head)
     return head + b"\x1a\x00" * ((rest - 3 * (rest % 2)) // 2) + b"\x1a\x01\x00" * (rest % 2)
@@ -370,7 +370,7 @@ def whole_pieces(profile: Profile, topics: tuple[str | bytes, ...], tail: bytes,
 def test_an_archive_that_is_a_bomb_is_left_out(
     made: Made, member: Path, run: Run, tail: bytes, pieces: int, reason: str
 ) -> None:
-    """Though the control node itself signed it."""
+    """The control node itself signed the archive."""
     stored = whole_pieces(RFC61, made.entries[0].topics, tail, pieces)
     assert len(stored) == pieces * PIECE
     put(made, stored, 3)
@@ -381,7 +381,7 @@ def test_an_archive_that_is_a_bomb_is_left_out(
 
 
 def put(made: Made, stored: bytes, num_posts: int) -> None:
-    """Make this the only archive, signed as if it held N posts."""
+    """Replace all archives with one, signed as if it had N posts."""
     made.folder.append([stored], 0)
     first = made.entries[0]
     entry = with_id(RFC61, first._replace(offset_bytes=0, size_bytes=len(stored), padding_bytes=0))
@@ -390,7 +390,7 @@ def put(made: Made, stored: bytes, num_posts: int) -> None:
 
 
 def test_an_archive_with_more_posts_than_were_signed_is_left_out(made: Made, member: Path, run: Run) -> None:
-    """One by one, and not when all are in memory."""
+    """Posts are counted one by one, not after all are in memory."""
     first = made.commitments[0]
     few = Commitment(first.archive_id, first.sha256, 3, first.merkle_root)
     made._replace(entries=made.entries[:1], commitments=(few,)).sign()
@@ -402,7 +402,7 @@ def test_an_archive_with_more_posts_than_were_signed_is_left_out(made: Made, mem
 
 @pytest.mark.thorough
 def test_a_process_with_little_memory_refuses_a_bomb(made: Made, member: Path) -> None:
-    """A whole process: exit status and reason, no traceback. It may have 400 MB; the index is one of 64 MB."""
+    """A process limited to 400 MB rejects an index of 64 MB with an exit status and a reason, without a traceback."""
     made.folder.index_path.write_bytes(sized(1, 60_000_000) + bytes(60_000_000))
     before = digest(member)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Importing archives: all or nothing of each, canonical within its period and channels, and nothing of a forger."""
+"""Import of archives: atomic, limited to an archive's period and channels, and safe against forgery."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_all_archives_give_an_equal_store(tmp_path: Path, dialect: Dialect, prof
 
 
 def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
-    """Posts of its period and channels, and nothing else."""
+    """Only posts of its period and channels are removed."""
     plan = plan_of()
     source = store_of(some_weeks())
     folder = archived(source, tmp_path, plan)
@@ -57,7 +57,7 @@ def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
         BOB.text("default", "a week that is not over", at=FIRST_MS + (WEEKS + 1) * WEEK_MS),
         BOB.delete(extra[0], at=at + 2),
     ]
-    block = Block("my reasons", LOCAL_ONLY, (bytes(32),), 0, 0)  # of nobody who wrote these posts
+    block = Block("my reasons", LOCAL_ONLY, (bytes(32),), 0, 0)  # blocks an author without posts here
     kept = encode_post(block, links=(), timestamp_ms=at, identity=CONTROL, dialect=LEGACY)
     for merges in (True, False):
         member = store_of([*extra, *stays[:2], kept])
@@ -72,7 +72,7 @@ def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
 
 
 def test_what_an_archive_tells_of_deleted_posts_keeps_none_away(tmp_path: Path) -> None:
-    """An export told the control node of two posts: one is not its deleter's, and both skeletons are made up."""
+    """An export contains two tombstones with invented skeletons; one names a deletion by another author."""
     alive, gone = (ANN.text("default", text, at=FIRST_MS) for text in ("I live", "gone"))
     not_his, deletion = BOB.delete(alive, at=FIRST_MS + 1), ANN.delete(gone, at=FIRST_MS + 2)
     made_up = Skeleton(0, FIRST_MS, "other", (bytes(32),))
@@ -110,7 +110,7 @@ def test_an_old_archive_does_not_resurrect_what_was_deleted(tmp_path: Path, week
 
 
 def test_posts_in_several_archives_of_a_week_count_together(tmp_path: Path) -> None:
-    """Posts are removed only when all of the week's archives came."""
+    """Posts are removed only if all archives of the week were received."""
     plan = plan_of()
     source = store_of(some_weeks())
     folder = archived(source, tmp_path, plan)
@@ -134,7 +134,7 @@ def test_posts_in_several_archives_of_a_week_count_together(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bytes | None], tuple[ArchivePlan, ArchiveFolder]]:
-    """Archives in both profiles, public and sealed."""
+    """Create archives in both profiles, public and encrypted."""
     found = {}
     for profile in ("rfc61", "status-go"):
         for key in (None, KEY):
@@ -197,7 +197,7 @@ def test_replace_is_all_or_nothing() -> None:
 
 
 def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
-    """It leaves no trace and is reported; nothing of its week is removed; the weeks beside it are imported whole."""
+    """The archive is reported and not imported, and posts of its week are not removed. All other weeks are imported."""
     plan = plan_of()
     source = store_of(some_weeks())
     late = BOB.text("default", "late", at=FIRST_MS + 2 * WEEK_MS + 5)
@@ -224,7 +224,7 @@ def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
 
 
 def test_a_post_that_its_author_did_not_sign_is_told_with_its_archive(tmp_path: Path) -> None:
-    """The control node signed for the archive, and the author's signature is wrong all the same."""
+    """The control node signed the archive, but the author's signature is invalid."""
     forged = bytearray(BOB.text("default", "forged", at=FIRST_MS + WEEK_MS + 5).raw)
     forged[SIGNED_FROM - 1] ^= 1
     plan = plan_of()
@@ -246,7 +246,7 @@ def test_a_post_that_its_author_did_not_sign_is_told_with_its_archive(tmp_path: 
 
 
 def test_deletions_tell_what_they_took_away(tmp_path: Path) -> None:
-    """The index's, which are of earlier weeks, and an archive's, which are of its own posts."""
+    """The index has deletions of earlier weeks; an archive has deletions of its own posts."""
     plan = plan_of()
     text, other, kept = (ANN.text("default", words, at=FIRST_MS + n) for n, words in enumerate(("a", "b", "c")))
     later = ANN.text("default", "later", at=FIRST_MS + WEEK_MS)
@@ -266,7 +266,7 @@ def test_deletions_tell_what_they_took_away(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
 def test_archives_before_a_failing_one_stay_and_are_reported(tmp_path: Path, is_remote: bool) -> None:
-    """A damaged archive, and a source that fails; the same import again completes. Local and remote are equal."""
+    """A damaged archive and a source that fails. A repeated import completes. Local and remote stores are equal."""
     plan, source = plan_of(), store_of(some_weeks())
     folder = archived(source, tmp_path, plan)
     verified = plan.verified(folder)

@@ -1,4 +1,4 @@
-"""The index: both forms in both profiles, damage, forged entries, limits."""
+"""The index: both forms in both profiles, damage, forged entries and limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CLASSES: dict[tuple[str, bool], Any] = {
 }
 
 
-# --- what is written ---------------------------------------------------------------------------------
+# --- encoding ----------------------------------------------------------------------------------------
 
 
 @every_form
@@ -75,7 +75,7 @@ def test_an_index_gives_back_its_archives(profile: Profile, cids: tuple[str, ...
 
 @every_form
 def test_an_index_is_an_index_to_others(profile: Profile, cids: tuple[str, ...]) -> None:
-    """The plain protobuf class sees the archives and skips the commitment."""
+    """The plain protobuf class reads the archives and ignores the commitment."""
     made = community(profile, cids=cids)
     document = CLASSES[profile.name, bool(cids)]
     plain = encode_index(made.index)
@@ -98,7 +98,7 @@ def test_an_index_is_an_index_to_others(profile: Profile, cids: tuple[str, ...])
 
 @both
 def test_a_plain_index_in_any_order_is_read(profile: Profile) -> None:
-    """Go writes maps in another order each time. Such an index can be read, but the control node signs none."""
+    """Go encodes maps in random order. Such an index can be read, but control nodes do not sign one."""
     made = community(profile)
     index = signed(made)
     assert index.signed is not None
@@ -201,7 +201,7 @@ def test_swapped_or_renamed_entries_are_refused(profile: Profile, cids: tuple[st
     ids=str,
 )
 def test_an_entry_outside_of_data_is_refused(profile: Profile, place: dict[str, Any], reason: str) -> None:
-    """MAX_STORED_ARCHIVE_SIZE_BYTES is also the most that an index may make a member fetch."""
+    """MAX_STORED_ARCHIVE_SIZE_BYTES also limits the bytes that an index can make a member fetch."""
     made = community(profile)
     entry = with_id(profile, made.entries[0]._replace(**place))
     with pytest.raises(ArchiveError, match=reason):
@@ -261,7 +261,7 @@ def test_metadata_that_say_nonsense_are_refused(profile: Profile, cids: tuple[st
 def test_a_week_after_all_calendars_is_refused_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    """status-go counts seconds in 64 bits, up to years of more than four digits, which no date can be made of."""
+    """status-go counts seconds in 64 bits. Years of more than four digits cannot be converted to a date."""
     made = community(STATUS_GO, weeks=1)
     entry = with_id(STATUS_GO, made.entries[0]._replace(period=Period(2**50 * 1_000, 2**50 * 1_000 + WEEK_MS)))
     commitment = replace(made.commitments[0], archive_id=entry.archive_id)
@@ -296,7 +296,7 @@ def test_units_that_are_none_are_refused() -> None:
 
 @every_form
 def test_an_index_of_another_profile_or_form_is_refused(profile: Profile, cids: tuple[str, ...]) -> None:
-    """status-go's size and RFC 61's number of pieces have the same tag: one read as the other must not pass."""
+    """status-go's size and RFC 61's number of pieces have the same tag. Reading one as the other must fail."""
     made = community(profile, cids=cids)
     data = encode_index(made.index)
     other = STATUS_GO if profile is RFC61 else RFC61
@@ -329,7 +329,7 @@ def test_a_content_id_is_one() -> None:
 
 
 def test_an_index_has_only_so_many_archives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_INDEX_ARCHIVES."""
+    """MAX_INDEX_ARCHIVES limits the number of archives."""
     made = community(RFC61)
     most = limits.MAX_INDEX_ARCHIVES
     with pytest.raises(ArchiveError, match=f"{most + 1} archives"):
@@ -341,7 +341,7 @@ def test_an_index_has_only_so_many_archives(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_index_has_only_so_many_bytes() -> None:
-    """MAX_INDEX_SIZE_BYTES: read as well as written."""
+    """MAX_INDEX_SIZE_BYTES applies to reading and writing."""
     most = limits.MAX_INDEX_SIZE_BYTES
     with pytest.raises(ArchiveError, match="Do not fetch it again"):
         decode_index(bytes(most + 1), RFC61, data_size_bytes=0)

@@ -1,4 +1,4 @@
-"""Kill -9 at any instant while archives are made, fetched and imported: what comes of it in the end is as undisturbed."""
+"""SIGKILL while archives are created, fetched and imported: the result equals that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from cablestore.protocol.crypto import post_hash
 WEEKS = 16
 PER_WEEK = 250
 LOST_PIECES = 5
-"""Pieces that a member may have received and not written: those that are not whole yet."""
+"""Number of pieces that a member may have received but not written, because they are incomplete."""
 EXTRAS = [BOB.text("default", "in no archive", at=FIRST_MS + week * WEEK_MS + 99) for week in range(0, WEEKS, 3)]
 
 often = pytest.mark.parametrize("kills", [4, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 
 
 class Made(NamedTuple):
-    """A control node: its store, the folder of its archives, which was made undisturbed."""
+    """Control node: its store and the folder of its archives, created without interruption."""
 
     store: Path
     folder: Path
@@ -74,7 +74,7 @@ def is_killed(
     until: float,
     pause: Callable[[], object],
 ) -> bool:
-    """Start a command, wait for its progress, pause, kill it. Return whether it was at work until then."""
+    """Start a command, wait for its progress, pause, and kill it. Returns True if it was still running."""
     process = started(*command, "--json", store=store, output=said_in(store))
     least = max(until, progress())
     wait_until(lambda: process.poll() is not None or progress() > least)
@@ -86,7 +86,7 @@ def is_killed(
 
 
 def said_in(store: Path) -> Path:
-    """Where the output of commands on a store goes."""
+    """Return the file for the output of commands on a store."""
     return store.with_suffix(".said")
 
 
@@ -99,7 +99,7 @@ def interrupted(
     times: int = 4,
     pause: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """Run a command until it comes to its end, killed up to `times` on the way; yields after each kill."""
+    """Run a command until it completes, with up to `times` kills on the way. Yields after each kill."""
     for until in sorted(rng.uniform(0, end) for _ in range(times)):
         if not is_killed(command, store, progress, until, pause or partial(time.sleep, rng.uniform(0, 0.05))):
             return
@@ -107,11 +107,11 @@ def interrupted(
     told(*command, store=store)
 
 
-# --- making ----------------------------------------------------------------------------------------
+# --- creating --------------------------------------------------------------------------------------
 
 
 def published(files: ArchiveFolder, made: Made) -> bytes:
-    """What counts of `data`: all up to the end of the last archive that the index names."""
+    """Return the valid part of `data`: all bytes up to the end of the last archive in the index."""
     if files.index_bytes() is None:
         return b""
     end_bytes = end_of(index_of(files.path.parent, made.community, CABAL_KEY).index)
@@ -121,7 +121,7 @@ def published(files: ArchiveFolder, made: Made) -> bytes:
 @pytest.mark.thorough
 @often
 def test_killed_while_archives_are_made(made: Made, tmp_path: Path, kills: int) -> None:
-    """What was published stays, byte for byte, so that its pieces keep their SHA-1."""
+    """Published bytes do not change, so that pieces keep their SHA-1 hashes."""
     whole = bytes_of(made.folder, made.community)
     rng = random.Random(kills)
     store = shutil.copytree(made.store, tmp_path / "control")
@@ -145,7 +145,7 @@ def test_killed_while_archives_are_made(made: Made, tmp_path: Path, kills: int) 
 
 
 def a_member(path: Path) -> Path:
-    """A store with posts that no archive has; imports remove them."""
+    """Create a store with posts that are missing from all archives; imports remove them."""
     with CableStore.open(path) as store:
         store.ingest([post.raw for post in EXTRAS])
     return path
@@ -153,7 +153,7 @@ def a_member(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The digest of a member's store that imported everything at once."""
+    """Return the digest of a member's store that imported everything at once."""
     path = tmp_path_factory.mktemp("undisturbed")
     member, folder = a_member(path / "member"), shutil.copytree(made.folder, path / "made")
     lines = told("import", folder, *made.of_member, store=member)
@@ -164,7 +164,7 @@ def undisturbed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def assert_whole_weeks(member: Path, made: Made) -> None:
-    """Of each week all was imported and what does not belong there removed, or nothing; the store is whole."""
+    """Check that each week was imported completely, including removals, or not at all, and that the store is valid."""
     digest(member)
     verified = index_of(made.folder, made.community, CABAL_KEY)
     deletions = {post_hash(raw) for raw in verified.deletions}
@@ -187,7 +187,7 @@ def assert_whole_weeks(member: Path, made: Made) -> None:
 @pytest.mark.thorough("4")
 @often
 def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
-    """Each archive counts as a whole or not at all."""
+    """Each archive is imported completely or not at all."""
     rng = random.Random(kills)
     killed, tries = 0, itertools.count()
     while killed < kills:
@@ -204,7 +204,7 @@ def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_pa
 
 
 def archives_told(member: Path) -> int:
-    """How many archives the present import, or the one that was killed last, has told to be imported."""
+    """Return the number of imported archives reported by the present import or the last one that was killed."""
     said = said_in(member)
     return said.read_text().count('"archive"') if said.exists() else 0
 
@@ -212,7 +212,7 @@ def archives_told(member: Path) -> int:
 @pytest.mark.thorough
 @often
 def test_killed_while_archives_are_fetched(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
-    """All comes, and nothing twice but what was on the way."""
+    """All data is fetched; only data in transit is fetched twice."""
     rng = random.Random(kills)
     killed = 0
     with Seed(made.folder, made.community) as seed:
@@ -220,7 +220,7 @@ def test_killed_while_archives_are_fetched(made: Made, undisturbed: str, tmp_pat
             if killed >= kills:
                 break
             fetch = Fetch(made, seed, a_member(tmp_path / f"member-{number}"), tmp_path / f"got-{number}")
-            # By turns it is killed with much on the way, and with much that came and was not imported yet.
+            # Kill alternately during the transfer, and after data arrived that was not imported yet.
             killed += (fetch.killed_while_fetching if number % 2 else fetch.killed_after_fetching)(rng)
             assert bytes_of(fetch.got, made.community) == bytes_of(made.folder, made.community)
             assert digest(fetch.member) == undisturbed
@@ -228,7 +228,7 @@ def test_killed_while_archives_are_fetched(made: Made, undisturbed: str, tmp_pat
 
 
 class Fetch:
-    """A member that fetches all from a seed into a folder, and is killed on the way."""
+    """Member that fetches everything from a seed into a folder and is killed on the way."""
 
     def __init__(self, made: Made, seed: Seed, member: Path, got: Path) -> None:
         self.made, self.seed, self.member, self.got = made, seed, member, got
@@ -246,7 +246,7 @@ class Fetch:
             return self._killed(rng, wire, progress, self.size_bytes, partial(self._hold_until_written, wire))
 
     def _hold_until_written(self, wire: Wire) -> None:
-        """Give nothing more until all that was given is written, but for pieces that are not whole."""
+        """Block the wire until all received bytes are written, except for incomplete pieces."""
         with wire.held():
             received_bytes = (wire.to_members_bytes - self.moved_before_bytes) / 1.05
             left_bytes = self.missing_before_bytes - received_bytes + LOST_PIECES * PIECE_SIZE_BYTES
@@ -263,10 +263,11 @@ class Fetch:
         end: float,
         pause: Callable[[], object] | None = None,
     ) -> int:
-        """Fetch all, killed some times, and hold what moves after each kill against what was missing then.
+        """Fetch everything with some kills, and compare the bytes moved after each kill with those missing before.
 
-        What was on the way at a kill is not counted: the system's buffers between wire and member hold any part of it.
-        Returns how often the member was killed.
+        Data in transit at a kill is not counted, as the system's buffers between the wire and the member hold any part
+        of it.
+        Returns the number of times that the member was killed.
         """
         command = ("fetch", self.seed.magnet, self.got, *self.made.of_member, "--peer", wire.address)
         killed = 0

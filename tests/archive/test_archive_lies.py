@@ -1,4 +1,4 @@
-"""Archives that are not what their index or their messages say, and limits."""
+"""Archives that differ from their index or messages, and limits."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.varint import encode_varint
 from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic, message_of
 
-# --- archives that lie -------------------------------------------------------------------------------
+# --- inconsistent archives ---------------------------------------------------------------------------
 
 
 def document_of(profile: Profile, tail: bytes, archive: Archive) -> bytes:
-    """Return the archive's metadata and then `tail`."""
+    """Return the archive's metadata followed by `tail`."""
     return profile.document(WEEK, archive.topics, []) + tail
 
 
@@ -180,7 +180,7 @@ def test_a_profile_has_a_name() -> None:
 
 
 def test_a_full_archive_is_within_what_readers_take() -> None:
-    """MAX_STORED_ARCHIVE_SIZE_BYTES: the messages that take most room for what is counted of them."""
+    """MAX_STORED_ARCHIVE_SIZE_BYTES: messages with the greatest overhead for their counted bytes."""
     name = "\U0001f600" * limits.MAX_CHANNEL_CODEPOINTS
     worst = [ANN.join(name, at=WEEK.from_ms), ANN.join("\U0001f600", at=WEEK.from_ms), ANN.join("a", at=WEEK.from_ms)]
     for profile in PROFILES.values():
@@ -195,7 +195,7 @@ def test_a_full_archive_is_within_what_readers_take() -> None:
 
 
 def test_a_larger_archive_is_neither_written_nor_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_STORED_ARCHIVE_SIZE_BYTES."""
+    """MAX_STORED_ARCHIVE_SIZE_BYTES applies to reading and writing."""
     huge = bytes(limits.MAX_STORED_ARCHIVE_SIZE_BYTES + 1)
     with pytest.raises(ArchiveError, match="allowed are 134217728"):
         decode_archive(RFC61, huge, Entry("", WEEK, (), 0, len(huge)))
@@ -207,7 +207,7 @@ def test_a_larger_archive_is_neither_written_nor_read(monkeypatch: pytest.Monkey
 
 @both
 def test_an_archive_names_only_so_many_topics(profile: Profile) -> None:
-    """MAX_ARCHIVE_TOPICS."""
+    """MAX_ARCHIVE_TOPICS limits the number of topics."""
     names = [content_topic(str(number)) for number in range(limits.MAX_ARCHIVE_TOPICS + 1)]
     topics = topics_of(profile, names[:-1])
     entry = with_id(profile, Entry("", WEEK, topics, 0, PIECE_SIZE_BYTES))
@@ -235,7 +235,7 @@ def test_an_archive_is_read_one_message_at_a_time() -> None:
 
 
 def test_a_bomb_of_empty_messages_takes_no_memory() -> None:
-    """Two bytes each, a hundred once protobuf has decoded them all."""
+    """An empty message has two bytes; decoded by protobuf, it needs a hundred."""
     archive = archive_of(RFC61, three_posts())
     bomb = document_of(RFC61, b"\x1a\x00" * 1_000_000, archive)
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""What a member learns and remembers: announcements, how long it waits, and which archives it has imported."""
+"""State of a member: announcements, the waiting time, and the imported archives."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ START_MS = 1_700_000_000_000
 
 
 def told(clock: int, link: Link, at_ms: int, author: Identity = CONTROL) -> bytes:
-    """Return an announcement as it comes from a peer."""
+    """Return the raw post of an announcement, as received from a peer."""
     body = Text(ARCHIVES_CHANNEL, Announcement(clock, link).text())
     return encode_post(body, links=(), timestamp_ms=at_ms, identity=author, dialect=LEGACY).raw
 
 
 class Clock:
-    """Clock that only sleeping moves, and what comes to a store at its moments."""
+    """Clock that advances only by sleeping, and adds posts to a store at given times."""
 
     def __init__(self, store: CableStore, coming: dict[int, bytes]) -> None:
         self.now_ms = START_MS
@@ -64,7 +64,7 @@ class Clock:
 
 
 def waited(store: CableStore, coming: dict[int, bytes]) -> tuple[Link | None, int]:
-    """Return what a member acts on at last, and after how many ms."""
+    """Return the link that a member acts on, and the milliseconds that it waited."""
     clock = Clock(store, {START_MS + after_ms: raw for after_ms, raw in coming.items()})
     found = settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep)
     return found.link if found else None, clock.now_ms - START_MS
@@ -126,11 +126,11 @@ def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> 
     )
 )
 def test_whatever_comes_when_the_last_that_counts_stands_for_20_seconds(coming: list[tuple[int, int]]) -> None:
-    """As in a plain model: each announcement with a greater clock that comes in time moves the end of the wait."""
+    """Compare with a simple model: each announcement in time with a greater clock moves the end of the wait."""
     store = heard(told(0, LINKS[0], START_MS))
     link, end_ms, clock = LINKS[0], 20_000, 0
     for number, at_ms in sorted(coming, key=lambda each: each[1]):
-        # A member looks once a second: an announcement in the second in which the wait ends is seen too.
+        # Members check once a second, so an announcement in the last second of the wait also counts.
         if at_ms <= end_ms and number > clock:
             link, clock = LINKS[number], number
             end_ms = -(-at_ms // 1000) * 1000 + 20_000
@@ -192,9 +192,9 @@ def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> No
 
 
 def test_a_sync_brings_announcements_to_a_member_that_never_heard_of_the_channel(tmp_path: Path) -> None:
-    """Nobody joins the channel.
+    """A member that follows all channels, as by default, fetches announcements from any peer.
 
-    A member that follows all channels, as by default, gets it from any peer that has it.
+    Members do not join the channel.
     """
     settings = NodeSettings(cabal_key=KEY)
 
@@ -218,7 +218,7 @@ def test_a_sync_brings_announcements_to_a_member_that_never_heard_of_the_channel
         assert list(member.channels()) == []
 
 
-# --- what was imported -------------------------------------------------------------------------------
+# --- imported archives -------------------------------------------------------------------------------
 
 
 def test_what_one_store_has_imported_another_has_not(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_archives_are_imported_again_after_the_store_lost_posts(tmp_path: Path) 
 
 
 def test_an_archive_that_was_made_anew_at_the_same_place_is_another(tmp_path: Path) -> None:
-    """Its id is of place, week and topics alone."""
+    """The id depends only on position, week and topics."""
     imported = ImportLog(tmp_path)
     imported.add(Commitment("0xaa", bytes(32), 1, bytes([1]) * 32))
     assert imported.has(Commitment("0xbb", bytes(32), 1, bytes([1]) * 32))

@@ -1,4 +1,4 @@
-"""Torrents' metainfo and magnet links: the same content gives the same hash, and only a community's torrent is read."""
+"""Metainfo and magnet links of torrents: equal content has the same hash; other torrents are rejected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(data: bytes, index: bytes, earlier: Metainfo | None = None) -> Metainfo
 
 
 class Counting(io.BytesIO):
-    """File that counts the bytes that are read."""
+    """File that counts the bytes read."""
 
     bytes_read = 0
 
@@ -44,7 +44,7 @@ class Counting(io.BytesIO):
 @given(few_pieces, st.binary(min_size=1, max_size=300))
 @settings(max_examples=50)
 def test_the_same_content_has_the_info_hash_that_libtorrent_finds(pieces: list[bytes], index: bytes) -> None:
-    """PIECE_SIZE_BYTES is what deployed control nodes take, which libtorrent reads but does not make."""
+    """PIECE_SIZE_BYTES is the size of deployed control nodes; libtorrent reads it but does not create it."""
     metainfo = made(data_of(pieces), index)
     assert made(data_of(pieces), index).torrent(TRACKERS) == metainfo.torrent(TRACKERS)
     theirs: Any = lt.load_torrent_buffer(metainfo.torrent(TRACKERS))
@@ -139,7 +139,7 @@ def test_any_bytes_are_refused_or_read(raw: bytes) -> None:
 
 
 def test_max_torrent_size_bytes(tmp_path: Path) -> None:
-    """MAX_TORRENT_SIZE_BYTES: a torrent of that size is read, one piece more is not, and none is made or hashed."""
+    """MAX_TORRENT_SIZE_BYTES: a torrent of that size is read; a larger one is not read, created or hashed."""
     index_size_bytes = PIECE
     pieces = limits.MAX_TORRENT_SIZE_BYTES // PIECE - 1
     for more in (0, 1):
@@ -159,7 +159,7 @@ def test_max_torrent_size_bytes(tmp_path: Path) -> None:
 
 
 def test_max_metainfo_size_bytes() -> None:
-    """MAX_METAINFO_SIZE_BYTES: more is not even decoded, and it holds the largest torrent."""
+    """MAX_METAINFO_SIZE_BYTES: larger metainfo is not decoded. The largest torrent fits."""
     assert limits.MAX_TORRENT_SIZE_BYTES // PIECE * 20 + 100_000 < limits.MAX_METAINFO_SIZE_BYTES
     for size_bytes, reason in [
         (limits.MAX_METAINFO_SIZE_BYTES, "no torrent"),
@@ -171,7 +171,7 @@ def test_max_metainfo_size_bytes() -> None:
 
 
 def test_max_index_size_bytes(tmp_path: Path) -> None:
-    """MAX_INDEX_SIZE_BYTES: an index of that size is hashed and read, a larger one is not."""
+    """MAX_INDEX_SIZE_BYTES: an index of that size is hashed and read; a larger one is rejected."""
     with (tmp_path / "index").open("w+b") as index:
         index.truncate(limits.MAX_INDEX_SIZE_BYTES)
         metainfo = make_metainfo(COMMUNITY, io.BytesIO(bytes(PIECE)), index)
@@ -209,7 +209,7 @@ def test_a_magnet_link_says_what_it_was_made_of(digest: bytes, size: int, tracke
 
 
 def test_a_deployed_nodes_link_is_read() -> None:
-    """Links as status-go writes them; unknown parameters are skipped."""
+    """Links in the form of status-go are accepted; unknown parameters are ignored."""
     found = Magnet.parse(
         "magnet:?xt=urn:btih:2D9A4F0E5E8E2B9F7D3E1C3A6B5D4C3B2A190807&dn=0x02ab&tr=udp%3A%2F%2Ftracker.opentrackr.org%3A1337"
         "%2Fannounce&x.pe=127.0.0.1%3A1&ws=http%3A%2F%2F127.0.0.1%2F"
@@ -267,7 +267,7 @@ def test_max_magnet_size_bytes() -> None:
 
 
 def test_max_trackers() -> None:
-    """MAX_TRACKERS: a link with one more is refused."""
+    """MAX_TRACKERS: a link with one more tracker is rejected."""
     assert len(Magnet.parse(GOOD + "&tr=udp%3A%2F%2Fa" * limits.MAX_TRACKERS).trackers) == limits.MAX_TRACKERS
     with pytest.raises(ArchiveError, match="65 trackers"):
         Magnet.parse(GOOD + "&tr=udp%3A%2F%2Fa" * (limits.MAX_TRACKERS + 1))

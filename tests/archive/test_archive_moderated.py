@@ -1,4 +1,4 @@
-"""Archives and moderation: a control node may leave out what is hidden, and an import revives nothing that is dropped."""
+"""Archives and moderation: control nodes may omit hidden posts, and imports do not restore dropped ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def held_of(folder: ArchiveFolder) -> set[bytes]:
 
 
 def test_what_a_control_node_and_its_authorities_hid_is_left_out_if_that_is_chosen(tmp_path: Path) -> None:
-    """By themselves, by a mod, and after it is unhidden it gets an archive as any late post."""
+    """The control node or a mod hides the posts. After they are unhidden, they are archived as late posts."""
     posts = texts()
     mod = BOB.post(Moderation("rude", 0, "default", (posts[2].hash,), int(Action.HIDE_POST)), at=LATE_MS - 10)
     no_mod = CYD.post(Moderation("", 0, "default", (posts[1].hash,), int(Action.HIDE_POST)), at=LATE_MS - 10)
@@ -64,7 +64,7 @@ def test_what_is_dropped_is_not_archived_even_before_it_is_removed(tmp_path: Pat
 
 
 def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
-    """Until it is undropped."""
+    """The posts are accepted after they are undropped."""
     posts = texts()
     folder = archive_of(store_of(posts), tmp_path)
     member = store_of(posts[:1])

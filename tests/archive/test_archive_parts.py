@@ -1,4 +1,4 @@
-"""The small parts of archives: messages, ids, weeks, Merkle trees, chunks, and the generated documents."""
+"""Parts of archives: messages, ids, weeks, Merkle trees, chunks, and the generated documents."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def hashed(fields: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("vector", WAKU["vectors"], ids=lambda vector: str(vector["source"]))
 def test_message_hashes_of_others(vector: dict[str, Any]) -> None:
-    """js-waku alone leaves out the eight bytes of an absent timestamp; here it is hashed as nwaku does."""
+    """Only js-waku omits the eight bytes of an absent timestamp. This code hashes them, as nwaku does."""
     if vector["absent_timestamp_rule"] == "skip":
         (divergence,) = WAKU["divergences"]
         assert vector["message_hash_hex"] == divergence["js_waku"]
@@ -219,7 +219,7 @@ def test_a_time_before_1970_is_in_no_week() -> None:
 
 
 def recursive_root(hashes: list[bytes]) -> bytes:
-    """Return the root by RFC 6962, 2.1, as it is written there."""
+    """Return the root as RFC 6962, section 2.1, defines it."""
     if not hashes:
         return hashlib.sha256().digest()
     if len(hashes) == 1:
@@ -236,7 +236,7 @@ def test_the_root_is_that_of_rfc_6962(hashes: list[bytes]) -> None:
 
 
 def test_roots_of_certificate_transparency() -> None:
-    """The published answers of its reference implementation for leaves of 0 to 8 of these inputs."""
+    """Compare with the published answers of the reference implementation for 0 to 8 of these leaves."""
     leaves = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
     roots = {
         1: "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
@@ -269,7 +269,7 @@ def test_a_tree_holds_a_node_for_each_bit() -> None:
 
 
 def sized(sizes: list[int]) -> list[WakuMessage]:
-    """Make messages whose payload and author have these sizes, in order."""
+    """Create messages with these total sizes of payload and author, in order."""
     return [WakuMessage(bytes(size - 32), EVERYONE_TOPIC, at, at.to_bytes(32, "big")) for at, size in enumerate(sizes)]
 
 
@@ -292,7 +292,7 @@ def test_chunks_lose_nothing_and_are_as_few_as_order_allows(sizes: list[int], ma
 
 
 def test_a_chunk_is_as_large_as_deployed() -> None:
-    """MAX_ARCHIVE_SIZE_BYTES: payload and author key of 30 MB."""
+    """MAX_ARCHIVE_SIZE_BYTES: payloads and author keys of 30 MB."""
     most = limits.MAX_ARCHIVE_SIZE_BYTES
     assert most == 30_000_000
     assert [len(chunk) for chunk in chunks(sized([most // 3] * 3))] == [3]

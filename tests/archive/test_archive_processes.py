@@ -1,4 +1,4 @@
-"""A control node and a member as processes on loopback: archives are made, announced over Cable, fetched and imported."""
+"""Control node and member as processes: archives are created, announced over Cable, fetched and imported."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ NEWEST = Period(FIRST_MS + (WEEKS - 1) * WEEK_MS, FIRST_MS + WEEKS * WEEK_MS)
 NEXT = Period(NEWEST.to_ms, NEWEST.to_ms + WEEK_MS)
 MAX_OVERHEAD = 1.05
 MAX_METADATA_SIZE_BYTES = 30_000
-"""Handshakes, the torrent's metadata and which peer has which pieces."""
+"""Most bytes of handshakes, the torrent's metadata and the lists of pieces."""
 SYNC_KEYS = {"CABLESTORE_SERVE_CABAL_KEY": CABAL_KEY, "CABLESTORE_SYNC_CABAL_KEY": CABAL_KEY}
 
 
 def history() -> tuple[list[Post], list[Post]]:
-    """Make a store with posts of eight weeks, and of one more."""
+    """Return posts of eight weeks, and of one more week."""
     posts = some_weeks(weeks=WEEKS + 1, per_week=PER_WEEK)
     first = [post for post in posts if post.timestamp_ms < NEXT.from_ms]
     return first, [post for post in posts if NEXT.holds(post.timestamp_ms)]
 
 
 class Two:
-    """Control node and a member: their stores, the archives made and the archives fetched."""
+    """Control node and member: their stores, the created archives and the fetched archives."""
 
     def __init__(self, path: Path, posts: list[Post], serving: Callable[..., Served]) -> None:
         self.control, self.member, self.made, self.got = (path / name for name in ("control", "member", "made", "got"))
@@ -60,10 +60,10 @@ class Two:
         return created
 
     def announce(self, link: str) -> dict[str, Any]:
-        """Announce, bring announcements to the member over Cable, and return what it knows of them then."""
+        """Announce a link, sync announcements to the member over Cable, and return the member's status."""
         told("announce", link, store=self.control)
         served = self.serving(self.control, "--listen", HERE, "--no-follow", **SYNC_KEYS)
-        only = ("--channels", ARCHIVES_CHANNEL)  # posts without a channel come with it: names, deletions, roles
+        only = ("--channels", ARCHIVES_CHANNEL)  # posts without a channel are included: names, deletions, roles
         found = cablestore("sync", served.address, *only, "--create", store=self.member, **SYNC_KEYS)
         assert found.returncode == 0, found.stderr
         assert served.stop() == 0
@@ -78,7 +78,7 @@ class Two:
         return told("fetch", link, self.got, *self.of_member, "--peer", wire.address, *more, store=self.member)
 
     def made_bytes(self) -> tuple[bytes, bytes]:
-        """Return of `data` and `index`."""
+        """Return the bytes of `data` and `index`."""
         return bytes_of(self.made, self.community)
 
     def assert_equal(self) -> None:
@@ -87,14 +87,14 @@ class Two:
 
 
 def assert_moved(wire: Wire, payload_bytes: int) -> None:
-    """Check that N bytes came from the seed, and the protocol's own with them."""
+    """Check that the seed sent N bytes, plus the overhead of the protocol."""
     moved_bytes, wire.to_members_bytes = wire.to_members_bytes, 0
     assert payload_bytes <= moved_bytes < payload_bytes * MAX_OVERHEAD + MAX_METADATA_SIZE_BYTES
 
 
 @pytest.mark.thorough
 def test_archives_are_announced_over_cable_and_fetched_by_week(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """Only the newest week, then all, then one week more: each time only what is missing moves."""
+    """Fetch the newest week, then all weeks, then a new week. Each fetch transfers only missing data."""
     posts, more = history()
     two = Two(tmp_path, posts, serving)
     assert two.create()["archives"] == WEEKS
@@ -121,7 +121,7 @@ def test_archives_are_announced_over_cable_and_fetched_by_week(tmp_path: Path, s
 
 
 def fetch_newest_week(two: Two, wire: Wire, announced_ms: int) -> None:
-    """Posts of that week come by archive alone, 20 seconds after the announcement."""
+    """The posts of that week arrive only by archive, 20 seconds after the announcement."""
     by_cable = posts_of(two.member)
     decoded = [decode_post(raw, LEGACY) for raw in by_cable.values()]
     assert [post.type for post in decoded].count(TEXT) == 1
@@ -138,7 +138,7 @@ def fetch_newest_week(two: Two, wire: Wire, announced_ms: int) -> None:
 
 
 def fetch_all_others(two: Two, wire: Wire) -> None:
-    """Newest first, and then there is nothing to fetch."""
+    """The newest weeks are fetched first. A repeated fetch transfers nothing."""
     assert weeks_told(two.fetch("newest", wire)) == [NEWEST.from_ms - number * WEEK_MS for number in range(1, WEEKS)]
     two.assert_equal()
     entries = index_of(two.made, two.community, CABAL_KEY).index.entries

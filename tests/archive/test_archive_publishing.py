@@ -1,4 +1,4 @@
-"""Archives under content ids: published on a node or in a store here, fetched, verified and imported by members."""
+"""Archives by content id: published on a node or in a local store, fetched, verified and imported by members."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def made(
 
 
 def published(files: ArchiveFolder, folder: Path, key: bytes | None = None) -> PublishReport:
-    """Return a publisher into a store on the disk."""
+    """Publish into a content store on disk."""
     with ContentStore.open(folder) as store:
         return Publisher(CONTROL, LEGACY, key).publish(files, store)
 
@@ -62,7 +62,7 @@ def published_on(files: ArchiveFolder, url: str, key: bytes | None = None) -> Pu
 def fetched(
     store: CableStore, cid: Cid, folder: Path, *nodes: str, key: bytes | None = None, weeks: int = 99
 ) -> ArchiveImportReport:
-    """Fetch the newest N weeks that the store misses, and import them."""
+    """Fetch the newest N weeks that are missing from the store, and import them."""
     imported = ImportLog(community_folder(folder, ME), store.identity.public_key)
     total = ArchiveImportReport()
     with fetching(cid, folder, ME, LEGACY, ArchiveSources(nodes=nodes, timeout_s=5), key) as community:
@@ -116,7 +116,10 @@ def test_what_is_published_is_each_archive_without_the_zeros_that_follow_it(
 def test_deletions_for_which_the_index_by_content_id_has_no_room_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MAX_INDEX_SIZE_BYTES: entries by content id are longer than those of a torrent, which its deletions may fill."""
+    """MAX_INDEX_SIZE_BYTES: an entry by content id is longer than an entry of a torrent.
+
+    The deletions in an index may leave no space for it.
+    """
     gone = ANN.text("default", "gone later", at=FIRST_MS)
     deletions = [ANN.delete(gone, at=FIRST_MS + WEEK_MS)]
     files = made(tmp_path, (*some_weeks(), gone, *deletions))
@@ -179,7 +182,7 @@ def test_nothing_is_published_that_is_not_what_was_made(tmp_path: Path) -> None:
 
 
 def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -> None:
-    """One of other bytes, one whose manifest no member could verify, and none at all."""
+    """An id of other bytes, an id of an unverifiable manifest, and no id."""
     files = made(tmp_path)
     verified = plan_of().verified(files)
     assert verified is not None
@@ -203,7 +206,7 @@ def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -
 
 @pytest.mark.parametrize("manifest_format", ManifestFormat)
 def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, manifest_format: ManifestFormat) -> None:
-    """Each writes other manifests, and so gives other ids to the same bytes."""
+    """Each generation encodes other manifests, and therefore returns other ids for the same bytes."""
 
     async def work() -> None:
         with ContentStore.open(tmp_path / "content") as content:
@@ -228,9 +231,9 @@ def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, manifest_f
 def test_a_member_gets_what_the_control_node_has(
     tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
 ) -> None:
-    """Only the latest week, then the rest.
+    """Fetch only the latest week, then the other weeks.
 
-    Then nothing more comes, and the archives here are imported without a node.
+    A further fetch transfers nothing, and the local archives are imported without a node.
     """
     files = made(tmp_path, profile=profile, key=key)
     found = published_on(files, node.url, key)
@@ -255,7 +258,7 @@ def test_a_member_gets_what_the_control_node_has(
 
 @pytest.mark.thorough
 def test_nothing_comes_twice_and_another_node_takes_over(tmp_path: Path, node: ServedContent) -> None:
-    """Archives that are here and not imported, a node that is gone, one that does not have them: bytes are counted."""
+    """Archives that are stored but not imported, an offline node, and one without the archives: bytes are counted."""
     found = published_on(made(tmp_path, some_weeks(per_week=400)), node.url)
     folder = CidFolder(community_folder(tmp_path / "got", ME))
     with served(tmp_path / "empty") as empty, Wire(node.port) as wire:
@@ -272,7 +275,7 @@ def test_nothing_comes_twice_and_another_node_takes_over(tmp_path: Path, node: S
         with store_of(()) as member:
             assert fetched(member, found.index_cid, tmp_path / "got", *nodes).archives == found.archives
         assert wire.to_members_bytes - before_bytes < 30_000
-        # One that was damaged here comes again, and only it.
+        # Only a locally damaged archive is fetched again.
         before_bytes = wire.to_members_bytes
         victim = folder.path_of(Cid.parse(entries[0].cid or ""))
         victim.write_bytes(victim.read_bytes()[:-1] + b"\x01")
@@ -307,7 +310,7 @@ def test_a_newer_index_takes_the_place_of_the_earlier_one_and_an_older_one_does_
 
 @pytest.mark.thorough
 def test_a_forged_index_leaves_the_earlier_one_and_the_store_as_they_were(tmp_path: Path, node: ServedContent) -> None:
-    """Of another control node, of another key, no index at all, or gone from the node."""
+    """An index of another control node, an index under another key, an invalid index, and one that the node lacks."""
     found = published_on(made(tmp_path), node.url)
     stranger = Identity.derive("archives", "stranger")
     with store_of(some_weeks()) as store:
@@ -338,7 +341,7 @@ def test_a_forged_index_leaves_the_earlier_one_and_the_store_as_they_were(tmp_pa
 def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
     tmp_path: Path, node: ServedContent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MIN_FREE_DISK_SIZE_BYTES is left free, MAX_STORED_ARCHIVE_SIZE_BYTES and MAX_INDEX_SIZE_BYTES are not exceeded."""
+    """MIN_FREE_DISK_SIZE_BYTES stays free. MAX_STORED_ARCHIVE_SIZE_BYTES and MAX_INDEX_SIZE_BYTES are not exceeded."""
     found = published_on(made(tmp_path), node.url)
     with fetching(found.index_cid, tmp_path / "got", ME, LEGACY, ArchiveSources(nodes=(node.url,))) as community:
         monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
@@ -376,7 +379,7 @@ def test_it_is_cancelled_from_another_thread_and_what_came_is_kept(tmp_path: Pat
             with pytest.raises(ArchiveError, match="cancelled"):
                 remote.index()
         assert folder.content(Cid.parse(first[0])) == first[1]
-        remote.close()  # once more does nothing
+        remote.close()  # a second call has no effect
     with store_of(()) as member, store_of(some_weeks(per_week=400)) as control:
         fetched(member, found.index_cid, tmp_path / "got", node.url)
         assert member.dump_digest() == control.dump_digest()

@@ -1,4 +1,4 @@
-"""A year of real chat: 52 weekly archives made, fetched by torrent and imported by processes; the two stores are equal."""
+"""A year of real chat: processes create 52 weekly archives and fetch them by torrent; both stores are equal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cablestore.irc.survey import find_logs
 
 WEEKS = 52
 FIRST_MS = int(datetime(2022, 1, 3, tzinfo=UTC).timestamp() * 1000)
-"""The first Monday of the year."""
+"""First Monday of the year."""
 FEW = frozenset({"cro", "mugs", "raku-doc", "raku-land", "red"})
 CABAL_KEY = "17" * 32
 
 
 def stored(logs: Path, scratch: Path, path: Path) -> int:
-    """Make a store of 52 whole weeks of logs; returns how many posts it has."""
+    """Create a store from 52 whole weeks of logs. Returns the number of its posts."""
     files = [log for log in find_logs([logs]) if FIRST_MS <= log.start_ms < FIRST_MS + WEEKS * WEEK_MS]
     with CableStore.open(path) as store:
         import_logs(store, files, seed_phrase="a phrase")

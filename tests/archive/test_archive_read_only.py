@@ -1,4 +1,4 @@
-"""Archives in folders that cannot be written: a disk that came by post, a full one, a folder of another user."""
+"""Archives in folders that are not writable: a read-only disk, a full disk, and a folder of another user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = Callable[[Path, Path], AbstractContextManager[Path]]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """A control node's store, the folder of its archives, and its public key."""
+    """Create a control node's store and its archives. Returns both folders and the public key."""
     path = tmp_path_factory.mktemp("made")
     community = made_store(path / "control", some_weeks(weeks=WEEKS, per_week=40))
     told("create", path / "archives", store=path / "control")

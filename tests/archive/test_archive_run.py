@@ -1,4 +1,4 @@
-"""`archive run` and `archive seed` as services: what they make, give, announce and print, and how they end."""
+"""`archive run` and `archive seed` as services: archives, seeding, announcements, output, and exit status."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ANN = Person("ann")
 
 
 class Running:
-    """Command that goes on, with --json, while the `with` lasts. Its output is read line by line."""
+    """Long-running command with --json during a `with` block. Its output is read line by line."""
 
     def __init__(self, *arguments: object, of: list[str] | None = None, store: Path | None = None) -> None:
         words = of or command(*arguments, "--json", store=store)
@@ -78,7 +78,7 @@ class Running:
         raise AssertionError(f"it ended: {self.end()}")
 
     def end(self, number: int | None = None) -> tuple[int, str]:
-        """Wait for its end, after a signal if one is given; return its status and its standard error."""
+        """Send a signal, if given, and wait for the end. Returns the exit status and the standard error."""
         if number is not None:
             self.process.send_signal(number)
         status = self.process.wait(LIMIT_S)
@@ -144,7 +144,7 @@ def late_post(here: Path, words: str) -> None:
 
 @pytest.mark.thorough
 def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
-    """One command for a control node: it gives new archives without a restart, and announces them."""
+    """The command seeds and announces new archives without a restart."""
     with running(here) as run:
         assert run.hear("archives")["archives"] == WEEKS
         given = run.hear("magnet")
@@ -165,7 +165,7 @@ def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
         newer = run.hear("magnet")
         assert newer["magnet"] != given["magnet"]
         assert run.hear("announced")["announced"] == newer["magnet"]
-        assert len(fetched(here, newer["magnet"], given["port"])) == 2  # the week's two archives
+        assert len(fetched(here, newer["magnet"], given["port"])) == 2  # the week has two archives
         before = status(here)["given_bytes"]
         assert before > now["given_bytes"]
         assert run.end(signal.SIGTERM) == (0, "")
@@ -196,7 +196,7 @@ def test_run_and_create_leave_out_what_is_hidden_if_that_is_chosen(here: Path) -
 
 @pytest.mark.thorough
 def test_run_beside_serve(here: Path, serving: Callable[..., Served]) -> None:
-    """The store is open in another process all the time, which makes the archives and announces them."""
+    """Another process has the store open; it creates and announces the archives."""
     served = serving(here / "control", "--listen", ANY_PORT)
     assert served.address
     with running(here) as run:
@@ -224,7 +224,7 @@ def test_run_waits_for_a_store_that_another_process_has(here: Path) -> None:
 
 @pytest.mark.thorough
 def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
-    """Its clock is some seconds before the instant at which the week has settled."""
+    """The clock is a few seconds before the time at which the week has settled."""
     settle_ms = 5_000
     with CableStore.open(here / "control") as store:
         due_ms = due_after(system_clock_ms(), settle_ms)
@@ -237,7 +237,7 @@ def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
     with Running(of=words) as run:
         found = [run.hear("archives")["archives"]]
         first = run.hear("magnet")
-        if found == [WEEKS]:  # unless the process took all of that time to start
+        if found == [WEEKS]:  # otherwise the process started after that time
             found.append(run.hear("archives")["archives"])
             assert run.hear("magnet")["magnet"] != first["magnet"]
             run.hear("announced")
@@ -267,11 +267,11 @@ def test_run_of_a_new_community_waits_for_its_first_week(tmp_path: Path) -> None
         assert run.end(signal.SIGTERM) == (0, "")
 
 
-# --- how they end -------------------------------------------------------------------------------------
+# --- exit ---------------------------------------------------------------------------------------------
 
 
 def damaged(path: Path) -> None:
-    """Write other bytes in place, which libtorrent notices when they are asked for."""
+    """Overwrite bytes in place; libtorrent detects the change when a peer requests them."""
     with path.open("r+b") as file:
         file.seek(PIECE_SIZE_BYTES // 2)
         file.write(b"other bytes")
@@ -318,7 +318,7 @@ def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
 
 @pytest.mark.thorough
 def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None:
-    """Another profile than before, a port that is taken, a store that is missing: one sentence, and status 2."""
+    """Another profile, a used port and a missing store result in one sentence and exit status 2."""
     told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     for case, store in ((("--profile", "status-go"), "control"), ((), "nowhere")):
         with Running("run", here / "made", "--listen", f"{HERE}:0", *case, store=here / store) as run:
@@ -330,7 +330,7 @@ def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None
 
 
 def test_run_ends_with_an_error_when_the_disk_takes_no_more(here: Path) -> None:
-    """Files may not grow beyond 150 kB here: the first archive does not fit."""
+    """Files are limited to 150 kB: the first archive does not fit."""
     words = command("run", here / "made", "--listen", f"{HERE}:0", store=here / "control")
     with Running(of=["bash", "-c", 'ulimit -f 150; exec "$@"', "bash", *words]) as run:
         ended, said = run.end()
@@ -361,7 +361,7 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
 
 @pytest.fixture
 def partly(here: Path) -> tuple[Path, str, str]:
-    """Return a member's folder with the newest week alone; the community, and the link of all."""
+    """Return a member's folder that has only the newest week, the community, and the link of all archives."""
     told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     community = community_of(here)
     with Seed(here / "made", community) as seed:
@@ -385,7 +385,7 @@ def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str
     assert f"2 of {WEEKS} archives are not here or damaged, those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
     assert torrent.read_bytes() == before
 
-    torrent.unlink()  # as in a copy of the folder alone: now the holes show it
+    torrent.unlink()  # as in a copy of the folder only: the holes show what is missing
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
     assert done.returncode == 2
     assert not torrent.exists()
@@ -410,7 +410,7 @@ def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_ot
 
 @pytest.mark.thorough
 def test_a_seed_gives_a_fetch_once_it_is_whole(here: Path, partly: tuple[Path, str, str]) -> None:
-    """A member's seed goes on with what it has while more comes, and then gives all, without a restart."""
+    """The seed continues with the existing data during a fetch, and then seeds everything without a restart."""
     folder, community, link = partly
     with Seed(here / "made", community) as source:
         options = ("--listen", f"{HERE}:0", "--cabal-key", CABAL_KEY)
@@ -430,7 +430,10 @@ def test_a_seed_gives_a_fetch_once_it_is_whole(here: Path, partly: tuple[Path, s
 
 
 def test_what_is_missing_is_known_without_a_key_too(tmp_path: Path) -> None:
-    """By the torrent it was fetched from; without one by pieces of zeros, unless the caller compared them with an index."""
+    """Missing data is found by the torrent file, or by pieces of zeros.
+
+    Zeros are accepted if the caller compared the archives with an index.
+    """
     rng_bytes = b"\1" * PIECE_SIZE_BYTES
     folder = tmp_path / "a" / "c0ffee"
     folder.mkdir(parents=True)
@@ -444,7 +447,7 @@ def test_what_is_missing_is_known_without_a_key_too(tmp_path: Path) -> None:
         link = engine.seed("c0ffee", is_verified=True)
         engine.check_seed("c0ffee")
     with TorrentEngine(config) as engine:
-        assert engine.seed("c0ffee") == link  # the torrent file says that these zeros are right
+        assert engine.seed("c0ffee") == link  # the torrent file shows that these zeros are valid
         with pytest.raises(ArchiveError, match="is not seeded"):
             engine.check_seed("beef")
     for wrong in (rng_bytes, rng_bytes * 3, b""):
@@ -454,7 +457,7 @@ def test_what_is_missing_is_known_without_a_key_too(tmp_path: Path) -> None:
     torrent = (tmp_path / "t" / "c0ffee.torrent").read_bytes()
     (folder / "data").write_bytes(
         rng_bytes + bytes(PIECE_SIZE_BYTES) + rng_bytes + rng_bytes
-    )  # begun, and not in the index
+    )  # incomplete, and not in the index
     with TorrentEngine(config) as engine:
         assert engine.seed("c0ffee") == link
     assert (tmp_path / "t" / "c0ffee.torrent").read_bytes() == torrent

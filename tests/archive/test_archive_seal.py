@@ -1,4 +1,4 @@
-"""Seals of archives: deterministic, authenticated, never guessed."""
+"""Encryption of archives: deterministic, authenticated, and never guessed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_seal_is_deterministic_and_opens_with_its_key_alone(plain: bytes, key:
 
 
 def test_equal_bytes_are_all_that_a_stranger_sees() -> None:
-    """Nonces differ with the plain bytes, the key and the purpose."""
+    """Nonces depend on the plain bytes, the key and the purpose."""
     sealed = [
         seal(plain, key, purpose=purpose)
         for plain in (b"a", b"b")
@@ -40,7 +40,7 @@ def test_equal_bytes_are_all_that_a_stranger_sees() -> None:
 
 
 def test_a_seal_with_a_nonce_of_its_own_choice_is_refused() -> None:
-    """The key does not let anybody make a second form of the same archive."""
+    """The key does not permit a second form of the same archive."""
     nonce = bytes(24)
     ciphertext = sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(
         b"plain", sealing.MAGIC, nonce, sealing._encryption_key(KEY, b"index")

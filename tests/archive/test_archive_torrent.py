@@ -1,4 +1,4 @@
-"""Torrents over loopback, by real sessions and processes: only what is wanted moves, once, and the bytes are right."""
+"""Torrents over loopback with real sessions and processes: only requested data is transferred, once, and is valid."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from cablestore.errors import ArchiveError
 
 PIECE = limits.PIECE_SIZE_BYTES
 ARCHIVES = [4, 1, 9, 2, 13, 3, 1, 8, 5, 4]
-"""Pieces of each: 5 MB."""
+"""Number of pieces of each archive: 5 MB in total."""
 
 
 @pytest.fixture
 def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start `torrent_child.py`; ends what still runs after the test."""
+    """Yield a function that starts `torrent_child.py`. The test ends the remaining processes."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: object) -> subprocess.Popen[str]:
@@ -61,7 +61,7 @@ def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-# --- what moves --------------------------------------------------------------------------------
+# --- transfers ---------------------------------------------------------------------------------
 
 
 def test_only_what_is_wanted_moves(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_only_what_was_appended_moves(tmp_path: Path) -> None:
         before = remote.index()
         list(remote.fetch(spans))
 
-        # The new index is shorter than the one that lies there.
+        # The new index is shorter than the existing one.
         new = fill(tmp_path / "a", [3], index_size_bytes=2_000, seed=2)
         remote = opened(member, giver.seed(COMMUNITY), giver)
         assert now(member).pieces_here == 50
@@ -127,7 +127,7 @@ def test_spans_need_not_be_whole_pieces(tmp_path: Path) -> None:
 
 
 def test_peers_find_each_other_by_trackers_alone(tmp_path: Path) -> None:
-    """Neither side knows the other: both ask the tracker that is configured."""
+    """The peers do not know each other; both query the configured tracker."""
     spans = fill(tmp_path / "a", [2, 1])
     with (
         tracker() as url,
@@ -156,7 +156,7 @@ def test_a_member_gives_what_it_has(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_is_seeded(tmp_path: Path) -> None:
-    """METADATA_TIMEOUT_S, the default of the configuration, is how long a link without a seed is tried."""
+    """METADATA_TIMEOUT_S, the default of the configuration, limits the attempts for a link without a seed."""
     assert TorrentConfig().metadata_timeout_s == limits.METADATA_TIMEOUT_S == 20
     fill(tmp_path / "a", [1])
     with (
@@ -192,7 +192,7 @@ def test_a_torrent_file_is_as_good_as_a_link(tmp_path: Path) -> None:
 
 
 def whole_pieces(made: Path, folder: Path) -> int:
-    """Return how many pieces of `data` a folder has as they were made."""
+    """Return the number of pieces of `data` in a folder that equal the original."""
     path = folder / COMMUNITY / "data"
     here, whole = path.read_bytes() if path.exists() else b"", (made / COMMUNITY / "data").read_bytes()
     return sum(here[at : at + PIECE] == whole[at : at + PIECE] for at in range(0, len(whole), PIECE))
@@ -200,7 +200,7 @@ def whole_pieces(made: Path, folder: Path) -> int:
 
 @pytest.mark.thorough
 def test_killed_again_and_again(tmp_path: Path, child: Callable[..., subprocess.Popen[str]]) -> None:
-    """Two processes. The fetching one is killed at random; all comes, and what was written does not come again."""
+    """The fetching process is killed at random. All data is fetched, and written data is not fetched again."""
     spans = fill(tmp_path / "a", ARCHIVES)
     giver = child("seed", tmp_path / "a")
     assert giver.stdout
@@ -263,7 +263,7 @@ def test_cancelled_at_once_and_taken_up_again(tmp_path: Path) -> None:
 
 
 def asks(member: TorrentEngine) -> bool:
-    """Tell whether any block is asked of a peer."""
+    """Return True if a block is requested from a peer."""
     [torrent] = session_of(member).get_torrents()
     return any(block["state"] == 1 for piece in torrent.get_download_queue() for block in piece["blocks"])
 
@@ -275,15 +275,15 @@ def test_who_stops_iterating_stops_fetching(tmp_path: Path) -> None:
         remote = opened(member, giver.seed(COMMUNITY), giver)
         fetching = remote.fetch(spans)
         assert next(fetching)[0] == spans[0]
-        assert now(member).pieces_here < 50  # the others come after it
+        assert now(member).pieces_here < 50  # the others arrive later
         fetching.close()  # type: ignore[attr-defined] # it is a generator
-        wait_until(lambda: not asks(member))  # what was asked for already comes
+        wait_until(lambda: not asks(member))  # blocks that are requested still arrive
         assert now(member).downloaded_bytes < 50 * PIECE
         assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
 
 
 def test_without_resume_file_what_lies_there_is_not_fetched(tmp_path: Path) -> None:
-    """Holes, cut ends and changed bits of an interrupted fetch are found; all else is kept."""
+    """Holes, truncated ends and changed bits of an interrupted fetch are found; all other data is kept."""
     spans = fill(tmp_path / "a", ARCHIVES)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     with (tmp_path / "b" / COMMUNITY / "data").open("r+b") as data:
@@ -298,14 +298,14 @@ def test_without_resume_file_what_lies_there_is_not_fetched(tmp_path: Path) -> N
         assert now(member).downloaded_bytes == 4 * PIECE
 
 
-# --- what is open to the outside ----------------------------------------------------------------
+# --- sockets ------------------------------------------------------------------------------------
 
 
 def sockets() -> set[tuple[str, str]]:
-    """Return this process's TCP and UDP sockets: inodes, and local addresses in hex as the kernel writes them."""
+    """Return the TCP and UDP sockets of this process: inodes, and local addresses in hex as in /proc."""
     own, found = set(), set()
     for path in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # other threads close files meanwhile
+        with suppress(FileNotFoundError):  # other threads close files at the same time
             link = str(path.readlink())
             own |= {link[8:-1]} if link.startswith("socket:[") else set()
     for name in ("tcp", "tcp6", "udp", "udp6"):
@@ -317,7 +317,7 @@ def sockets() -> set[tuple[str, str]]:
 
 
 def new_addresses(before: set[tuple[str, str]]) -> set[str]:
-    """Return local addresses of sockets that are not among these. Earlier tests may have left some open."""
+    """Return the local addresses of sockets that were opened since. Earlier tests may have left some open."""
     return {address for _, address in sockets() - before}
 
 
@@ -330,7 +330,7 @@ def test_nothing_listens_to_the_outside_by_default(tmp_path: Path) -> None:
         list(remote.fetch(spans))
         assert new_addresses(before) == {here}
     assert new_addresses(before) == set()
-    with engine(tmp_path / "a", listen_address="127.0.0.2"):  # another address would be seen
+    with engine(tmp_path / "a", listen_address="127.0.0.2"):  # a socket at another address is detected
         assert new_addresses(before) == {here.replace("1", "2", 1)}
 
 
@@ -368,9 +368,9 @@ sys.stdin.read()
 
 
 def test_threads_end_with_the_engine(tmp_path: Path) -> None:
-    """In a process of its own, which starts no other ones.
+    """A separate process is used, as it has no other threads.
 
-    The system takes a moment to forget a thread that has ended.
+    The system needs a moment to remove a thread that has ended.
     """
     command = [sys.executable, "-c", THREADS, str(tmp_path / "a")]
     path = os.pathsep.join((str(SUPPORT), os.environ.get("PYTHONPATH", "")))
@@ -397,7 +397,7 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
 
 
 def waits_for_its_rate(limited: TorrentEngine, side: str) -> bool:
-    """Tell whether a peer's bytes wait because of a rate."""
+    """Return True if the data of a peer waits because of a rate limit."""
     peers = [peer for torrent in session_of(limited).get_torrents() for peer in torrent.get_peer_info()]
     states = [peer.write_state if side == "giver" else peer.read_state for peer in peers]
     return any(int(state) & int(lt.peer_info.bw_limit) for state in states)
@@ -442,7 +442,7 @@ def test_a_configuration_that_cannot_be_is_refused(tmp_path: Path, wrong: dict[s
         config(tmp_path / "a", **wrong)
 
 
-# --- others ------------------------------------------------------------------------------------
+# --- other clients -----------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not shutil.which("aria2c"), reason="aria2c is not installed")

@@ -1,4 +1,4 @@
-"""Malformed torrents, peers that lie, disks that are full or change: refused, and nothing is lost."""
+"""Malformed torrents, malicious peers, and disks that are full or change: errors without data loss."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PIECE = limits.PIECE_SIZE_BYTES
 
 
 def is_loaded(info_: dict[bytes, Any]) -> bool:
-    """Tell whether libtorrent would give it to others at all."""
+    """Return True if libtorrent accepts the torrent for seeding."""
     try:
         lt.load_torrent_buffer(bencoded({b"info": info_}))
     except RuntimeError:
@@ -54,7 +54,7 @@ def is_loaded(info_: dict[bytes, Any]) -> bool:
 
 
 SERVED = [name for name in FOREIGN if is_loaded(FOREIGN[name]) and name != "private"]
-"""Of a private torrent libtorrent gives no metadata."""
+"""Foreign torrents that libtorrent can seed. It does not send the metadata of private torrents."""
 
 
 def test_enough_foreign_torrents_can_be_served() -> None:
@@ -76,7 +76,7 @@ def test_foreign_metadata_leaves_nothing_on_the_disk(tmp_path: Path, name: str) 
 
 
 def test_metadata_as_it_should_be_is_taken_from_the_same_session(tmp_path: Path) -> None:
-    """Torrents like those that the tests above refuse are taken when that one thing is right."""
+    """Torrents that differ from the rejected ones only in the tested property are accepted."""
     with serving(bencoded({b"info": info()}), tmp_path / "theirs") as port, engine(tmp_path / "b") as member:
         assert opened(member, magnet_of(info()), port).metainfo.info == bencoded(info())
 
@@ -93,7 +93,7 @@ def test_a_file_that_is_no_torrent_or_not_there(tmp_path: Path) -> None:
 
 
 def flipped(tmp_path: Path, *, keep: int) -> None:
-    """Make folder `x` from `a`, with bits changed in data and index after the first pieces."""
+    """Create folder `x` from `a`, with bits changed in data and index after the first pieces."""
     shutil.copytree(tmp_path / "a", tmp_path / "x")
     for name, at in (("data", keep * PIECE + 5), ("index", 5)):
         with (tmp_path / "x" / COMMUNITY / name).open("r+b") as file:
@@ -105,7 +105,7 @@ def flipped(tmp_path: Path, *, keep: int) -> None:
 
 @pytest.mark.thorough
 def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
-    """STALL_TIMEOUT_S, the default, is how long a fetch waits for a piece when the peer that had it is banned."""
+    """STALL_TIMEOUT_S, the default, limits the wait for a piece whose peer is banned."""
     assert TorrentConfig().stall_timeout_s == limits.STALL_TIMEOUT_S
     spans = fill(tmp_path / "a", [2, 3])
     flipped(tmp_path, keep=2)
@@ -115,7 +115,7 @@ def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
             found: list[tuple[Span, bytes]] = []
 
             def is_banned() -> bool:
-                """Fetch until nothing more comes: on a busy machine that may be before the flipped piece does."""
+                """Fetch until the transfer stalls. On a busy machine, that may be before the changed piece arrives."""
                 with pytest.raises(ArchiveError) as stalled:
                     found.extend(opened(member, str(metainfo.magnet()), port).fetch(spans))
                 return re.search(r"banned.*try again later", str(stalled.value)) is not None
@@ -124,7 +124,7 @@ def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
             assert all(each == (spans[0], content(tmp_path / "a", spans[0])) for each in found)
             assert now(member).pieces_refused > 0
         with engine(tmp_path / "a") as giver:
-            # Now with an honest one beside it. libtorrent may ban both, if it took parts of one piece from each.
+            # Add an honest peer. libtorrent may ban both peers if each sent parts of the same piece.
             giver.seed(COMMUNITY)
             peers = ((HERE, port), (HERE, giver.port))
             got = wait_until(lambda: fetched(tmp_path / "b", str(metainfo.magnet()), peers, spans))
@@ -133,7 +133,7 @@ def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
 
 
 def fetched(folder: Path, magnet: str, peers: tuple[Peer, ...], spans: list[Span]) -> dict[Span, bytes] | None:
-    """Fetch the index and spans, or return None if nothing more comes. A later try begins with no peer banned."""
+    """Fetch the index and spans. Returns None if the transfer stalls. A later attempt starts without banned peers."""
     with engine(folder, stall_timeout_s=3.0) as member:
         remote = member.open(magnet, community=COMMUNITY, peers=peers)
         try:
@@ -144,7 +144,7 @@ def fetched(folder: Path, magnet: str, peers: tuple[Peer, ...], spans: list[Span
 
 
 def test_a_seed_that_leaves_who_wants_nothing_is_asked_again(tmp_path: Path) -> None:
-    """As seeds of other clients do. libtorrent regards them as useless from then on."""
+    """Seeds of other clients disconnect peers without requests. libtorrent then regards such seeds as useless."""
     spans = fill(tmp_path / "a", [2, 3])
     metainfo = metainfo_of(tmp_path / "a")
     with serving(metainfo.torrent(), tmp_path / "a") as port, engine(tmp_path / "b") as member:
@@ -160,13 +160,16 @@ def test_a_seed_that_leaves_who_wants_nothing_is_asked_again(tmp_path: Path) -> 
 
 
 def impatient(remote: TorrentRemote) -> TorrentRemote:
-    """From here on let it give up soon: what must come has come."""
+    """Shorten the stall time-out, after all expected data has arrived."""
     remote._config = replace(remote._config, stall_timeout_s=2.0)
     return remote
 
 
 def test_liars_that_come_one_after_another_do_not_keep_a_fetch_waiting(tmp_path: Path) -> None:
-    """Each has an address of its own, so none is banned before it gives a wrong piece. There are more than a fetch waits for."""
+    """Each peer has a separate address, so none is banned before it sends a wrong piece.
+
+    There are more peers than a fetch waits for.
+    """
     fill(tmp_path / "a", [2, 3])
     flipped(tmp_path, keep=0)
     metainfo = metainfo_of(tmp_path / "a")
@@ -174,7 +177,7 @@ def test_liars_that_come_one_after_another_do_not_keep_a_fetch_waiting(tmp_path:
         remote = opened(member, str(metainfo.magnet()), port)
 
         def fetch_until_banned() -> None:
-            """Fetch until nothing more comes: on a busy machine that may be before the first lie does."""
+            """Fetch until the transfer stalls. On a busy machine, that may be before the first wrong piece arrives."""
             while True:
                 with pytest.raises(ArchiveError) as stalled:
                     remote.index()
@@ -210,7 +213,7 @@ def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> N
 
 @pytest.mark.thorough
 def test_a_peer_that_hangs_up_is_asked_again_before_a_fetch_gives_up(tmp_path: Path) -> None:
-    """Many clients refuse a connection while they still have one with the same address, as a torrent leaves it here."""
+    """Many clients reject a connection while one with the same address exists, as a torrent leaves it here."""
     fill(tmp_path / "a", [2, 3])
     metainfo = metainfo_of(tmp_path / "a")
     with (
@@ -242,7 +245,7 @@ def test_a_giver_whose_files_changed_gives_nothing_wrong(tmp_path: Path) -> None
 
 
 class _LastMoment(list[int]):
-    """Arrivals of pieces that each come right after a reader took those that are here."""
+    """List of arrived pieces, where further pieces arrive directly after each read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +264,7 @@ class _LastMoment(list[int]):
 def test_a_piece_that_comes_while_pieces_are_counted_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alerts come in a thread of their own."""
+    """A separate thread handles alerts."""
     spans = fill(tmp_path / "a", [1, 3])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=10.0) as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
@@ -294,7 +297,7 @@ def test_what_changes_on_the_disk_is_fetched_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a file system of 4 MB, where this process may mount one."""
+    """Yield a file system of 4 MB if this process is permitted to mount one."""
     mount = tmp_path / "disk"
     mount.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)]
@@ -316,7 +319,7 @@ def test_without_room_nothing_is_fetched(tmp_path: Path, small_disk: Path, monke
 
 
 def test_a_fetch_leaves_room_for_the_store_of_posts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MIN_FREE_DISK_SIZE_BYTES. What is here already is given on a disk that is fuller."""
+    """MIN_FREE_DISK_SIZE_BYTES. Data that is already stored is returned also on a fuller disk."""
     spans = fill(tmp_path / "a", [1, 2])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
@@ -351,7 +354,7 @@ def test_a_disk_that_fills_up_meanwhile_is_an_error_and_no_loss(
 
 
 def test_max_stored_archive_size_bytes(tmp_path: Path) -> None:
-    """MAX_STORED_ARCHIVE_SIZE_BYTES: an archive of that size may be asked for, a larger one is never read into memory."""
+    """MAX_STORED_ARCHIVE_SIZE_BYTES: an archive of that size may be requested; a larger one is never read."""
     pieces = 2 * limits.MAX_STORED_ARCHIVE_SIZE_BYTES // PIECE
     files = [{b"length": pieces * PIECE, b"path": [b"data"]}, {b"length": 7, b"path": [b"index"]}]
     (tmp_path / "large.torrent").write_bytes(bencoded({b"info": info(files=files, pieces=bytes(20 * (pieces + 1)))}))

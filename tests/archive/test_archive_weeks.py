@@ -1,4 +1,4 @@
-"""Posts as records, cut into weeks and made messages without decoding most of them."""
+"""Posts as records, split into weeks and converted to messages, mostly without decoding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cablestore.protocol.waku import message_of
 TIMES_MS = st.one_of(
     st.integers(0, MAX_ARCHIVED_TIMESTAMP_MS),
     st.integers(0, 300),
-    st.sampled_from([2**35 - 1, 2**35, 2**42 - 1, 2**42]),  # where the varint gets a byte longer
+    st.sampled_from([2**35 - 1, 2**35, 2**42 - 1, 2**42]),  # the varint grows by a byte
     st.integers(1_700_000_000_000, 1_700_000_000_000 + 4 * WEEK_MS),
 )
 LINKS = st.sampled_from([0, 1, 2, 127, 128, 200])
@@ -30,7 +30,7 @@ LINKS = st.sampled_from([0, 1, 2, 127, 128, 200])
 
 @st.composite
 def posts(draw: st.DrawFn, dialect: Dialect) -> list[Post]:
-    """Return the posts in order."""
+    """Draw posts in order."""
     found = {}
     for body, at, links, who in draw(st.lists(st.tuples(BODIES, TIMES_MS, LINKS, st.sampled_from(PEOPLE)), max_size=8)):
         raw = encode_post(
@@ -77,7 +77,7 @@ def test_weeks_are_cut_wherever_lists_end(history: list[Post], cuts: list[int], 
 
 
 def test_names_that_only_decoding_tells_are_decoded() -> None:
-    """A name of 64 code points has up to 256 bytes, its length then two."""
+    """A name of 64 code points has up to 256 bytes, and its length then has two."""
     for name in ("ü" * 63, "ü" * 64, "😀" * 64):
         raw = encode_post(
             Text(name, "hi"), links=(), timestamp_ms=1_700_000_000_000, identity=ANN.identity, dialect=LEGACY

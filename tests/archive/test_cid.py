@@ -1,4 +1,4 @@
-"""Content ids: known answers of real Codex nodes, trees in any cuts, and no other text taken for an id."""
+"""Content ids: known answers of Codex nodes, trees of data in arbitrary parts, and rejection of other strings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DIGESTS = st.binary(min_size=32, max_size=32)
 
 
 def hashed(data: bytes, cuts: list[int] | None = None) -> tuple[Cid, bytes]:
-    """Return the tree and the leaves, joined, of bytes that come in these cuts."""
+    """Return the tree and the joined leaves of bytes that arrive in these parts."""
     hasher = DatasetHasher()
     leaves, at = b"", 0
     for cut in [*sorted(cuts or []), len(data)]:
@@ -50,7 +50,7 @@ def hashed(data: bytes, cuts: list[int] | None = None) -> tuple[Cid, bytes]:
 
 
 def root_by_layers(leaves: list[bytes]) -> bytes:
-    """Return the root as the rule says it, layer by layer; in another way than the one under test."""
+    """Return the root layer by layer, by a method other than that of the tested code."""
     layer, is_bottom = leaves, True
     while len(layer) > 1 or is_bottom:
         above = []
@@ -252,7 +252,7 @@ def test_an_erasure_coded_dataset_is_refused_with_a_reason() -> None:
 
 
 def test_limits_of_manifests() -> None:
-    """MAX_DATASET_SIZE_BYTES, MAX_FILENAME_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES hold for manifests that come from outside."""
+    """MAX_DATASET_SIZE_BYTES, MAX_FILENAME_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES apply to received manifests."""
     tree, _ = hashed(b"x")
     size_bytes = limits.MAX_DATASET_SIZE_BYTES
     longest = DatasetManifest(tree, size_bytes, "n" * limits.MAX_FILENAME_SIZE_BYTES, "a" * 127 + "/" + "b" * 127)

@@ -1,4 +1,4 @@
-"""The client of content nodes checks all that they say, and goes on where it was interrupted."""
+"""The client of content nodes: verification of answers, and continuation after interruptions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ITEM = item_json(CID, MANIFEST)
 
 
 def with_client(node: Told, work: Callable[[ContentClient], Awaitable[Any]], **options: Any) -> Any:
-    """Let the node run and do some work with a client of it."""
+    """Start the node and run a coroutine with its client."""
 
     async def run() -> Any:
         async with told(node), ContentClient(node.url, **options) as client:
@@ -57,7 +57,7 @@ def fetch(node: Told, target: Path, **options: Any) -> DatasetManifest:
 
 
 def writing(*parts: bytes) -> Callable[[web.StreamResponse], Awaitable[None]]:
-    """Give an answer of these parts whose length is not announced."""
+    """Return an answer of these parts without a Content-Length."""
 
     async def write(response: web.StreamResponse) -> None:
         for part in parts:
@@ -66,7 +66,7 @@ def writing(*parts: bytes) -> Callable[[web.StreamResponse], Awaitable[None]]:
     return write
 
 
-# --- lies --------------------------------------------------------------------------------------------
+# --- wrong answers -----------------------------------------------------------------------------------
 
 FALSE_CLAIMS: dict[str, dict[str, Any]] = {
     "a flipped bit": {"data": changed(DATA, 70_000)},
@@ -101,7 +101,7 @@ FALSE_CLAIMS: dict[str, dict[str, Any]] = {
 
 
 def begin_earlier(folder: Path, lie: str) -> None:
-    """Only a client that asks for a part sees a wrong part: one that goes on with a download."""
+    """Create a partial download, so that the client requests the part that this node falsifies."""
     if lie == "another part":
         (folder / f".{MANIFEST.tree}.part").write_bytes(DATA[:BLOCK_SIZE_BYTES])
 
@@ -164,10 +164,10 @@ def test_an_upload_under_a_manifest_of_unknown_kind_is_taken_when_it_has_our_tre
     node = Told(uploaded=str(OTHER_CID).encode(), manifest=item_json(OTHER_CID, MANIFEST))
     uploaded = with_client(node, lambda client: client.upload_bytes(DATA, filename="a"))
     assert uploaded == (OTHER_CID, MANIFEST.tree, len(DATA), None)
-    for name, told_ in (("b", MANIFEST), ("a", OTHER_MANIFEST)):  # a node may name it as it likes, with our tree alone
+    for name, told_ in (("b", MANIFEST), ("a", OTHER_MANIFEST)):  # a node may choose another name for our tree
         manifest = DatasetManifest(told_.tree, len(DATA), name)
         node = Told(uploaded=str(manifest_cid(manifest)).encode(), manifest=item_json(manifest_cid(manifest), manifest))
-        upload = lambda client: client.upload_bytes(DATA, filename="a")  # noqa: E731 - given to both
+        upload = lambda client: client.upload_bytes(DATA, filename="a")  # noqa: E731 - used twice
         if told_ is MANIFEST:
             assert with_client(node, upload).manifest == manifest
         else:
@@ -184,7 +184,7 @@ def test_a_list_has_the_verified_datasets_and_says_what_is_wrong_with_the_others
 
 
 def test_limits_of_answers() -> None:
-    """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES end endless answers."""
+    """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES limit endless answers."""
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_DATASET_LIST_SIZE_BYTES} bytes"):
         with_client(Told(listed=without_end), lambda client: client.datasets())
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_MANIFEST_SIZE_BYTES} bytes"):
@@ -279,7 +279,7 @@ def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
             asked = [ask for ask in node.asked if ask.startswith(f"GET {CID}")]
             assert asked == ([] if start == len(DATA) else [f"GET {CID}" + (f" bytes={start}-" if start else "")])
     except ArchiveError:
-        assert is_wrong  # without leaves a wrong part shows at the end; then nothing of it is kept
+        assert is_wrong  # without leaves, a wrong part is found at the end and nothing is kept
         assert not has_leaves
         assert list(folder.iterdir()) == []
         fetch(node, folder / "target")
@@ -340,7 +340,7 @@ def test_two_downloads_of_one_dataset_to_one_folder_do_not_write_in_one_file(tmp
 
 
 def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
-    """STALL_TIMEOUT_S is what a client waits by default; the test makes it short."""
+    """STALL_TIMEOUT_S is the client's default time-out; the test shortens it."""
 
     async def silent(response: web.StreamResponse) -> None:
         await response.write(DATA[:100])
@@ -402,7 +402,7 @@ def test_nobody_there_and_what_a_node_refuses(tmp_path: Path) -> None:
 def test_what_is_too_large_for_the_caller_or_the_disk_is_not_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MIN_FREE_DISK_SIZE_BYTES is left free by a download too."""
+    """Downloads also leave MIN_FREE_DISK_SIZE_BYTES free."""
     node = Told(data=DATA, manifest=ITEM)
     with pytest.raises(ArchiveError, match="at most 1000 were expected"):
         with_client(node, lambda client: client.download(CID, tmp_path / "target", max_size_bytes=1_000))
@@ -432,7 +432,7 @@ def test_a_client_that_is_not_open_says_so() -> None:
 
 
 class _KilledError(BaseException):
-    """Ends a download as signal 9 does."""
+    """Ends a download as SIGKILL does."""
 
 
 def test_a_kill_while_the_target_appears_leaves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""Codex' own clients, as they are published, work on our endpoint.
+"""Published clients of Codex work with our endpoint without changes.
 
-The Python one is `pip install codex-api-client`. For the JavaScript one run `npm install @codex-storage/sdk-js undici`
-in some folder and name that folder in CABLESTORE_NODE_MODULES.
+The Python client is `pip install codex-api-client`. For the JavaScript client, run `npm install @codex-storage/sdk-js
+undici` in a folder and set CABLESTORE_NODE_MODULES to that folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from waiting import LIMIT_S
 
 SDK = SUPPORT / "codex_sdk.cjs"
 PAYLOAD_CID = "zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxCh"
-"""What real Codex nodes gave for `payload` as hello.txt of text/plain."""
+"""Content id that Codex nodes return for `payload` as hello.txt with type text/plain."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_python_client_works_unchanged(node: ServedContent, tmp_path: Path) 
     (tmp_path / "large").write_bytes(large)
     with codex.ApiClient(codex.Configuration(host=f"{node.url}/api/codex/v1")) as api:
         data = codex.DataApi(api)
-        # With `content_type` it sends two headers Content-Type: the caller's, then its own.
+        # With `content_type`, the client sends two Content-Type headers: the caller's and its own.
         disposition = 'attachment; filename="hello.txt"'
         cid = data.upload(body=b"payload", content_type="text/plain", content_disposition=disposition)
         assert cid == PAYLOAD_CID

@@ -1,4 +1,4 @@
-"""`archive content delete`, and publishing on a node whose files were damaged while it ran."""
+"""`archive content delete`, and publishing on a node whose files were damaged at run time."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, run: Run) -> None:
 @pytest.mark.thorough("data-empty", "data-flipped")
 @pytest.mark.parametrize(("kind", "how"), [("data", "empty"), ("data", "flipped"), ("leaves", "missing")])
 def test_what_a_node_cannot_serve_is_published_again(tmp_path: Path, kind: str, how: str) -> None:
-    """The node has the manifest, and runs while its file is damaged."""
+    """The node has the manifest and is running while its file is damaged."""
     with store_of(some_weeks()) as store:
         files = archived(store, community_folder(tmp_path, CONTROL.public_key), plan_of("rfc61", None))
     publisher = Publisher(CONTROL, LEGACY)

@@ -1,4 +1,4 @@
-"""The REST endpoint, in a process of its own: round trips, refusals with their statuses, upstream nodes, and its end."""
+"""The REST endpoint in a separate process: round trips, error statuses, upstream nodes, and shutdown."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_other_ranges_are_answered_with_the_whole(node: ServedContent, value: st
 @pytest.mark.thorough
 def test_many_clients_at_once_get_what_they_put(tmp_path: Path, node: ServedContent) -> None:
     async def one(number: int) -> None:
-        data = bytes_of(100 + number // 2, 400_000 + number // 2)  # two and two put the same
+        data = bytes_of(100 + number // 2, 400_000 + number // 2)  # two clients each upload the same data
         folder = tmp_path / f"{number}"
         folder.mkdir()
         async with ContentClient(node.url) as client:
@@ -174,7 +174,7 @@ def test_the_server_writes_manifests_of_the_generation_it_is_told(
     assert (str(uploaded.cid) == PAYLOAD_CID) is (manifest_format is ManifestFormat.CODEX)
 
 
-# --- refusals ----------------------------------------------------------------------------------------
+# --- rejected requests -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_server_writes_manifests_of_the_generation_it_is_told(
 def test_a_bad_upload_is_refused_with_a_reason(
     node: ServedContent, headers: dict[str, str], status: int, says: str
 ) -> None:
-    """MAX_DATASET_SIZE_BYTES is refused before a byte is read; MAX_FILENAME_SIZE_BYTES holds here too."""
+    """An upload over MAX_DATASET_SIZE_BYTES is rejected before a byte is read. MAX_FILENAME_SIZE_BYTES also applies."""
     before = ask(node, "GET", "/data")[2]
     found, _, text = ask(node, "POST", "/data", b"x", **headers)
     assert found == status
@@ -280,7 +280,7 @@ def test_a_client_that_breaks_off_is_one_line_of_the_log(
         cid = (await client.upload_bytes(bytes_of(1, 30_000_000))).cid if b"CID" in sent else ""
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(sent.replace(b"OWN", f"{host}:{port}".encode()).replace(b"CID", str(cid).encode()))
-        if b"Content-Length" not in sent:  # the one that waits for the rest of its body does not answer
+        if b"Content-Length" not in sent:  # the request with an incomplete body gets no response
             await reader.read(100)
         writer.transport.abort()
         await asyncio.to_thread(wait_until, lambda: caplog.records)
@@ -306,7 +306,7 @@ def test_a_full_store_says_so(tmp_path: Path) -> None:
 
 
 def test_uploads_at_once_are_limited(tmp_path: Path) -> None:
-    """MAX_UPLOADS_AT_ONCE: one more is refused, and taken when another has ended."""
+    """MAX_UPLOADS_AT_ONCE: a further upload is rejected, and accepted after another has ended."""
     head = b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\nContent-Length: 7\r\n\r\n"
     with served(tmp_path / "store") as node, ExitStack() as open_ones:
         for _ in range(limits.MAX_UPLOADS_AT_ONCE):
@@ -328,7 +328,7 @@ def connections(server: ContentServer) -> list[object]:
 
 @pytest.mark.thorough
 def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
-    """STALL_TIMEOUT_S is what the server waits by default; the test makes it short."""
+    """STALL_TIMEOUT_S is the server's default time-out; the test shortens it."""
 
     async def stored(_: ContentServer, client: ContentClient) -> Cid:
         return (await client.upload_bytes(random.randbytes(30_000_000))).cid
@@ -359,7 +359,7 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_client_impatient", [True, False], ids=["upload", "download"])
 def test_a_slow_link_is_not_taken_for_a_silent_one(tmp_path: Path, *, is_client_impatient: bool) -> None:
-    """In the stall time-out it carries less than is hashed at a time, and less than the kernel would hold back."""
+    """Within the time-out, the link transfers less than one hashed part and less than the kernel's buffers hold."""
     data = random.randbytes(6_000_000)
 
     async def work(server: ContentServer, client: ContentClient) -> None:
@@ -418,7 +418,7 @@ ROUTES = [("GET", "/data"), ("POST", "/data"), ("GET", "/space"), ("DELETE", f"/
 
 @pytest.mark.parametrize(("method", "route"), ROUTES)
 def test_a_host_that_is_not_its_own_is_refused(node: ServedContent, method: str, route: str) -> None:
-    """A page in a browser whose name was made to point here (DNS rebinding) sends its own name, at any port."""
+    """A web page uses DNS rebinding: its name resolves to this machine, and its requests have its name and any port."""
     body = b"x" if method == "POST" else None
     foreign = ["evil.example", "localhost.evil.example", "evil.example@localhost", "127.0.0.1.nip.io", "", "[::1", "*"]
     for host in [*foreign, *(f"{name}:{node.port}" for name in foreign), f"{OWN_HOST}:82", OWN_HOST, "localhost"]:
@@ -438,7 +438,7 @@ def test_each_of_several_hosts_and_none_are_refused(node: ServedContent) -> None
 
 
 def test_the_address_of_a_connection_is_its_own_and_no_other_is(tmp_path: Path) -> None:
-    """Bound to all addresses, it answers to the address of a request, and within the machine to localhost."""
+    """A server on all addresses accepts the address of a connection, and localhost on the same machine."""
 
     async def work() -> None:
         with ContentStore.open(tmp_path / "store") as store:

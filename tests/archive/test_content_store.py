@@ -1,4 +1,4 @@
-"""The content store: bytes come back as they went in, damage is an error, disk space is kept, one process opens it."""
+"""The content store: round trips, damage, quotas, failing disks, and exclusive use by one process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def files_of(folder: Path) -> dict[str, list[str]]:
 
 
 def assert_whole(folder: Path) -> set[str]:
-    """Check that the store opens, every dataset reads, and no other file is left; return the ids."""
+    """Check that the store opens, every dataset is readable, and no other file exists. Returns the ids."""
     with ContentStore.open(folder) as store:
         assert not store.damaged
         datasets = store.datasets()
@@ -77,7 +77,7 @@ def assert_whole(folder: Path) -> set[str]:
 
 
 class Model(RuleBasedStateMachine):
-    """Store that puts, gets, deletes and reopens in any order: it has what a dictionary has."""
+    """Compare a store with a dictionary, with put, get, delete and reopen in any order."""
 
     folder: Path
     model: dict[Cid, bytes]
@@ -164,7 +164,7 @@ def test_equal_bytes_under_two_names_share_a_file(tmp_path: Path) -> None:
 
 
 def test_datasets_that_differ_in_zeros_at_the_end_come_back_as_they_were(tmp_path: Path) -> None:
-    # They have one tree, and so one file.
+    # They have the same tree and therefore share a file.
     with ContentStore.open(tmp_path) as store:
         datas = [b"a", b"a" + bytes(99), b"a\0", b"a" + bytes(BLOCK_SIZE_BYTES - 1)]
         manifests = [store.put([data]) for data in datas]
@@ -249,7 +249,7 @@ def test_a_damaged_file_is_an_error_and_never_wrong_bytes(
         with pytest.raises(ArchiveError, match="damaged"):
             got.extend(store.get(cid))
         assert whole.startswith(b"".join(got))
-        store.put([whole], filename="a")  # putting it again mends it
+        store.put([whole], filename="a")  # a repeated put repairs it
         assert all_of(store, cid) == whole
     assert assert_whole(folder) == {str(cid)}
 
@@ -286,7 +286,7 @@ def test_a_manifest_under_another_ones_name_is_damage(tmp_path: Path) -> None:
         assert all_of(store, other) == b"2"
 
 
-# --- room --------------------------------------------------------------------------------------------
+# --- space -------------------------------------------------------------------------------------------
 
 
 def test_the_quota_is_kept_by_one_and_by_many_at_a_time(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_the_quota_is_kept_by_one_and_by_many_at_a_time(tmp_path: Path) -> None:
             with pytest.raises(NoRoomError):
                 other.write(bytes_of(4, 3 * BLOCK_SIZE_BYTES))
         for seed in range(5):
-            store.put([b"%d" % seed])  # a block each, whatever the size
+            store.put([b"%d" % seed])  # each needs a block, regardless of its size
         with pytest.raises(NoRoomError):
             store.put([b"one more"])
         assert store.delete(kept)
@@ -313,7 +313,7 @@ def test_the_quota_is_kept_by_one_and_by_many_at_a_time(tmp_path: Path) -> None:
 
 
 def test_an_upload_that_fills_the_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the error is that of the write, although the leaves that wait to be written cannot be written either."""
+    """The error is that of the write, although the pending leaves cannot be written either."""
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
@@ -346,12 +346,12 @@ def test_a_writer_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_dataset_whose_manifest_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    """Unless another manifest has the same bytes."""
+    """The data is kept if another manifest has the same bytes."""
     with ContentStore.open(tmp_path) as store:
         cids = [manifest_cid(store.put([b"payload"], filename=name)) for name in ("a", "b")]
         for cid in cids:
             store.delete(cid)
-        (tmp_path / "manifests" / str(cids[0])).mkdir()  # nothing can be renamed to that
+        (tmp_path / "manifests" / str(cids[0])).mkdir()  # a rename to an existing folder fails
         with pytest.raises(StorageError):
             store.put([b"payload"], filename="a")
         assert files_of(tmp_path) == {"data": [], "leaves": [], "manifests": [str(cids[0])], "incoming": []}
@@ -364,14 +364,14 @@ def test_a_dataset_whose_manifest_cannot_be_written_leaves_nothing(tmp_path: Pat
 
 
 def test_a_dataset_that_cannot_be_removed_is_still_there(tmp_path: Path) -> None:
-    """Its size is counted, and deleting it can be tried again."""
+    """Its size is counted, and deletion can be repeated."""
     with ContentStore.open(tmp_path) as store:
         cid = manifest_cid(store.put([b"payload"]))
         space = store.space()
         for kind in ("manifests", "data"):
             [name] = files_of(tmp_path)[kind]
             (tmp_path / kind / name).rename(tmp_path / "aside")
-            (tmp_path / kind / name).mkdir()  # a folder is not removed as a file is
+            (tmp_path / kind / name).mkdir()  # unlink fails on a folder
             with pytest.raises(StorageError):
                 store.delete(cid)
             (tmp_path / kind / name).rmdir()
@@ -384,13 +384,13 @@ def test_a_dataset_that_cannot_be_removed_is_still_there(tmp_path: Path) -> None
 
 
 def test_limits_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_DATASETS, MAX_DATASET_SIZE_BYTES and MIN_FREE_DISK_SIZE_BYTES hold, made small or large so that they are reached."""
+    """MAX_DATASETS, MAX_DATASET_SIZE_BYTES and MIN_FREE_DISK_SIZE_BYTES are changed so that tests reach them."""
     with ContentStore.open(tmp_path) as store:
         monkeypatch.setattr(limits, "MAX_DATASETS", 2)
         cids = [manifest_cid(store.put([b"x"], filename=name)) for name in "ab"]
         with pytest.raises(NoRoomError, match="which is the most"):
             store.put([b"x"], filename="c")
-        assert manifest_cid(store.put([b"x"], filename="b")) == cids[1]  # it is there already
+        assert manifest_cid(store.put([b"x"], filename="b")) == cids[1]  # it is already stored
         store.delete(cids[0])
         monkeypatch.setattr(limits, "MAX_DATASET_SIZE_BYTES", 100_000)
         with pytest.raises(NoRoomError, match="at most 100000 bytes"):
@@ -504,14 +504,14 @@ def test_killed_at_any_step_nothing_is_half_there_and_nothing_acknowledged_is_lo
         for line in said.read_text().splitlines() if said.exists() else []:
             if line[0] == "+":
                 sure.add(line[1:])
-            elif line[0] == "-":  # it is being deleted: it may be there or not
+            elif line[0] == "-":  # the deletion is in progress, so it may exist or not
                 sure.discard(line[1:])
                 unsure.add(line[1:])
             else:
                 unsure.discard(line[1:])
         found = assert_whole(tmp_path / point)
         assert sure <= found
-        # What is not acknowledged is at most the dataset that was being put.
+        # At most one dataset is not acknowledged: the one that was being stored.
         assert len(found - sure - unsure) <= 1
 
 

@@ -1,4 +1,4 @@
-"""Datasets that a content endpoint gets from other nodes: verified, kept, limited, and never in a circle."""
+"""Datasets that a content endpoint fetches from other nodes: verified, stored and limited, without cycles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_dataset_is_fetched_from_upstream_and_kept(tmp_path: Path) -> None:
     data = bytes_of(1, 2_000_000)
     with served(tmp_path / "far") as far, served(tmp_path / "near", far.url) as near:
         cid = put(far, data, Content_Type="text/plain")
-        assert ask(near, "GET", f"/data/{cid}")[0] == 404  # what is not asked of the network is local
+        assert ask(near, "GET", f"/data/{cid}")[0] == 404  # a request without /network is answered locally
         assert json.loads(ask(near, "GET", f"/data/{cid}/network/manifest")[2])["cid"] == cid
         status, headers, body = ask(near, "GET", f"/data/{cid}/network/stream")
         assert (status, headers["Content-Type"], body) == (200, "text/plain", data)
@@ -89,7 +89,7 @@ def test_a_lying_upstream_is_passed_over_and_nothing_of_it_is_kept(tmp_path: Pat
 
 
 def test_fetches_at_once_are_limited_and_ended_with_the_server(tmp_path: Path) -> None:
-    """MAX_CONTENT_FETCHES: one more is refused. The end of the server ends those that run and keeps nothing of them."""
+    """MAX_CONTENT_FETCHES: a further fetch is rejected. Closing the server ends fetches and discards their data."""
     datas = [bytes_of(i, 100_000) for i in range(limits.MAX_CONTENT_FETCHES + 1)]
 
     async def never(response: Any) -> None:
@@ -106,7 +106,7 @@ def test_fetches_at_once_are_limited_and_ended_with_the_server(tmp_path: Path) -
                 ):
                     for cid, _ in nodes[:-1]:
                         await request_fetch(client, cid)
-                        await request_fetch(client, cid)  # is under way already
+                        await request_fetch(client, cid)  # already in progress
                     with pytest.raises(NoRoomError, match="try again later"):
                         await request_fetch(client, nodes[-1][0])
                 assert store.datasets() == []
@@ -130,5 +130,5 @@ def test_a_dataset_that_does_not_fit_is_said_not_to_fit(tmp_path: Path) -> None:
 
     with pytest.raises(NoRoomError, match="raise the quota"):
         asyncio.run(run(100_000, good))
-    asyncio.run(run(10**9, full, good))  # one that claims to be full is passed over
+    asyncio.run(run(10**9, full, good))  # a full node is skipped
     assert (tmp_path / "target").read_bytes() == bytes_of(1, 300_000)

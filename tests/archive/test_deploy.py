@@ -1,4 +1,4 @@
-"""The units in `deploy`: systemd accepts them, and real processes with their command lines do their work."""
+"""The units in `deploy`: systemd accepts them, and processes run with their command lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def setting(unit: str, name: str) -> str:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    """With the programs where the units say: `verify` complains about a missing one, and about nothing else."""
+    """The programs are at the paths of the units, as `verify` reports a missing one. It must report nothing else."""
     program = tmp_path / "cablestore"
     program.symlink_to(sys.executable)
     for path in DEPLOY.iterdir():
@@ -68,7 +68,7 @@ def test_every_unit_restarts_what_failed_and_is_confined(unit: str) -> None:
 
 
 class Machine:
-    """Player of systemd's part, below a folder that has the units' paths: variables, credentials, notification."""
+    """Substitute for systemd below a folder with the paths of the units: variables, credentials and notification."""
 
     def __init__(self, root: Path, **variables: str) -> None:
         self.root = root
@@ -108,11 +108,11 @@ class Machine:
 
     @contextmanager
     def started(self, unit: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a unit of Type=notify from when it is ready; SIGTERM ends it with status 0."""
+        """Start a unit of Type=notify, yield when it is ready, and check that SIGTERM ends it with status 0."""
         assert setting(unit, "Type") == "notify"
         address = str(self.root / f"{unit}.n")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
-            notified.bind(os.path.relpath(address))  # a socket's name is short
+            notified.bind(os.path.relpath(address))  # the maximum path length of a socket is short
             notified.settimeout(1.0)
             process = subprocess.Popen(
                 self.command(unit),
@@ -155,7 +155,7 @@ def test_reload_reads_the_settings_file_again(tmp_path: Path, monkeypatch: pytes
 def test_the_units_of_a_control_node_and_of_a_member_do_their_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control node serves, makes, gives and announces; the member serves, fetches, and gives what it fetched."""
+    """The control node serves, creates, seeds and announces; the member serves, fetches and seeds."""
     monkeypatch.chdir(tmp_path)
     at_any_port = {"0.0.0.0:9025": f"{HERE}:0"}
     control, member = Machine(tmp_path / "c", **at_any_port), Machine(tmp_path / "m", **at_any_port)

@@ -1,4 +1,4 @@
-"""The bell and notifications: clients on terminals, messages that arrive in, bytes out.
+"""Bell and notifications of clients on terminals, as messages arrive.
 
 The stores are open in the test, which serves them to the clients.
 """
@@ -65,7 +65,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 
 def bells(terminal: Terminal) -> int:
-    """Return how often the bell rang: the same byte ends other sequences."""
+    """Return the number of bells. The same byte also ends other sequences."""
     return re.sub(rb"\x1b\][^\x1b\x07]*\x07", b"", terminal.bytes).count(b"\x07")
 
 
@@ -99,7 +99,7 @@ def test_a_live_message_with_the_name_alerts_once_and_nothing_else_does(client: 
 
 @pytest.mark.thorough
 def test_no_alert_for_the_channel_that_a_user_looks_at(client: Client, tmp_path: Path) -> None:
-    """Also without the bell, which the settings switch off."""
+    """Also without the bell, which the settings disable."""
     with served(tmp_path / "store") as store:
         terminal, sees = client("bell = false\n")
         terminal.press(FOCUS)
@@ -114,7 +114,7 @@ def test_no_alert_for_the_channel_that_a_user_looks_at(client: Client, tmp_path:
 
 @pytest.mark.thorough
 def test_a_message_is_as_old_as_the_newest_one_that_it_answers(client: Client, tmp_path: Path) -> None:
-    """So a user with a clock that is behind is heard. Where notifications are not safe, the bell rings."""
+    """A user with a slow clock therefore causes alerts. If notifications are not safe, only the bell rings."""
     with served(tmp_path / "store") as store:
         terminal, _ = client("", TERM="screen-256color", TMUX="/tmp/tmux-0/default,1,0")
         terminal.press(BLUR)

@@ -1,4 +1,4 @@
-"""A store that a client has open, without `serve`: commands and further clients of the same user work on it."""
+"""Store that a client has open, without `serve`: commands and further clients of the same user work on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ready(client: Terminal) -> Screen:
 
 
 def owner_among(clients: list[tuple[Terminal, Screen]], store: Path) -> tuple[Terminal, Screen] | None:
-    """Return the client that has the store open, None if it is none of these."""
+    """Return the client that has the store open, or None."""
     owner = (store / "lock").read_text().strip()
     return next((pair for pair in clients if str(pair[0].process.pid) == owner), None)
 
@@ -35,7 +35,7 @@ def quit_client(client: Terminal) -> None:
 
 
 def test_commands_work_beside_a_client(start_chat: Start, tmp_path: Path) -> None:
-    """As beside `serve`: what they write is on the screen, the socket is the user's alone, and it goes with the client."""
+    """As beside `serve`: writes appear on the screen, the socket is private, and it is removed with the client."""
     store = tmp_path / "store"
     client = start_chat("-s", "store", "--listen", HERE, "--cabal-key", "5a" * 32)
     sees = ready(client)
@@ -63,7 +63,7 @@ def test_commands_work_beside_a_client(start_chat: Start, tmp_path: Path) -> Non
 
 @pytest.mark.thorough
 def test_two_clients_at_once_and_the_second_goes_on_alone(start_chat: Start, tmp_path: Path) -> None:
-    """One opens the store, the other works through it, and opens it when the first one ends or is killed."""
+    """One opens the store, the other works through it, and opens it after the first one ends or is killed."""
     with ThreadPoolExecutor(3) as pool:
         clients = list(pool.map(lambda _: start_chat("-s", "store"), range(3)))
     screens = [ready(client) for client in clients]
@@ -114,7 +114,7 @@ def test_a_socket_of_a_killed_client_is_in_nobodys_way(start_chat: Start, tmp_pa
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_online", [True, False], ids=["online", "offline"])
 def test_options_of_a_node_beside_a_client(start_chat: Start, tmp_path: Path, is_online: bool) -> None:
-    """They are for when the client opens the store itself. Without a node in the first one, they would do nothing."""
+    """They apply when the client opens the store itself. They have no effect if the first client has no node."""
     options = ("-s", "store", "--listen", HERE)
     first = start_chat(*options[: 4 if is_online else 2])
     ready(first)

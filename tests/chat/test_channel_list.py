@@ -1,4 +1,4 @@
-"""The client's list of channels, its keys, muted channels, and the invitation to a cabal."""
+"""List of channels in the client, its keys, muted channels, and the invitation to a cabal."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_muted_channel_is_muted_after_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_what_was_sent_is_stored_before_the_client_ends(tmp_path: Path) -> None:
-    """Ctrl-Q right after Enter, while the thread that writes is busy."""
+    """Ctrl-Q immediately after Enter, while the writing thread is busy."""
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
         held = threading.Event()

@@ -1,4 +1,4 @@
-"""The client on stores in memory, its own ones and served ones: what keys and typed commands do, and what comes in while it runs."""
+"""Client on stores in memory and served stores: keys, typed commands, and posts that arrive while it runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Drive = Callable[..., None]
 
 @pytest.fixture(params=["own", "served"])
 def drive(request: pytest.FixtureRequest, tmp_path: Path) -> Drive:
-    """Run a client on stores of its own, or on stores that are reached over sockets."""
+    """Run a client on separate stores, or on stores over sockets."""
 
     def run_client(run: Run, *stores: CableStore, size: tuple[int, int] = (100, 24)) -> None:
         async def work() -> None:

@@ -1,4 +1,4 @@
-"""What a person can read: the contrast of all that the client draws, in the colours that a terminal has."""
+"""Readability: the contrast of everything that the client draws, in the colours of a terminal."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from waiting import wait_until
 from cablestore import CableStore
 
 ENOUGH = 4.5
-"""The contrast of WCAG 2.2 for text (1.4.3)."""
+"""Minimum contrast of WCAG 2.2 for text (1.4.3)."""
 ESCAPE, ENTER, DOWN = "\x1b[27u", "\r", "\x1b[B"
 F1, F3, F7 = "\x1bOP", "\x1bOR", "\x1b[18~"
 PEOPLE = [Person(f"of all colours {number}") for number in range(16)]
 NOT_SURE = "\U0001f44d\U0001f3fd" * 3
-"""Terminals draw it in different widths, so the client moves the cursor around it."""
+"""Emoji whose width differs between terminals, so the client moves the cursor around it."""
 
 
 def fill(folder: Path) -> None:
-    """Make a store with all that has a colour of its own: names, mentions, hidden members, folded and muted channels."""
+    """Create a store with names, mentions, hidden members, folded and muted channels: all have separate colours."""
     with CableStore.open(folder) as store:
         for channel in ("default", "joined", "muted"):
             store.join(channel)
@@ -39,7 +39,7 @@ def fill(folder: Path) -> None:
 
 
 class Looks:
-    """A client that is looked at: each picture must be readable."""
+    """Client whose screens are checked: each must be readable."""
 
     def __init__(self, client: Terminal, palette: str) -> None:
         self.client = client
@@ -47,7 +47,7 @@ class Looks:
         self.palette = palette
 
     def cells(self) -> list[list[Cell]]:
-        self.sees.text  # noqa: B018 - it reads what the client wrote
+        self.sees.text  # noqa: B018 - it reads the client's output
         return cells_of(self.sees.drawn, self.palette)
 
     def cell_of(self, part: str) -> Cell:
@@ -55,7 +55,7 @@ class Looks:
         return self.cells()[line][column]
 
     def at(self, part: str) -> None:
-        """Wait until this is on the screen, and look."""
+        """Wait until this is on the screen, and check it."""
         self.sees.shows(part)
         dim = {cell for line in self.cells() for cell in line if cell.character.strip() and cell.contrast < ENOUGH}
         assert not dim, (part, dim)
@@ -70,7 +70,7 @@ class Looks:
 
 
 def walk(looks: Looks, marked: str) -> Iterator[str]:
-    """Go through all windows and states. Yields what has just become special."""
+    """Step through all windows and states. Yields the newly highlighted part."""
     looks.press("typed text", "typed text")
     looks.client.press("\x15")  # Ctrl+U
     looks.at("Write a message")
@@ -98,7 +98,7 @@ def walk(looks: Looks, marked: str) -> Iterator[str]:
 
 
 def mark(looks: Looks, part: str) -> None:
-    """Drag over a part, again if it has moved before the client saw the drag."""
+    """Drag over a part, again if it moved before the client received the drag."""
     while not is_marked(looks, part):
         place = column, line = looks.sees.place_of(part)
         looks.client.drag(place, (column + 8, line))
@@ -127,7 +127,7 @@ def test_all_text_can_be_read_and_nothing_vanishes(
     start_chat: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], palette: str
 ) -> None:
     """In both themes, each text contrasts with its background. Chosen and marked lines differ from others."""
-    monkeypatch.delenv("NO_COLOR", raising=False)  # of who runs the tests
+    monkeypatch.delenv("NO_COLOR", raising=False)  # set by the user of the tests
     fill(tmp_path / "store")
     looks = Looks(start_chat("-s", "store", **({"COLORTERM": ""} | environment)), palette)
     looks.at("Write a message")

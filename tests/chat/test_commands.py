@@ -1,4 +1,4 @@
-"""Typed commands, as keys on a terminal in, and the text of the screen and posts in the store out."""
+"""Typed commands, as keys on a terminal, with the resulting screen text and posts in the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAVE = Person("dave d")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store of ann, who hides and blocks bob publicly. A user without a name wrote in a channel of its own."""
+    """Store of ann, who hides and blocks bob publicly. A user without a name wrote in a separate channel."""
     with CableStore.open(tmp_path / "store") as store:
         store.import_identity(ANN.identity)
         store.set_name("ann")
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def test_what_people_type_who_come_from_irc(  # noqa: PLR0915 - one session, step by step
     folder: Path, start_chat: Start, serving: Callable[..., Served], is_served: bool
 ) -> None:
-    """All own acts are undone; actions look like actions; nothing is reported as done that had no effect."""
+    """All own actions are undone, emotes look like emotes, and commands without effect report that."""
     server = serving(folder, "--listen", HERE) if is_served else None
     if server is not None:
         server.address  # noqa: B018 - it is ready

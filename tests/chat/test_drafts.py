@@ -1,4 +1,4 @@
-"""A text that was begun outlives the client, however that ends, and the terminal is usable afterwards."""
+"""Drafts survive the end of the client, however it ends, and the terminal is usable afterwards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_closed_window_ends_the_client_in_order(start_chat: Start, tmp_path: P
 
 @pytest.mark.thorough
 def test_a_draft_is_on_the_disk_while_one_types(start_chat: Start, tmp_path: Path) -> None:
-    """So that a client that is killed loses nothing. A text that was sent leaves no draft."""
+    """Therefore a killed client loses nothing. Sent text leaves no draft."""
     client = start_typing(start_chat)
     wait_until(lambda: any(BEGUN.encode() in file.read_bytes() for file in (tmp_path / "ann").rglob("*.log")))
     client.process.kill()

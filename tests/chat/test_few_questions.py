@@ -1,4 +1,4 @@
-"""What a client asks its store for when messages arrive: each thing once a look, and no more than the screen needs."""
+"""Requests of a client to its store when messages arrive: one of each kind per update, as small as the screen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH, HEIGHT = 100, 24
 
 
 class CountingCabal(OpenCabal):
-    """Cabal that counts what is requested of it."""
+    """Cabal that counts its requests."""
 
     def __init__(self, store: CableStore) -> None:
         super().__init__(store, "cabal")
@@ -46,7 +46,7 @@ class CountingCabal(OpenCabal):
 
 
 def asked_for(*, posts: int) -> CountingCabal:
-    """Return the cabal of a client that was at rest when this many messages arrived, after they are shown."""
+    """Return the cabal of an idle client after this number of messages arrived and were displayed."""
     store = new_store()
     store.ingest(raws(*(BOB.text("default", f"message {at}", at=START_MS + at * 1000) for at in range(300))))
     cabal = CountingCabal(store)

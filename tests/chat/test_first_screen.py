@@ -1,4 +1,4 @@
-"""What a newcomer reads: a client on a new store, alone and beside `serve`."""
+"""First screen of a newcomer: a client on a new store, alone and beside `serve`."""
 
 from __future__ import annotations
 

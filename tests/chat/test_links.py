@@ -1,4 +1,4 @@
-"""Links in messages: what of a text is one, and what a terminal gets."""
+"""Links in messages: their recognition in a text, and the output to a terminal."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_link_that_hides_where_it_leads_is_plain_text(text: str) -> None:
 def test_a_target_is_ascii_and_the_scan_of_a_hostile_text_is_short() -> None:
     assert links_in("https://x.org/\u65e5?q=%20")[0].target == "https://x.org/%E6%97%A5?q=%20"
     for part in ("https://", "https://(", "https://x.org@", "https://x.org/)"):
-        links_in(part * 5_000)  # takes a minute if each begin is scanned to the end
+        links_in(part * 5_000)  # takes a minute if each beginning is scanned to the end
 
 
 def test_lines_of_a_wrapped_text_have_all_parts_of_its_links() -> None:
@@ -100,10 +100,10 @@ def test_a_link_over_several_lines_is_one_link_and_is_copied_as_it_is(start_chat
     assert len({name for name, target, _ in found if target == LONG.encode()}) == 1
     parts = [re.sub(rb"\x1b\[[0-9;]*m", b"", text) for _, target, text in found if target == LONG.encode()]
     assert len(parts) > 2
-    assert all(part in LONG.encode() for part in parts)  # of several pictures
+    assert all(part in LONG.encode() for part in parts)  # from several screens
 
     def is_copied() -> bool:
-        """Drag over the link where it is now: the first pictures move it."""
+        """Drag over the current position of the link, because the first screens move it."""
         column, first = sees.place_of("https://example.org")
         end, last = sees.place_of("/part29")
         client.drag((column, first), (end + len("/part29") - 1, last))

@@ -1,4 +1,4 @@
-"""The list of messages that name the user: keys in, screen out, alone and beside `serve`."""
+"""List of messages that mention the user: keys and the resulting screen, alone and beside `serve`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 
 def fill(folder: Path, *texts: tuple[str, str, int], name: str = "ann") -> None:
-    """Make a store whose user has a name, with messages of bob: channel, text and day."""
+    """Create a store whose user has a name, with messages of bob: channel, text and day."""
     with CableStore.open(folder) as store:
         store.set_name(name)
         name_ms = next(store.posts_by(store.identity.public_key)).timestamp_ms
@@ -51,11 +51,11 @@ def test_mentions_of_all_channels_and_cabals_lead_to_their_places(
     places = [sees.text.index(text) for text in ("where is ann?", "Ann, tea?", "@ann: the rake is broken")]
     assert places == sorted(places)
     assert "somebody hidden" not in sees.text
-    client.press("\x1b[B\x1b[B\r\r")  # the second Enter is for nobody
+    client.press("\x1b[B\x1b[B\r\r")  # the second Enter is ignored
     wait_until(lambda: "with your name" not in sees.text, lambda: sees.text)
     sees.shows("is broken")
     assert "is broken" in sees.text.split("@ann: the rake")[1].split("line 0")[0]
-    wait_until(lambda: re.search(r"#garden +@1", sees.text) is None, lambda: sees.text)  # it is read
+    wait_until(lambda: re.search(r"#garden +@1", sees.text) is None, lambda: sees.text)  # the mention is read
     client.type("/mentions")
     sees.shows("with your name, 2 unread")
     client.press("\x1b[B\r")

@@ -1,4 +1,4 @@
-"""What is held of a channel is what the store has, whatever happens to the messages and whenever a page comes."""
+"""Held messages of a channel match the store, after any change of the messages and any delay of a page."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_messages_far_above_stay_when_a_new_one_comes() -> None:
 
 
 class LateCabal(OpenCabal):
-    """A cabal whose oldest pages come late."""
+    """Cabal whose oldest pages arrive late."""
 
     may_come: asyncio.Event
 

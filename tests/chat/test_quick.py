@@ -1,4 +1,4 @@
-"""The client's parts without a screen: text of others, lines, typed commands, completion, the window of a history."""
+"""Parts of the client without a screen: cleaning of text, lines, typed commands, completion, the history window."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_session_ends_whatever_waits() -> None:
 
 
 def test_no_word_of_a_removed_message_is_left_after_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search leaves it to later work to overwrite them in a large index. The client does that work."""
+    """A search leaves overwriting them in a large index to later work, which the client does."""
     monkeypatch.setattr(searching, "PURGES_BEFORE_ANSWER", 0)
     folder = tmp_path / "store"
     store, post = CableStore.open(folder), BOB.text("default", f"{WORD.decode()} word")

@@ -1,4 +1,4 @@
-"""What is typed and asked for goes to the channel where it was asked for, whatever is shown when it is done."""
+"""Typed text and requests go to the channel in which they were entered, even if another one is shown afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def drive(run: Run, *stores: CableStore) -> None:
 
 @asynccontextmanager
 async def writes_held(app: ChatApp, pilot: Pilot) -> AsyncIterator[None]:
-    """Let nothing be written to the cabal that is shown meanwhile; then wait until all of it is."""
+    """Block writes to the shown cabal during the body; then wait for all of them."""
     held = threading.Event()
     busy = asyncio.create_task(app.open_cabal.write(lambda _: held.wait(LIMIT_S)))
     try:
@@ -102,7 +102,7 @@ def test_a_text_goes_to_the_cabal_where_it_was_sent() -> None:
 
 @pytest.mark.thorough
 def test_texts_after_a_join_go_to_the_joined_channel() -> None:
-    """Also if another channel is looked at before the join is done."""
+    """Also if another channel is viewed before the join completes."""
     first, second = with_channels("apples"), with_channels("bees", name="bob")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -121,7 +121,7 @@ def test_texts_after_a_join_go_to_the_joined_channel() -> None:
 
 @pytest.mark.thorough
 def test_texts_after_a_join_that_failed_go_nowhere_else() -> None:
-    """The channel that is shown goes on to work."""
+    """The shown channel continues to work."""
     store, name = with_channels("apples"), "g" * 100
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -190,7 +190,7 @@ def test_a_deletion_is_done_in_the_cabal_of_its_message(asking: tuple[str, ...])
 
 @pytest.mark.thorough
 def test_keys_that_come_at_once_are_done_in_their_order() -> None:
-    """As after a pause of the line to the terminal. The drafts of both channels are known, so that nothing is read."""
+    """As after a pause of the line to the terminal. The drafts of both channels are known, so nothing is read."""
     store = with_channels("apples", "bees")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

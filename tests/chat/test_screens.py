@@ -1,4 +1,4 @@
-"""The text of each screen of the client, compared with one that a person has looked at."""
+"""Text of each screen of the client, compared with a reviewed one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cablestore.peers import Address, NodeSettings
 
 Pilot = Any
 INVITING = Hosting(NodeSettings(cabal_key=bytes(range(32))), connect=(Address("127.0.0.1", 1),))
-"""A cabal whose members meet where nobody is."""
+"""Cabal with a peer address at which no process listens."""
 HOSTILE = (
     "\x1b[2J\x1b]0;title\x07[bold red]markup[/] [link=x]y[/link] \u202eevil \u200b\u0301\u0301\u0301\u0301 \x9b31m end"
 )
@@ -86,7 +86,7 @@ def test_what_a_search_finds() -> None:
 
 
 def test_the_pictures_of_the_documents_show_what_the_client_shows() -> None:
-    """Their text: how a picture is drawn depends on the version of Textual."""
+    """Only their text, because the drawing depends on the version of Textual."""
     for name, screen in PICTURES.SCREENS.items():
         drawn = asyncio.run(PICTURES.draw(**screen))
         assert words_in(drawn) == words_in((PICTURES.HERE / name).read_text("utf-8")), "run `make pictures`"
@@ -120,7 +120,7 @@ def test_several_cabals() -> None:
 
 @pytest.mark.thorough
 def test_texts_of_others_control_nothing() -> None:
-    """Names, topics, channels and messages with control characters, markup and marks without end."""
+    """Names, topics, channels and messages with control characters, markup and many marks."""
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await pilot.press("ctrl+n")

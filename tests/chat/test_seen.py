@@ -1,4 +1,4 @@
-"""What was on the screen is read and what was not is unread: clients as processes on terminals, keys in, marks out.
+"""Read state: displayed messages are read and others are unread, for client processes on terminals.
 
 The stores are open in the test, which serves them to the clients and lets messages arrive.
 """
@@ -85,14 +85,14 @@ def has_badge(screen: Screen, number: str) -> bool:
 
 
 def line_of(screen: Screen, part: str) -> int:
-    """Return the number of the line of the screen that has this, -1 without one."""
+    """Return the number of the screen line with this text, -1 without one."""
     return next((at for at, line in enumerate(screen.text.split("\n")) if part in line), -1)
 
 
 def test_what_was_on_the_screen_is_read_whatever_its_date(
     client: Callable[..., tuple[Terminal, Screen]], tmp_path: Path
 ) -> None:
-    """Late, ahead of the clock, shown again: the number goes, and F5 does not return to it."""
+    """Late, ahead of the clock, shown again: the number is cleared, and F5 does not return to it."""
     with served(tmp_path / "store", garden("first", 0), BOB.text("shed", "tools", at=START_MS)) as store:
         keys, screen = client()
         becomes_unread(store, garden=0, shed=1)

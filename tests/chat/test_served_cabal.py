@@ -1,6 +1,6 @@
-"""A cabal whose store another process has open is like one of this process: the same results, errors and news.
+"""Equivalence: a cabal whose store another process has open has the same results, errors and changes as a local one.
 
-That process may end, hang and come back.
+That process may end, hang and return.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
 @pytest.mark.thorough
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, host: str) -> None:
-    """The user writes a better one into the line."""
+    """The user adds a better one to the line."""
     node = WatchedNode(NodeState(bytes(32), listening=(str(Address(host, 13333)), "192.0.2.7:13333")))
     with CableStore.in_memory() as store, served_in(tmp_path, store, node):
         client = served_cabal(tmp_path)
@@ -157,11 +157,11 @@ def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, 
         client.close()
 
 
-# --- news -----------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 
 def told(*cabals: Cabal) -> list[CabalChanges]:
-    """Return what each tells, when it tells something."""
+    """Return the next changes of each cabal."""
 
     def take(cabal: Cabal) -> CabalChanges | None:
         found = cabal.take_changes()
@@ -173,7 +173,7 @@ def told(*cabals: Cabal) -> list[CabalChanges]:
 
 @contextmanager
 def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]]:
-    """Yield clients of one store that have heard all that happened before."""
+    """Yield clients of one store that have received all earlier changes."""
     with served_in(folder, store):
         found = [served_cabal(folder) for _ in range(number)]
         assert all(changes.is_all for changes in told(*found)), "at the beginning, all texts were searched for mentions"
@@ -243,7 +243,7 @@ def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> None:
-    """The process gives signs of life meanwhile."""
+    """The process answers pings at the same time."""
     is_held, may_write = threading.Event(), threading.Event()
 
     def clock() -> int:
@@ -296,7 +296,7 @@ def test_the_connections_of_the_process_are_shown_when_they_change(tmp_path: Pat
 
 @pytest.mark.thorough
 def test_own_messages_are_known_in_a_store_that_had_no_key(tmp_path: Path) -> None:
-    """A program offers a store to which nobody wrote yet."""
+    """A program serves a store without posts."""
     with CableStore.open(tmp_path / "store") as store, offer(store):
         client = served_cabal(tmp_path / "store")
         asyncio.run(client.post("default", "the first"))

@@ -1,4 +1,4 @@
-"""The settings file of the client: keys, theme, bell and notifications, and what is refused."""
+"""Settings file of the client: keys, theme, bell and notifications, and rejected values."""
 
 from __future__ import annotations
 

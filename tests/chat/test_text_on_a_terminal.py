@@ -1,4 +1,4 @@
-"""What others wrote, as a person sees it: on a terminal, in the client and in `log`."""
+"""Text of other users as displayed on a terminal, in the client and in `log`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THUMBS = "\U0001f44d\U0001f3fd" * 3
 
 
 def columns_of(screen: Screen, part: str) -> set[int]:
-    """Return the columns in which lines of the screen show this, counted in cells."""
+    """Return the columns, in cells, at which screen lines show this text."""
     found = [line.split(part)[0] for line in screen.text.split("\n") if part in line]
     return {sum(max(wcwidth.wcwidth(character), 0) for character in before) for before in found}
 
@@ -124,7 +124,7 @@ def test_an_answer_with_a_clock_that_is_behind_is_below_its_question(start_chat:
 
 
 def click(client: Terminal, screen: Screen, part: str) -> None:
-    """Press and release the mouse where this is on the screen."""
+    """Press and release the mouse at this text on the screen."""
     lines = screen.text.split("\n")
     row = next(at for at, line in enumerate(lines) if part in line)
     place = f"\x1b[<0;{lines[row].index(part) + 2};{row + 1}"

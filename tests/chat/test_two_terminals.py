@@ -1,4 +1,4 @@
-"""Two clients as two processes, each on a terminal of its own, talk to each other."""
+"""Two client processes on separate terminals exchange messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cablestore import CableStore
 
 @pytest.mark.thorough
 def test_two_people_talk(start_chat: Start, tmp_path: Path) -> None:
-    """Live in both directions: messages, names, topics, channels, deletions; all of it is in the stores afterwards."""
+    """Live in both directions: messages, names, topics, channels, deletions. Both stores contain them afterwards."""
     key = tmp_path / "key"
     key.write_text("5a" * 32)
     ann = start_chat("-s", "ann", "--listen", "127.0.0.1:0", "--cabal-key", f"@{key}")
@@ -62,7 +62,7 @@ def test_two_people_talk(start_chat: Start, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_bad_input_is_told_in_a_line(start_chat: Start, tmp_path: Path) -> None:
-    with CableStore.open(tmp_path / "ann"):  # by a program that serves nobody
+    with CableStore.open(tmp_path / "ann"):  # by a program that does not serve it
         second = start_chat("-s", "ann")
         assert second.wait() == 2
     assert "is open in process" in second.text
@@ -85,7 +85,7 @@ def test_bad_input_is_told_in_a_line(start_chat: Start, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_an_invitation_can_come_from_a_pipe(tmp_path: Path) -> None:
-    """Keys come from the terminal then, and Ctrl+Q ends the client."""
+    """Then keys come from the terminal, and Ctrl+Q exits the client."""
     command = [sys.executable, "-m", "cablestore", "chat", "-s", "ann", "--invitation", "-"]
     client = Terminal(command, tmp_path, piped="cable:" + "5a" * 32)
     try:

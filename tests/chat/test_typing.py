@@ -1,4 +1,4 @@
-"""Keys and pastes as a terminal sends them: what is typed is what is signed, and no text acts on a message."""
+"""Keys and pastes as a terminal sends them: typed text is signed unchanged, and never acts on a message."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cablestore.chat.amounts import MAX_TYPED
 
 CTRL_C = "\x03"
 ESCAPE = "\x1b[27u"
-"""Escape as a key of its own: a lone escape character waits for what may follow it."""
+"""Escape as a complete sequence: after a lone escape character, the client waits for a continuation."""
 UP, DOWN = "\x1b[A", "\x1b[B"
 
-# ruff: noqa: RUF001 - letters of these scripts are what is tested
+# ruff: noqa: RUF001 - letters of these scripts are tested
 
 TEXTS = [
     "می\u200cخواهم \u200fسلام\u200e",  # Persian: a joiner that divides, marks of direction
@@ -104,7 +104,7 @@ def test_what_is_typed_or_pasted_is_what_is_signed(start_chat: Start, tmp_path: 
 
 
 def test_no_text_acts_on_a_message(start_chat: Start, tmp_path: Path) -> None:
-    """Typed after Escape, a click or a search, over a question and before it; what acts is a key that no text has."""
+    """Typed after Escape, a click or a search, over a question and before it. Only keys that type no text act."""
     bob, own = "from bob", "my careful message"
 
     def fill(store: CableStore) -> None:
@@ -132,7 +132,7 @@ def test_no_text_acts_on_a_message(start_chat: Start, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_menu_of_a_message(start_chat: Start, tmp_path: Path) -> None:
-    """Hide one and show it again, copy one by keys and one by the mouse, delete one."""
+    """Hide one and show it again, copy one by keys and one with the mouse, delete one."""
     link = "https://example.org/" + "a/link/to/copy/" * 12
 
     def fill(store: CableStore) -> None:
@@ -161,7 +161,7 @@ def test_the_menu_of_a_message(start_chat: Start, tmp_path: Path) -> None:
         client.drag(second, second)
     client.press(CTRL_C)
     wait_until(lambda: client.clipboard == "second")
-    for _ in range(2):  # the second one ends where the first one ended
+    for _ in range(2):  # the second one ends at the end of the first one
         client.drag(second, (second[0] + 2, second[1]))
     client.press(CTRL_C)
     wait_until(lambda: client.clipboard in {"sec", "seco"}, lambda: client.clipboard)

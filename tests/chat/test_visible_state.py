@@ -1,4 +1,4 @@
-"""What a person sees of the state: roles, blocked and hidden members, names that look alike, channels, connections."""
+"""Displayed state: roles, blocked and hidden members, similar names, channels, connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOOKS_LIKE_BOB = "b\u043eb"
 
 
 def fill(folder: Path) -> str:
-    """Make a store with members of all kinds. Returns the key of its user."""
+    """Create a store with members of all kinds. Returns the key of its user."""
     people = {"bob": BOB, "dora": DORA, "eve": EVE, "fred": FRED, LOOKS_LIKE_BOB: FALSE_BOB}
     with CableStore.open(folder) as store:
         store.join("default")
@@ -139,11 +139,11 @@ def test_names_that_differ_are_kept_apart(name: str, other: str) -> None:
 
 @pytest.mark.thorough
 def test_the_reason_of_a_failed_connection_is_shown(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
-    """Different keys, a key on one side only, an address where nobody listens, and a connection without encryption."""
+    """Different keys, a key on one side only, an address without listener, and a connection without encryption."""
     with_key = serving(tmp_path / "with key", "--create", "--listen", HERE, "--cabal-key", KEY).address
     without = serving(tmp_path / "without", "--create", "--listen", HERE).address
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets the port
+        bound.bind(("127.0.0.1", 0))  # no process listens there, and no other process gets the port
         nobody = f"127.0.0.1:{bound.getsockname()[1]}"
         for options, text in (
             (("--connect", nobody, "--cabal-key", KEY), f"not connected: nobody there at {nobody}"),

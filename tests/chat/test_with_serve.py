@@ -1,4 +1,4 @@
-"""Clients as processes on terminals, on a store that a process `serve` has open."""
+"""Client processes on terminals, on a store that a process `serve` has open."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_two_clients_and_a_peer_talk(start_chat: Start, serving: Serve, tmp_path
 
 @pytest.mark.thorough
 def test_serve_is_killed_and_started_again(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
-    """The client says so, keeps what is typed, and goes on by itself with all that happened meanwhile."""
+    """The client reports it, keeps typed text, and continues automatically with all missed changes."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
     client, sees = open_client(start_chat, "-s", "store")
@@ -111,7 +111,7 @@ def test_serve_is_killed_and_started_again(start_chat: Start, serving: Serve, tm
 
 @pytest.mark.thorough
 def test_serve_hangs_and_goes_on(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
-    """The client says so without being asked, keys work, what is typed is kept, and it goes on by itself."""
+    """The client reports it on its own, keys work, typed text is kept, and it continues automatically."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
     client, sees = open_client(start_chat, "-s", "store")
@@ -141,7 +141,7 @@ def test_serve_hangs_and_goes_on(start_chat: Start, serving: Serve, tmp_path: Pa
 def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
     start_chat: Start, serving: Serve, tmp_path: Path
 ) -> None:
-    """It shows what was not sent, and says so."""
+    """It shows and reports the unsent text."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
     client, sees = open_client(start_chat, "-s", "store")
@@ -155,7 +155,7 @@ def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
         server.process.send_signal(signal.SIGCONT)
     assert cablestore("post", "default", "after", store=tmp_path / "store").returncode == 0
     assert server.stop() == 0
-    assert texts_in(tmp_path / "store") == ["after"]  # the client gave the other one up, so it is not sent later
+    assert texts_in(tmp_path / "store") == ["after"]  # the client has abandoned the other post, so it is not sent later
 
 
 @pytest.mark.thorough
@@ -163,7 +163,7 @@ def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
 def test_a_client_that_ends_after_serve_loses_no_draft(
     start_chat: Start, serving: Serve, tmp_path: Path, is_taken: bool
 ) -> None:
-    """It goes into the store, or to the terminal if another process has the store."""
+    """It is written to the store, or printed if another process has the store."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
     client, sees = open_client(start_chat, "-s", "store")
@@ -183,7 +183,7 @@ def test_a_client_that_ends_after_serve_loses_no_draft(
 
 
 KILLED = 4
-"""Clients. One thread or file that remained of each would be more than the node makes when it is first used."""
+"""Number of clients. One remaining thread or file of each would exceed what the node creates on first use."""
 
 
 @pytest.mark.thorough
@@ -203,7 +203,7 @@ def test_nothing_remains_in_serve_of_a_client_that_is_killed(start_chat: Start, 
         client.type(text)
         for _, sees in clients:
             sees.shows(text)
-    # One thread of each reads, one writes; a connection is a file.
+    # Each client has one thread that reads and one that writes; a connection is a file.
     assert held()[0] >= threads + 2 * KILLED
     assert held()[1] >= files + KILLED
     for client, _ in clients:
@@ -276,7 +276,7 @@ def test_help_says_that_it_works_through_serve() -> None:
 
 @pytest.mark.thorough
 def test_a_client_beside_a_program_that_offers_its_store(start_chat: Start, tmp_path: Path) -> None:
-    """It has no node, and may end and come back as `serve` does."""
+    """The program has no node, and may end and return as `serve` does."""
     with owner_of(tmp_path / "store"):
         client, sees = open_client(start_chat, "-s", "store")
         sees.shows("offline")

@@ -1,4 +1,4 @@
-"""Values that a command cannot take: one sentence and status 2, never a traceback or Python's own error."""
+"""Invalid values: commands print one sentence and exit with status 2, without a traceback or a Python error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cablestore.export.manifest import read_manifest
 
 Run = Callable[..., tuple[int, str, str]]
 PYTHON = re.compile(r"Error\(|Traceback|\{'|\['|\bb'|PosixPath|re\.compile|<class|\(\?P<|errno|NoneType|dict|object at")
-"""Words that only a programmer reads."""
+"""Words that only programmers understand."""
 
 
 def said(run: Run, *arguments: object, status: int = 2) -> str:
@@ -96,7 +96,7 @@ def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
     ids=["post", "sync", "chat"],
 )
 def test_a_standard_input_that_is_closed(tmp_path: Path, command: list[str], words: str) -> None:
-    """While the output is a terminal."""
+    """The output is a terminal."""
     CableStore.open(tmp_path / "store").close()
     ours, theirs = pty.openpty()
     ended = subprocess.run(
@@ -115,7 +115,7 @@ def test_a_standard_input_that_is_closed(tmp_path: Path, command: list[str], wor
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 def test_a_standard_input_that_is_no_text(tmp_path: Path, errors: str) -> None:
-    """Python decodes it strictly, or not, depending on the locale."""
+    """Depending on the locale, Python decodes it strictly or not."""
     CableStore.open(tmp_path / "store").close()
     command = [sys.executable, "-m", "cablestore", "post", "default", "-s", str(tmp_path / "store")]
     environment = {**os.environ, "PYTHONIOENCODING": f"utf-8:{errors}"}
@@ -145,7 +145,7 @@ MEMORY = ["lots", "", "1", "-1g", "10m", "1.5g", "999999999t", "1g -Xmx9g", "1\u
     ids=" ".join,
 )
 def test_options_of_a_reindexing_that_cannot_be(tmp_path: Path, run: Run, copy: Path, options: list[str]) -> None:
-    """None of them gets as far as Java."""
+    """All of them are rejected before Java starts."""
     (tmp_path / "FILE").touch()
     options = [option.replace("FILE", str(tmp_path / "FILE")) for option in options]
     err = said(run, "reindex", copy, "--out", tmp_path / "store", *options)
@@ -198,10 +198,10 @@ def test_a_manifest_that_is_no_manifest(tmp_path: Path, run: Run, copy: Path, te
 
 @pytest.mark.parametrize("client", ["irssi", "ubuntu by day"])
 def test_the_demo_on_a_tree_of_days(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
-    """The layout of most public logs: `2013/01/07/#garden.txt`."""
+    """Layout of most public logs: `2013/01/07/#garden.txt`."""
     [sample] = [sample for sample in SAMPLES if sample.client == client]
     laid(tmp_path, sample.path, sample.text)
-    monkeypatch.setattr(demo, "find_spec", lambda _: None)  # Spark has its own test
+    monkeypatch.setattr(demo, "find_spec", lambda _: None)  # Spark has a separate test
     status, out, err = run("demo", "--logs", tmp_path / "2013", "--keep", tmp_path / "kept")
     assert status == 0, err
     assert "the dumps are equal" in out

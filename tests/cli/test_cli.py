@@ -1,4 +1,4 @@
-"""The command line, as people and programs use it: real processes, real folders."""
+"""Command line as used by people and programs, with real processes and folders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command on the test's own store, in this process, with the exit status that a shell would see."""
+    """Run a command on the test's store, in this process, with the exit status of a shell."""
     monkeypatch.setenv("CABLESTORE_STORE", str(tmp_path / "store"))
 
     def command(*arguments: str, stdin: str | None = None, expect: int = 0) -> Result:
@@ -119,7 +119,7 @@ def test_a_new_name_keeps_what_else_was_said(run: Run, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.set_info(name="old", accept_role=False, others={"colour": b"green"})
     first, again = (lines(run("name", "new", "--json"))[0] for _ in range(2))
-    assert first == again  # nothing is written where nothing changes
+    assert first == again  # an unchanged name is not written
     with CableStore.open(tmp_path / "store") as store:
         assert store.stats().posts == {"info": 2}
         info = store.user(store.identity.public_key).info
@@ -231,7 +231,7 @@ def test_damage_has_status_3(run: Run, tmp_path: Path) -> None:
     run("post", "default", "x")
     (next((tmp_path / "store").glob("generation-*")) / "CURRENT").unlink()
     assert "cablestore rebuild" in run("channels", expect=3).stderr
-    result = run("rebuild", expect=1)  # without its list of tables nobody knows whether posts are lost
+    result = run("rebuild", expect=1)  # without its list of tables, the loss of posts is unknown
     assert "the number of lost posts is unknown" in result.stdout.replace("\n", " ")
     assert "damaged database is kept in" in result.stderr.replace("\n", " ")
     assert [m["text"] for m in lines(run("log", "default", "--json"))] == ["x"]
@@ -271,7 +271,7 @@ def test_follow_shows_what_another_process_writes(run: Run, tmp_path: Path) -> N
         assert follower.stdout is not None
         assert json.loads(follower.stdout.readline())["text"] == "before"
         for word in ("one", "two"):
-            # The follower may have the store open for an instant.
+            # The follower may briefly have the store open.
             wait_until(lambda word=word: shell("post", "default", word, store=store).returncode == 0)  # type: ignore[misc]  # mypy does not see the default
             assert json.loads(follower.stdout.readline())["text"] == word
         follower.send_signal(signal.SIGINT)
@@ -279,7 +279,7 @@ def test_follow_shows_what_another_process_writes(run: Run, tmp_path: Path) -> N
 
 
 def logged_size_bytes(store: Path) -> int:
-    """Return the bytes in the database's logs, which it may remove at any time."""
+    """Return the size of the database's logs, which it may remove at any time."""
     found = 0
     for log in store.glob("generation-*/*.log"):
         with suppress(FileNotFoundError):
@@ -320,7 +320,7 @@ def test_a_reader_that_stops_early_is_no_error(run: Run, tmp_path: Path) -> None
 
 
 def every_command(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
-    """Return the words of each command, those of groups among them."""
+    """Yield the words of each command, including those of groups."""
     for name, command in sorted(group.commands.items()):
         assert command.get_short_help_str(), name
         if isinstance(command, click.Group):

@@ -35,7 +35,7 @@ def cablestore(*arguments: object, store: Path) -> subprocess.CompletedProcess[s
 
 
 def completed(store: Path, *words: str) -> list[str]:
-    """Return what a shell offers for the last word."""
+    """Return the completions of a shell for the last word."""
     asked = {
         "_CABLESTORE_COMPLETE": "bash_complete",
         "COMP_WORDS": " ".join(("cablestore", *words)),

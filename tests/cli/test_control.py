@@ -1,4 +1,4 @@
-"""Commands while another process has the store open: real processes, real sockets."""
+"""Commands while another process has the store open, with real processes and sockets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cablestore.remote.unix_socket import NAME
 
 CHILD = SUPPORT / "control_child.py"
 HASTY = "from cablestore import limits; limits.REMOTE_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
-"""Code of a command that gives up soon."""
+"""Code of a command with a short timeout."""
 
 
 def cablestore(*arguments: str, store: Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def environment(store: Path) -> dict[str, str]:
 
 @contextmanager
 def holding(store: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run another process that has the store open and offers its commands."""
+    """Run another process that has the store open and serves it."""
     command = [sys.executable, str(CHILD), str(store)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -138,7 +138,7 @@ def test_reading_and_refusals_are_the_same_byte_for_byte(
 def test_a_day_is_the_same_on_both_sides(
     folder: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two equal stores, the same commands: the output differs in hashes and times alone."""
+    """Two equal stores, the same commands: the output differs only in hashes and times."""
     twin = tmp_path / "twin"
     shutil.copytree(folder, twin)
     mine = first_hash(folder, by_me=True)
@@ -214,7 +214,7 @@ def test_a_follower_sees_what_other_clients_and_peers_store(folder: Path) -> Non
 
 
 def test_a_follower_goes_on_when_a_file_is_gone_before_it_is_looked_at(folder: Path) -> None:
-    """LevelDB of the process that writes removes files at any time. A link to nowhere is such a file at each look."""
+    """The writing LevelDB process removes files at any time. A dangling link simulates such a file."""
     (folder / "generation-000001" / "gone").symlink_to(folder / "nowhere")
     with following(folder, "-n", "1") as follower:
         assert texts(follower, 1) == ["mine"]
@@ -249,7 +249,7 @@ def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path,
         assert line.removeprefix(ended) in ("read changed nothing", "call was not run")
         holder.wait(LIMIT_S)
     assert (folder / NAME).exists() is is_killed
-    # The socket of a killed process blocks nobody: commands work directly, and the next server replaces it.
+    # The socket of a killed process does not block: commands open the store, and the next server replaces it.
     assert cablestore("post", "default", "after", store=folder).returncode == 0
     with holding(folder):
         assert '"after"' in cablestore("log", "default", "-n", "1", "--json", store=folder).stdout
@@ -258,7 +258,7 @@ def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path,
 
 @contextmanager
 def waiting_for(holder: subprocess.Popen[str], folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a command beside a stopped process, from when it says what it waits for."""
+    """Run a command beside a stopped process until it reports that it waits."""
     with subprocess.Popen(
         [sys.executable, "-c", HASTY, *command], stderr=subprocess.PIPE, text=True, env=environment(folder)
     ) as client:
@@ -317,7 +317,7 @@ def test_a_command_whose_owner_stops_meanwhile_is_given_up(folder: Path) -> None
 
 @pytest.mark.thorough
 def test_a_command_that_takes_longer_than_the_limit_is_not_given_up(folder: Path) -> None:
-    """Its process gives signs of life."""
+    """Its process answers pings."""
     with holding(folder) as holder, following(folder, "-n", "1", is_hasty=True) as follower:
         assert texts(follower, 1) == ["mine"]
         time.sleep(3)
@@ -392,7 +392,7 @@ def test_many_clients_at_once(folder: Path) -> None:
 
 
 def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(folder: Path, tmp_path: Path) -> None:
-    """Its terminal, and its log, belong to others."""
+    """The terminal and the log of the owner belong to others."""
     with (tmp_path / "log").open("w") as log:
         command = [sys.executable, str(CHILD), str(folder)]
         with subprocess.Popen(
@@ -416,7 +416,7 @@ def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(fol
 def test_serve_whose_program_files_are_replaced_serves_all_commands(
     folder: Path, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
-    """An upgrade in place: the process continues with what it has loaded."""
+    """An upgrade in place: the process continues with its loaded modules."""
     shutil.copytree(Path(cablestore_package.__file__).parent, tmp_path / "copy" / "cablestore")
     copied = {"PYTHONPATH": str(tmp_path / "copy"), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     served = serving(folder, "--listen", HERE, **copied)

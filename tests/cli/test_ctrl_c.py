@@ -1,4 +1,4 @@
-"""Ctrl-C at instants that are hard to meet: the command says one line and ends with status 130."""
+"""Ctrl-C at difficult times: the command prints one line and exits with status 130."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
     "at", ["cablestore.cli", "click", "cablestore.cli.options", "plyvel", "cablestore.index.check"]
 )
 def test_ctrl_c_says_one_line_while_the_command_line_loads(tmp_path: Path, at: str) -> None:
-    """From our first line on. Earlier, while Python itself starts, Python prints something or nothing."""
+    """From our first line on. While Python itself starts, its output varies."""
     done = interrupted(AT_AN_IMPORT, at, "rebuild", "--store", tmp_path)
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED
 
@@ -43,7 +43,7 @@ main()
 
 
 def test_the_status_is_130_while_python_runs_a_text(tmp_path: Path) -> None:
-    """Python does so to make a dataclass, and remembers Ctrl-C in it even after the exception is handled."""
+    """Python executes text to create a dataclass, and remembers Ctrl-C there even after the exception is handled."""
     (tmp_path / "program.py").write_text(IN_A_TEXT)
     command = [sys.executable, "-m", "program"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)

@@ -1,4 +1,4 @@
-"""Commands after the clock was wrong, and commands that change nothing: they print what is true and write no more."""
+"""Commands after a wrong clock, and commands without effect: they print the facts and do not write more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def now_ms() -> int:
 
 @pytest.fixture(params=["closed", "served"])
 def mode(request: pytest.FixtureRequest) -> str:
-    """Return who writes: the command, or the process that has the store open."""
+    """Return the writer: the command, or the process that has the store open."""
     return str(request.param)
 
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(mode: str, folder: Path, serving: Callable[..., Served]) -> Callable[[], None]:
-    """Return a function that serves the store from then on, if another process is to have it open."""
+    """Return a function that starts to serve the store, if another process must have it open."""
 
     def start() -> None:
         assert mode == "closed" or serving(folder, "--listen", HERE).address
@@ -49,7 +49,7 @@ def run(run: Run, folder: Path) -> Run:
 
 
 def write_ahead(folder: Path, ahead_ms: int) -> None:
-    """Write what a user writes whose clock is ahead."""
+    """Write the posts of a user whose clock is ahead."""
     with CableStore.open(folder, options=StoreOptions(clock=lambda: now_ms() + ahead_ms)) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms() - DAY_MS)))
         store.set_name("old")
@@ -62,7 +62,7 @@ REPLACED = (
     (("topic", "garden", "new topic"), ("channels",), "new topic"),
     (("unhide", BOB.key.hex(), "--private"), ("log", "garden"), "hello"),
 )
-"""What replaces what the user wrote ahead; the command that shows it, and how."""
+"""Replacements of posts dated ahead, with the command that shows each and its output."""
 
 
 @pytest.mark.thorough
@@ -100,7 +100,7 @@ def test_commands_fail_after_the_clock_was_years_ahead_until_the_post_is_deleted
 
 
 def test_commands_that_change_nothing_write_nothing(run: Run, folder: Path) -> None:
-    """Each is run twice: the second time it prints that nothing was written."""
+    """Each command runs twice: the second time it prints that nothing was written."""
     text = BOB.text("garden", "hello")
     with CableStore.open(folder) as store:
         store.ingest(raws(text, BOB.text("shed", "hello")))
@@ -135,7 +135,7 @@ def test_commands_that_change_nothing_write_nothing(run: Run, folder: Path) -> N
 
 
 def test_an_act_that_changes_something_is_not_left_out(run: Run, folder: Path) -> None:
-    """Of several targets those that change are acted on, and another reason or privacy is a change."""
+    """Among several targets, only changed ones are acted on. Another reason or privacy is a change."""
     with CableStore.open(folder) as store:
         store.ingest(raws(BOB.text("garden", "hello"), BOB.text("shed", "hello")))
     bob, other = BOB.key.hex(), "ab" * 32
@@ -163,7 +163,7 @@ def test_an_act_that_changes_something_is_not_left_out(run: Run, folder: Path) -
 
 
 def test_a_command_warns_of_a_clock_that_is_behind(run: Run, folder: Path) -> None:
-    """It writes nevertheless. One user whose clock is wrong causes no warning."""
+    """It writes nevertheless. A single user with a wrong clock does not cause a warning."""
     later = [who.text("garden", "hello", at=now_ms() + DAY_MS // 4) for who in (BOB, CYD)]
     with CableStore.open(folder) as store:
         store.ingest(raws(later[0]))
@@ -187,7 +187,7 @@ def test_a_deletion_is_not_written_twice(run: Run, folder: Path) -> None:
 
 
 def test_an_unblock_that_is_dated_ahead_says_which_posts_stay_dropped(run: Run, folder: Path) -> None:
-    """They are those that are written until then."""
+    """They are the posts that are written until then."""
     with CableStore.open(folder, options=StoreOptions(clock=lambda: now_ms() + DAY_MS)) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))
         store.moderation.block([BOB.key], drop=True)

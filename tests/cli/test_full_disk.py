@@ -1,4 +1,4 @@
-"""A full disk under `serve`: health, metrics and log report it at once, reads continue, and so do writes afterwards."""
+"""Full disk under `serve`: health, metrics and log report it at once, reads continue, and writes resume later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILS, SUCCEEDS = "writes to the store fail", "writes to the store succeed again
 
 
 class Limited:
-    """A `serve` whose files may be kept from growing, which the kernel reports as it does a full disk."""
+    """`serve` with an adjustable limit of file sizes, which the kernel reports like a full disk."""
 
     def __init__(self, store: Path, *arguments: str, listen: str = HERE) -> None:
         command = [sys.executable, "-m", "cablestore", "serve", "--json", "--metrics", HERE, "--listen", listen]

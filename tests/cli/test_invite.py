@@ -1,4 +1,4 @@
-"""Invitations on the command line: how they are made and used, and that no process list has a key."""
+"""Invitations on the command line: creation, use, and absence of keys in process lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEED = bytes([UserRole.ADMIN]) + ANN.key
 
 
 def shown_to_all(process: int) -> str:
-    """Return what the system tells of a process: its command line and its environment."""
+    """Return what the system shows of a process: its command line and its environment."""
     return "".join(Path(f"/proc/{process}/{name}").read_text() for name in ("cmdline", "environ"))
 
 
@@ -80,7 +80,7 @@ def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
 def test_the_next_peer_is_tried_and_other_keys_are_kept_out(tmp_path: Path, serving: Callable[..., Served]) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE, CABLESTORE_SERVE_CABAL_KEY=KEY)
     assert cablestore("post", "default", "hello", store=one.store).returncode == 0 if one.address else None
-    with socket.socket() as taken:  # nobody listens there, and nobody else can
+    with socket.socket() as taken:  # the port is bound but does not listen
         taken.bind(("127.0.0.1", 0))
         gone = Address(*taken.getsockname())
         peers = (gone, Address.parse(one.address))
@@ -180,7 +180,7 @@ def test_an_invitation_says_what_it_is_given(run: Command, tmp_path: Path) -> No
 
 
 def test_a_new_cabal_needs_no_store(tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But a store that is named must be there: its moderation seed belongs to the invitation."""
+    """A given store must exist, because its moderation seed belongs to the invitation."""
     monkeypatch.delenv("CABLESTORE_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     status, out, errors = run("invite", "--new-key", "--admin", ANN.key.hex(), "--peer", str(PEER))

@@ -1,4 +1,4 @@
-"""Commands that moderate: what they write, what they print, and what they refuse."""
+"""Commands that moderate: their posts, output and errors."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_two_users_of_one_name_are_told_apart(run: Run, folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_commands_work_while_the_store_is_served(folder: Path, tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """The seed that `serve` was given counts once: what was revoked stays revoked."""
+    """The seed from `serve` is used once: a revoked seed stays revoked."""
     seed = tmp_path / "seed"
     seed.write_bytes(SEED)
 

@@ -1,4 +1,4 @@
-"""Users, folders, locales and text files as machines have them: a command works, or prints one line, status 2."""
+"""Unusual users, folders, locales and text files: commands work, or print one line and exit with status 2."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ENCODINGS: Final = {
     "big-endian UTF-16": lambda text: codecs.BOM_UTF16_BE + text.encode("utf-16-be"),
     "CRLF and a mark": lambda text: codecs.BOM_UTF8 + text.replace("\n", "\r\n").encode(),
 }
-"""How editors and shells of other systems write text."""
+"""Encodings of text by editors and shells of other systems."""
 
 written = pytest.mark.parametrize("encoding", ENCODINGS)
 
 
 @pytest.fixture
 def run_here(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs a command in this process, with the folder of the test as current folder."""
+    """Return a function that runs a command in this process, with the test's folder as the current one."""
     monkeypatch.chdir(tmp_path)
     for name in os.environ.keys() - ENVIRONMENT.keys():
         monkeypatch.delenv(name)
@@ -43,7 +43,7 @@ def run_here(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def ended(folder: Path, *arguments: str | bytes, **more: str) -> tuple[int, str, str]:
-    """Run a command in a process of its own. Returns its status, output and errors."""
+    """Run a command in a separate process. Returns its status, output and errors."""
     found = subprocess.run(
         [sys.executable, "-m", "cablestore", *arguments],
         cwd=folder,
@@ -61,7 +61,7 @@ def require_one_line(found: tuple[int, str, str], words: str) -> None:
     assert words in errors
 
 
-# --- text files that people edit ------------------------------------------------------------------
+# --- text files that users edit -------------------------------------------------------------------
 
 
 @written
@@ -154,11 +154,11 @@ for arguments in json.loads(sys.argv[1]):
             found.append([end.code, out.getvalue(), errors.getvalue()])
 print(json.dumps(found))
 """
-"""Program that runs commands in one process: the user cannot read the modules."""
+"""Program that runs commands in one process, because the user cannot read the modules."""
 
 
 def test_a_user_without_name_and_home(tmp_path: Path) -> None:
-    """As in a container. Only what needs the default store says that there is none."""
+    """As in a container. Only commands that need the default store report that it is missing."""
     (tmp_path / "store").mkdir()
     if os.geteuid() == 0:
         os.chown(tmp_path / "store", int(NOBODY), int(NOBODY))
@@ -202,7 +202,7 @@ def test_a_current_folder_that_is_not_utf_8(tmp_path: Path, run_here: Run, monke
 
 
 def test_a_current_folder_that_was_removed(tmp_path: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be in it, but an absolute path leads elsewhere."""
+    """Relative paths cannot be used, but absolute ones can."""
     CableStore.open(tmp_path / "store").close()
     line = 'mkdir gone; cd gone; rmdir ../gone; exec "$0" -m cablestore "$@"'
     command = ["sh", "-c", line, sys.executable, "log", "default", "-s", f"{tmp_path}/store"]

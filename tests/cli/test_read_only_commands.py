@@ -1,4 +1,4 @@
-"""Commands with --read-only on disks that cannot be written, and what the same commands say without it."""
+"""Commands with --read-only on unwritable disks, and their errors without it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(run: Run, store: Path, scratch: Path) -> dict[str, str]:
-    """Run every command that reads. Returns what they print."""
+    """Run all commands that read. Returns their output."""
     printed = {}
     for command in READING:
         status, printed[command], problem = run(

@@ -1,4 +1,4 @@
-"""Commands without a sense are rejected: to leave a channel that one is not in, and to hide or block oneself."""
+"""Rejected actions: leaving a channel without membership, and hiding or blocking oneself."""
 
 from __future__ import annotations
 

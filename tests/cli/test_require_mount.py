@@ -1,4 +1,4 @@
-"""With --require-mount nothing is written to a folder whose disk is not mounted."""
+"""Option --require-mount: commands do not write to a folder whose disk is not mounted."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_link_counts_as_the_place_it_leads_to(unmounted: Path, mounted: Path) 
 def test_a_command_that_the_owner_of_the_store_runs_requires_it_too(
     closed: Path, unmounted: Path, mounted: Path, command: tuple[str, ...]
 ) -> None:
-    """The option is for the command that a person started: the process with the open store does not know it."""
+    """The option belongs to the command of the user: the process with the open store does not know it."""
     served = Served(closed, "--listen", HERE)
     try:
         assert served.address

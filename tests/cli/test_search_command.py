@@ -1,4 +1,4 @@
-"""The command `search`: what it prints, here and in the process that has the store open, and what it refuses."""
+"""Command `search`: its output, alone and beside the process that has the store open, and its errors."""
 
 from __future__ import annotations
 

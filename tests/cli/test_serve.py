@@ -1,4 +1,4 @@
-"""`cablestore serve` and `cablestore sync`: real processes, real sockets, real signals."""
+"""`cablestore serve` and `cablestore sync`, with real processes, sockets and signals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cablestore.protocol.recognition import REQUESTS
 
 
 def history(path: Path, posts: int = 50) -> str:
-    """Make a store of two channels; returns its digest."""
+    """Create a store with two channels. Returns its digest."""
     with CableStore.open(path) as store:
         store.ingest(raws(ANN.named("Ann"), ANN.join("default"), BOB.join("other")))
         store.ingest(raws(*(BOB.text("default", f"text {number}") for number in range(posts))), verify=False)
@@ -87,7 +87,7 @@ def test_only_what_is_asked_for_is_synced(tmp_path: Path, serving: Callable[...,
 
 
 def test_a_peer_that_is_not_there_has_status_2(tmp_path: Path) -> None:
-    with socket.socket() as taken:  # nobody listens there, and nobody else can
+    with socket.socket() as taken:  # the port is bound but does not listen
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         found = cablestore("sync", f"127.0.0.1:{port}", "--create", store=tmp_path / "a")
@@ -198,7 +198,7 @@ def test_ctrl_c_ends_it_with_130(tmp_path: Path, serving: Callable[..., Served])
 
 @pytest.mark.thorough
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """The first signal waits for a peer that does not read."""
+    """After the first signal, it waits for a peer that does not read."""
     history(tmp_path / "a", 6_000)
     one = serving(tmp_path / "a", "--listen", HERE, "--metrics", HERE)
     with socket.socket() as peer:
@@ -264,7 +264,7 @@ def test_a_port_that_is_taken_has_status_2(tmp_path: Path, serving: Callable[...
 
 
 def hears(pid: int, number: signal.Signals) -> bool:
-    """Tell whether a process has a handler for a signal."""
+    """Return True if a process has a handler for a signal."""
     caught = Path(f"/proc/{pid}/status").read_text().split("SigCgt:")[1].split()[0]
     return bool(int(caught, 16) >> (number - 1) & 1)
 
@@ -289,7 +289,7 @@ def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Call
 def test_a_damaged_store_is_told_by_sync(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """In one line, with the status of damage."""
     posts = [ANN.text("default", f"{n}" + "x" * 3_000) for n in range(100)]
-    for name, held in (("a", posts[:1]), ("b", posts)):  # so that the second one is asked for its posts
+    for name, held in (("a", posts[:1]), ("b", posts)):  # so that the second one receives requests for its posts
         with CableStore.open(tmp_path / name) as store:
             store.ingest(raws(*held), verify=False)
             store.compact()
@@ -307,7 +307,7 @@ def test_a_damaged_store_is_told_by_sync(tmp_path: Path, serving: Callable[..., 
 
 @pytest.mark.thorough
 def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """These processes may write no file of more than 600 kB, as on a full disk."""
+    """File sizes of these processes are limited to 600 kB, as on a full disk."""
 
     def limited(*arguments: str) -> subprocess.Popen[str]:
         command = ["bash", "-c", 'ulimit -f 600; exec "$@"', "_", sys.executable, "-m", "cablestore", *arguments]

@@ -1,4 +1,4 @@
-"""How `cablestore serve` is configured: options, the environment and a file, which of them wins, what is refused."""
+"""Configuration of `cablestore serve`: options, environment and file, their precedence, and rejected values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`serve` with few file descriptors: peers leave some for the store, commands and metrics, and accepting goes on later."""
+"""`serve` with few file descriptors: peers leave some for the store, commands and metrics, and accepting resumes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_peers_leave_descriptors_for_commands_and_metrics(serving: Serving, tmp_
     allow(process, 96)
     peers = connect(process, 120)
     wait_until(lambda: process.metric("cablestore_refused_connections_total", limit="descriptors") >= 70)
-    assert used(process) <= 96 // 2 + 8  # and what this test uses at the moment
+    assert used(process) <= 96 // 2 + 8  # including those of this test
     posted = cablestore("post", "default", "while full", store=process.store)
     assert posted.returncode == 0, posted.stderr
     assert "while full" in cablestore("log", "default", store=process.store).stdout

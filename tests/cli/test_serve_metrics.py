@@ -1,4 +1,4 @@
-"""A node's metrics and health over HTTP: what they report, when it is not healthy, and that they end with the node."""
+"""Metrics and health of a node over HTTP: their values, unhealthy states, and their end with the node."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_table_of_the_documents_is_the_registry(chat: CableStore) -> None:
 
 
 class LogCall(NamedTuple):
-    """Call that logs an event, as the code has it. Of fields, those that it names itself."""
+    """Call that logs an event, parsed from the code, with the fields that it names directly."""
 
     event: str
     level: str
@@ -120,7 +120,7 @@ def test_only_two_pages_and_two_methods(chat: CableStore) -> None:
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             assert fetch(f"{url}/metrics", method)[0] == 405
         host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as silent:  # keeps nobody waiting
+        with socket.create_connection((host, int(port))) as silent:  # does not block other clients
             assert fetch(f"{url}/healthz")[0] == 200
             silent.sendall(b"\x00\xff nonsense\r\n\r\n")
             assert b"400" in silent.recv(4096)
@@ -130,7 +130,7 @@ def test_only_two_pages_and_two_methods(chat: CableStore) -> None:
 
 def test_health_tells_what_waits(chat: CableStore) -> None:
     def work(node: Node, url: str) -> None:
-        wait_until(lambda: not json.loads(fetch(f"{url}/healthz")[1])["reads_waiting"])  # it reads as it begins
+        wait_until(lambda: not json.loads(fetch(f"{url}/healthz")[1])["reads_waiting"])  # it reads at the start
         status, text = fetch(f"{url}/healthz")
         health = json.loads(text)
         assert (status, health["status"], health["peers"]) == (200, "ok", 0)
@@ -191,7 +191,7 @@ def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore) -> None:
 def test_an_exporter_ends_with_its_block(chat: CableStore) -> None:
     async def main() -> None:
         async with Node(chat) as node:
-            for _ in range(2):  # the node can have another one after it
+            for _ in range(2):  # the node can have another exporter after it
                 with exporter(node, Address("127.0.0.1", 0)) as address:
                     assert (await asyncio.to_thread(fetch, f"http://{address}/healthz"))[0] == 200
                 with pytest.raises(urllib.error.URLError):
@@ -202,7 +202,7 @@ def test_an_exporter_ends_with_its_block(chat: CableStore) -> None:
 
 
 def test_clients_that_take_too_long_or_are_too_many_are_disconnected(chat: CableStore) -> None:
-    """limits.METRICS_TIMEOUT_S, also for a client that sends a byte now and then, and limits.MAX_METRICS_CLIENTS."""
+    """limits.METRICS_TIMEOUT_S, also for a client that sends single bytes, and limits.MAX_METRICS_CLIENTS."""
 
     async def main() -> None:
         async with Node(chat) as node:

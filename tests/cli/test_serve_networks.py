@@ -1,4 +1,4 @@
-"""`serve` on machines whose network changes or vanishes, and the addresses that it prints. Each runs in a process."""
+"""`serve` on machines whose network changes or vanishes, and the printed addresses. Each runs in a process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reasons(served: Served) -> list[str]:
 
 
 def test_after_a_change_of_address_the_peer_is_dialled_at_once(serving: Serving, tmp_path: Path) -> None:
-    """The pauses for failures play no part: the log has none."""
+    """The pauses after failures are not involved: the log has no failures."""
     with two_machines() as (one, other, _):
         there = serving(tmp_path / "there", "--create", "--listen", f"{other.host}:{PORT}", prefix=other.prefix)
         there.hear("listening")
@@ -41,7 +41,7 @@ def test_after_a_change_of_address_the_peer_is_dialled_at_once(serving: Serving,
 @pytest.mark.thorough
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
 def test_both_ends_notice_a_network_that_vanished(serving: Serving, tmp_path: Path, key: str | None) -> None:
-    """No packet arrives, and nobody says so: a router lost its uplink. A third side is not needed to find out."""
+    """Packets are lost silently, as when a router loses its uplink. Both ends detect this alone."""
     options = ("--cabal-key", key) if key else ()
     with two_machines() as (one, other, router):
         there = serving(
@@ -63,7 +63,7 @@ def test_both_ends_notice_a_network_that_vanished(serving: Serving, tmp_path: Pa
 
 
 def printed(served: Served) -> list[str]:
-    """Return all addresses that a `serve` prints, which it does before it says that it is ready."""
+    """Return all addresses that a `serve` prints, which it does before it reports that it is ready."""
     wait_until(lambda: served.logged("listening"))
     served.stop()
     assert served.process.stdout is not None
@@ -78,7 +78,7 @@ def can_connect(address: str) -> bool:
 @pytest.mark.thorough("0.0.0.0", "127.0.0.1", "localhost")
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "localhost", "127.0.0.1"])
 def test_printed_addresses_work(host: str, serving: Serving, tmp_path: Path) -> None:
-    """Port 0 is one that is free, also where a name stands for several addresses."""
+    """Port 0 selects a free port, also if a name has several addresses."""
     if host == "[::]" and not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
     served = serving(tmp_path / "a", "--create", "--listen", f"{host}:0", "--log-format", "json")
@@ -119,7 +119,7 @@ def test_the_end_of_a_socket_as_an_address() -> None:
 
 
 def test_without_the_extra_the_address_is_printed_as_it_is(tmp_path: Path) -> None:
-    """`ifaddr` is of the extra `serve`."""
+    """The extra `serve` installs `ifaddr`."""
     code = """
 import sys
 sys.modules["ifaddr"] = None

@@ -46,7 +46,7 @@ def test_peers_limits_and_the_log_level_change_while_it_runs(tmp_path: Path, ser
     file.write_text(f'{lines}connect = []\nmax-peers = 1\nlog-level = "info"\n')
     hang_up(served)
     wait_until(lambda: two.metric("cablestore_peers") == 0)
-    assert served.logged(RELOADED)[-1]["needs_restart"] == []  # what needed one is as it was
+    assert served.logged(RELOADED)[-1]["needs_restart"] == []  # the changed settings are restored
     assert served.stop() == 0
 
 
@@ -57,7 +57,7 @@ WRONG = {
     "[serve]\nfavourite = 1\n": "sets favourite, which is not known",
     None: "No such file",
 }
-"""Contents of a file of settings that cannot be used, and what the log says."""
+"""Invalid contents of a settings file, and the resulting log message."""
 
 
 def test_settings_stay_when_the_file_is_wrong(tmp_path: Path, serving: Callable[..., Served]) -> None:
@@ -99,7 +99,7 @@ SERVE = [sys.executable, "-m", "cablestore", "serve", "--listen", HERE, "--json"
 
 @pytest.mark.parametrize("is_redirected", [False, True])
 def test_a_closed_terminal_ends_it_in_good_order(tmp_path: Path, is_redirected: bool) -> None:
-    """Also if its streams are files: the terminal that controls it is gone."""
+    """Also with redirected streams: the controlling terminal is gone."""
     CableStore.open(tmp_path / "store").close()
     log = tmp_path / "log"
     command = [*SERVE, str(tmp_path / "store")]

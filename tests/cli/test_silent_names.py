@@ -1,4 +1,4 @@
-"""Commands where the name server never answers: they end when they are told to, and reach who can be reached."""
+"""Commands with a name server that never answers: they can be stopped, and reach the reachable peers."""
 
 from __future__ import annotations
 

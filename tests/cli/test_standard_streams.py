@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or no longer read: every command does its work and returns its own status."""
+"""Closed, full or unread standard streams: commands complete their work and return their usual status."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ARGUMENTS: Final = {
     "completion": "bash",
     "share": "store",
 }
-"""Arguments of the commands that need some. Others get none, and a store."""
+"""Arguments of the commands that need some. The others get only a store."""
 INVALID: Final = frozenset(
     [
         "delete",
@@ -119,11 +119,11 @@ INVALID: Final = frozenset(
         ]
     ]
 )
-"""Commands that these arguments are invalid for, after the command has loaded all that it needs."""
+"""Commands for which these arguments are invalid, after all modules are loaded."""
 
 
 def leaves(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """Yield the commands that a command consists of, with their names."""
+    """Yield the subcommands of a command, with their names."""
     if not isinstance(command, click.Group):
         yield name, command
         return
@@ -138,7 +138,7 @@ COMMANDS: Final = dict(leaf for name, command in load_all().items() for leaf in 
 
 
 def line_of(name: str) -> str:
-    """Return the arguments with which a command is tried."""
+    """Return the arguments for a test of the command."""
     arguments = f"{name} {ARGUMENTS.get(name, '')}"
     has_store = any(param.name == "path" for param in COMMANDS[name].params)
     return f"{arguments} -s store" if has_store and "-s " not in arguments else arguments
@@ -146,7 +146,7 @@ def line_of(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a store and what commands read."""
+    """Return a folder with a store and input files of commands."""
     folder = tmp_path_factory.mktemp("sample")
     (folder / "2013-01-07.txt").write_text("[09:00] <ann> hello\n")
     with CableStore.open(folder / "store") as store:
@@ -161,7 +161,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ended(folder: Path, line: str, **more: str) -> tuple[int, str]:
-    """Run a line of bash. Returns the status of its first command, and what it wrote to standard error."""
+    """Run a line of bash. Returns the status of its first command, and its standard error."""
     found = subprocess.run(
         ["bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"],
         cwd=folder,
@@ -198,7 +198,7 @@ def test_arguments_are_those_of_commands() -> None:
 def test_a_command_with_any_streams(
     sample: Path, tmp_path: Path, name: str, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves the files that it leaves with usual streams."""
+    """It leaves the same files as with usual streams."""
     monkeypatch.chdir(shutil.copytree(sample, tmp_path / "usual"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "usual" / "data"))
     run(*line_of(name).split())
@@ -255,7 +255,7 @@ def test_a_check_with_problems_says_so_to_a_reader_that_stops(sample: Path, tmp_
 
 @pytest.fixture(scope="module")
 def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a store of which a listing does not fit into a pipe."""
+    """Return a folder with a store whose listing does not fit into a pipe."""
     folder = tmp_path_factory.mktemp("long")
     with CableStore.open(folder / "store") as store:
         for number in range(1000):
@@ -321,7 +321,7 @@ def test_the_client_draws_on_its_screen_without_standard_error(sample: Path, tmp
 
 
 def test_a_file_never_gets_the_number_of_a_standard_stream(tmp_path: Path) -> None:
-    """What libraries print to descriptors 1 and 2 would overwrite it."""
+    """Otherwise, output of libraries to descriptors 1 and 2 would overwrite it."""
     program = (
         "import os, pathlib, sys\n"
         "from cablestore.streams import open_standard_streams\n"

@@ -1,4 +1,4 @@
-"""What commands show on a real terminal, 80 and 120 columns wide."""
+"""Output of commands on a real terminal, 80 and 120 columns wide."""
 
 from __future__ import annotations
 

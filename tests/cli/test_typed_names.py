@@ -1,6 +1,6 @@
-"""Names that people type: commands find users and channels without regard to case and form, and guess nothing.
+"""Typed names: commands find users and channels independent of case and Unicode form, without guessing.
 
-macOS types accents as characters of their own. Others wrote the stored names, in any form.
+macOS types accents as separate characters. Stored names of other users have any form.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ WITH_USER = [
     ("undrop", BOB.key.hex().upper()),
 ]
 ELSEWHERE = {"export", "import-irc", "serve", "sync", "reconcile", "chat", "reindex", "tables"}
-"""Commands with a channel that have a test of their own below."""
+"""Commands with a channel that have separate tests below."""
 
 
 @pytest.fixture(params=[CHANNEL, DECOMPOSED], ids=["composed", "decomposed"])
@@ -77,7 +77,7 @@ def path(tmp_path: Path, channel: str) -> Path:
 
 
 def parameters(commands: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each command, and each of its parameters."""
+    """Yield each command with each of its parameters."""
     for name, command in commands.items():
         if isinstance(command, click.Group):
             yield from ((name, parameter) for _, parameter in parameters(dict(command.commands)))
@@ -117,7 +117,7 @@ def test_commands_find_the_user(run: Run, path: Path) -> None:
 def test_an_export_has_the_posts_of_the_channel(
     run: Run, path: Path, tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
-    """Both in the process of the command and beside `serve`."""
+    """In the process of the command, and beside `serve`."""
     status, out, err = run("export", tmp_path / "out", "--channel", TYPED_CHANNEL, "-s", path)
     assert (status, err) == (0, "")
     assert "exported 2 posts" in out
@@ -140,7 +140,7 @@ def test_logs_are_imported_into_the_channel(run: Run, path: Path, tmp_path: Path
 def test_the_channel_of_this_store_is_fetched(
     path: Path, tmp_path: Path, serving: Callable[..., Served], channel: str
 ) -> None:
-    """A peer is asked for the channel as it is stored, not as it was typed."""
+    """The request to the peer has the channel as stored, not as typed."""
     with CableStore.open(tmp_path / "other") as other:
         other.ingest(raws(CYD.text(channel, "news"), CYD.text("default", "not these")))
     server = serving(tmp_path / "other", "--listen", HERE)
@@ -206,7 +206,10 @@ def test_a_channel_that_may_be_either_of_two_is_an_error(
 
 
 def test_digits_that_are_a_name_and_a_key_are_an_error(run: Run, tmp_path: Path) -> None:
-    """A user without a name is shown by the first digits of its key. Another one who takes them is not acted on."""
+    """A user without a name is shown by the first digits of its key.
+
+    A user with these digits as a name is not acted on.
+    """
     path, digits = tmp_path / "store", BOB.key.hex()[:8]
     with CableStore.open(path) as store:
         store.set_name("ann")

@@ -1,4 +1,4 @@
-"""What people type after `post` and `name`: nothing empty is sent, and `#` is not a part of a channel's name."""
+"""Text typed after `post` and `name`: empty text is rejected, and `#` is not part of a channel's name."""
 
 from __future__ import annotations
 

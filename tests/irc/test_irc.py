@@ -1,4 +1,4 @@
-"""Importing chat logs: who is who, when, and nothing twice."""
+"""Import of chat logs: people, times, and absence of duplicates."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ MADE = {
     "three channels of raku": "f89ea835dc6aa30c7eeb26ba4f84ba4f99d64afa64359431f8b530a4b8637098",
     "raku": "103b8fa95a4fb249e293c1f6a6bdba263e739e83f2ae801aff4c9efd47461350",
 }
-"""BLAKE3 of the hashes of all posts, in order, of these logs by version 0.13.2. Later versions make the same posts."""
+"""BLAKE3 of the hashes of all posts of these logs, in order, by version 0.13.2. Later versions return the same."""
 
 
 def digest_of(logs: list[LogFile]) -> str:
@@ -327,7 +327,7 @@ TYPE_OF = {TEXT: "text", JOIN: "join", LEAVE: "leave", TOPIC: "topic"}
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_the_raku_logs(data: Path, tmp_path: Path) -> None:
-    """800,000 lines in 24 channels, whole."""
+    """800,000 lines in 24 channels, complete."""
     with CableStore.open(tmp_path / "store") as store:
         report = import_logs(store, find_logs([data / "irc" / "raku.tar.xz"]), seed_phrase=PHRASE)
         assert report.lines == 807_862

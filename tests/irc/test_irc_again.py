@@ -1,4 +1,4 @@
-"""Logs that overlap: rotated, found later, or written by two programs. No line is stored twice, and none is lost."""
+"""Overlapping logs: rotated, found later, or written by two programs. Lines are neither duplicated nor lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Said:
 
 
 def conversation(rng: random.Random, number: int, *, texts: int) -> list[Said]:
-    """Few nicks and texts, so that equal lines are near each other."""
+    """Return lines with few nicks and texts, so that equal lines are near each other."""
     at, found = BEGIN, []
     for _ in range(number):
         at += timedelta(seconds=rng.choice((0, 0, 1, 2, 5, 30, 90)))
@@ -70,7 +70,7 @@ def test_parts_of_a_log_in_any_order_give_the_whole_log_once(
     cuts = [0, *sorted(rng.sample(range(5, 55), 3)), 60]
     parts = [whole[max(0, a - rng.randrange(6)) : b] for a, b in pairwise(cuts)]
 
-    # A part begins with a new second or minute: equal lines of one second do not show which part has which.
+    # A part begins with a new second or minute, because equal lines of one second cannot be assigned to parts.
     def unit(line: Said) -> datetime:
         return line.at.replace(second=0 if write is irssi else line.at.second)
 
@@ -135,7 +135,7 @@ def test_an_older_log_comes_before_what_is_stored_and_a_newer_one_links_to_it(tm
 
 
 def test_a_nick_that_an_earlier_import_saw_change_has_its_key_still(tmp_path: Path) -> None:
-    """The log with the change of the nick is rotated away."""
+    """The log with the change of the nick was removed by rotation."""
     first = laid(
         tmp_path, "#garden/2013-01-07.log", "[09:00:00] *** guest is now known as ann\n[09:00:01] <ann> monday\n"
     )
@@ -169,7 +169,7 @@ NICKS = ("ann", "ann_", "bob", "bob|away", "cyd", "dan")
 
 
 def any_line(rng: random.Random, present: set[str], mark: str) -> str:
-    """Return a line that is possible where these nicks are in use, and note what it changes."""
+    """Return a line that is possible with these nicks in use, and record its changes."""
     nick = rng.choice(sorted(present))
     free = sorted(set(NICKS) - present)
     kind = rng.choice(("text", "text", "action", "rename", "join", "leave"))
@@ -194,7 +194,7 @@ def any_line(rng: random.Random, present: set[str], mark: str) -> str:
 @pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize(("mark", "clock"), [("***", "[%H:%M:%S]"), ("-!-", "%H:%M")], ids=["znc", "irssi"])
 def test_any_log_that_is_imported_again_adds_nothing(tmp_path: Path, mark: str, clock: str, seed: int) -> None:
-    """People who begin with a change of nick, come back, or take the nick of somebody else."""
+    """People who begin with a change of nick, return, or take the nick of another person."""
     rng = random.Random(f"any log {seed}")
     at, lines, present = BEGIN, [f"{BEGIN:{clock}} <ann> first"], {"ann", *rng.sample(NICKS, 3)}
     for _ in range(80):

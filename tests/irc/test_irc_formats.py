@@ -1,4 +1,4 @@
-"""Lines of each client: a sample of every act that it writes, and the posts that a store gets from it."""
+"""Lines of each client: a sample of all its actions, and the resulting posts."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def test_files_of_a_channel_are_read_by_time_whatever_their_names(store: CableSt
 
 
 def test_a_log_dated_line_by_line_may_go_back(store: CableStore, tmp_path: Path) -> None:
-    """A clock that was wrong for one line does not date all that follow."""
+    """A wrong clock in one line does not affect the dates of later lines."""
     days = ["2013-01-07", "2038-01-19", "2013-01-07"]
     file = laid(tmp_path, "#garden.log", "".join(f"{day} 09:00:00\tann\t{n}\n" for n, day in enumerate(days)))
     [log] = find_logs([file])
     assert log.format.name == "WeeChat"
     report = imported(store, file)
-    assert report.verdicts["accepted"] == 3  # a name and two texts; the third is refused as one of the future
+    assert report.verdicts["accepted"] == 3  # a name and two texts; the third is rejected because it is in the future
     assert times(store) == ["2013-01-07 09:00"] * 2
 
 
@@ -205,7 +205,7 @@ def test_channels_of_a_tree_stay_apart(store: CableStore, tmp_path: Path) -> Non
     ],
 )
 def test_a_long_line_takes_no_longer_than_its_length_asks(begin: str, part: str) -> None:
-    """A pattern whose parts overlap would take from twenty minutes to months for a line of this length."""
+    """A pattern with overlapping parts would take twenty minutes to months for a line of this length."""
     line = begin + part * (1_000_000 // len(part))
     for known in FORMATS:
         known.parse(line)

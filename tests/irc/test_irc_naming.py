@@ -1,4 +1,4 @@
-"""Which files are of a channel, of which network, or private, as the command sees a folder of logs."""
+"""Assignment of files to channels and networks, and detection of private ones, through the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is who in a log: nicks that change, are given up, come back, and are written in several ways."""
+"""People of a log: nicks that change, are abandoned, return, and have several spellings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs in any wrapping: folders, compressed files and archives, whole, damaged and hostile, as a command gets them."""
+"""Logs in any packing: folders, compressed files and archives, complete, damaged and hostile, through the command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile.Tar
 
 
 def refused(run: Run, tmp_path: Path, *paths: Path) -> str:
-    """Import and return the one line of error: status 2, no traceback, nothing stored."""
+    """Import and return the error line: status 2, no traceback, an unchanged store."""
     store = tmp_path / "store"
     status, out, err = run("import-irc", *paths, "-s", store)
     assert status == 2, (out, err)
@@ -55,7 +55,7 @@ def refused(run: Run, tmp_path: Path, *paths: Path) -> str:
     return err
 
 
-# --- what is read ----------------------------------------------------------------------------------
+# --- accepted input --------------------------------------------------------------------------------
 
 
 def digest_of(*paths: Path) -> bytes:
@@ -87,7 +87,7 @@ def test_packed_logs_give_what_plain_ones_give(tmp_path: Path, packing: str) -> 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_tar_archives_of_every_kind(tmp_path: Path, mode: str, form: int) -> None:
     archive = tmp_path / "logs.tar"
-    with tarfile.open(archive, mode, format=form) as tar:  # type: ignore[call-overload] # of the test's choice
+    with tarfile.open(archive, mode, format=form) as tar:  # type: ignore[call-overload] # chosen by the test
         tar.add(sample(), arcname="a-long-name/" * 12 + "日本" if form != tarfile.USTAR_FORMAT else "logs")
     assert digest_of(archive) == digest_of(sample())
 
@@ -120,7 +120,7 @@ def test_nothing_is_written_but_the_store(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("held_bytes", [0, 200, 10**6])
 def test_days_of_an_archive_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int) -> None:
-    """Read once where all early lines fit into memory, more often where they do not: always the same posts."""
+    """The archive is read once if all early lines fit into memory, otherwise again. The posts are always the same."""
     days = [f"garden/2013-01-{day:02}.log" for day in range(1, 29)]
     texts = {name: f"[09:00] <ann> {name}\n[09:01] <bob> {name}\n".encode() for name in days}
     for name, data in texts.items():
@@ -134,7 +134,7 @@ def test_days_of_an_archive_in_any_order(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_more_files_than_may_be_open(tmp_path: Path) -> None:
-    """In a process of its own: this one may have more files open already."""
+    """In a separate process, because this one may have more files open already."""
     for number in range(200):
         laid(tmp_path / "logs", f"garden/2013-01-07_{number:03}.log", f"[09:00] <ann> {number}\n")
     script = f"""
@@ -156,7 +156,7 @@ def test_a_log_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
     assert digest_of(sample(), sample() / "kitchen") == digest_of(sample())
 
 
-# --- what is refused -------------------------------------------------------------------------------
+# --- rejected input --------------------------------------------------------------------------------
 
 
 HOSTILE = {
@@ -219,9 +219,9 @@ def test_a_file_that_was_cut_anywhere(tmp_path: Path, run: Run, suffix: str) -> 
         (tmp_path / "plain").unlink(missing_ok=True)
         whole.write_bytes(PACKED.get(suffix.rpartition(".")[2], bytes)(plain))
     data = whole.read_bytes()
-    end = len(data.rstrip(b"\0")) if suffix == "tar" else len(data)  # of the zeros at its end one block is enough
+    end = len(data.rstrip(b"\0")) if suffix == "tar" else len(data)  # one block of the zeros at its end is sufficient
     rng = random.Random(f"cut {suffix}")
-    least = 520 if suffix == "tar" else 20  # its first header tells a tar archive
+    least = 520 if suffix == "tar" else 20  # its first header identifies a tar archive
     for cut in {least, end - 1, end // 1024 * 512, *(rng.randrange(least, end) for _ in range(8))}:
         whole.write_bytes(data[:cut])
         assert "damaged or cut off" in refused(run, tmp_path, whole), cut
@@ -229,7 +229,7 @@ def test_a_file_that_was_cut_anywhere(tmp_path: Path, run: Run, suffix: str) -> 
 
 @pytest.mark.parametrize("suffix", ["tar.gz", "tar.bz2", "tar.xz", "log.gz", "log.xz", "log.bz2", "zip"])
 def test_a_byte_that_flipped(tmp_path: Path, run: Run, suffix: str) -> None:
-    """The sums of compressed files are checked, in the last bytes of a file too."""
+    """The checksums of compressed files are verified, also in the last bytes of a file."""
     damaged = tmp_path / f"2013-01-07.{suffix}"
     if suffix == "zip":
         with zipfile.ZipFile(damaged, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -242,7 +242,7 @@ def test_a_byte_that_flipped(tmp_path: Path, run: Run, suffix: str) -> None:
         (tmp_path / "plain").unlink(missing_ok=True)
         damaged.write_bytes(PACKED[suffix.rpartition(".")[2]](plain))
         size = damaged.stat().st_size
-        places = [size // 2, size - 6]  # of gzip: its sum
+        places = [size // 2, size - 6]  # of gzip: its checksum
     data = damaged.read_bytes()
     for place in places:
         damaged.write_bytes(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
@@ -329,7 +329,7 @@ def test_limits_of_archives(tmp_path: Path, run: Run, monkeypatch: pytest.Monkey
 
 
 def test_a_header_that_is_longer_than_logs_need(tmp_path: Path, run: Run) -> None:
-    """A name of a gigabyte packs into a megabyte, and a tar archive's reader holds names in memory."""
+    """A name of a gigabyte packs into a megabyte, and a tar reader holds names in memory."""
     info = entry("x" * (limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES + 1))
     archive = tar_of(tmp_path / "logs.tar.gz", (info, LINE))
     assert "header of more than" in refused(run, tmp_path, archive)
@@ -357,7 +357,7 @@ def test_a_line_that_is_too_long_is_counted_and_the_others_are_read(store: Cable
 
 @pytest.mark.thorough
 def test_a_line_of_600_mb_in_a_small_archive_stays_flat(tmp_path: Path) -> None:
-    """Memory is that of a line at most: it was 2.8 GB once."""
+    """It uses at most the memory of a line, instead of 2.8 GB as in an earlier version."""
     script = (
         "import resource, sys; from cablestore.cli import main\n"
         "try: main(sys.argv[1:])\n"
@@ -388,12 +388,12 @@ def test_a_reading_that_changed_meanwhile_says_so(tmp_path: Path) -> None:
         import_logs(store, logs, seed_phrase=PHRASE)
 
 
-# --- hidden folders, and archives that no program of today writes -----------------------------------
+# --- hidden folders, and archives that current programs do not write ---------------------------------
 
 
 @pytest.mark.parametrize("kind", ["folder", "tar", "zip"])
 def test_hidden_folders_are_left_out(store: CableStore, tmp_path: Path, kind: str) -> None:
-    """A folder of logs under git, and what is packed from it."""
+    """A folder of logs under git, and archives of it."""
     root = tmp_path / "logs"
     laid(root, NAME, LINE.decode())
     laid(root, ".git/HEAD", "ref: refs/heads/main\n")
@@ -439,7 +439,7 @@ def test_a_tar_that_says_impossible_things_is_refused(tmp_path: Path, run: Run, 
 
 
 def test_a_zip_that_is_packed_by_lzma_is_refused(tmp_path: Path, run: Run) -> None:
-    """The dictionary that it asks for is not bounded."""
+    """The dictionary size that it requests is not limited."""
     with zipfile.ZipFile(tmp_path / "logs.zip", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr(NAME, LINE * 100)
     assert "in a way that cannot be read" in refused(run, tmp_path, tmp_path / "logs.zip")

@@ -1,4 +1,4 @@
-"""Logs that a small writer of each format writes from a random conversation are read back to the same conversation."""
+"""Round trips: logs written in each format from a random conversation are parsed to the same conversation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLOURS = ("\x02", "\x1d", "\x1f", "\x16", "\x0f", "\x0304", "\x033,12", "\x03",
 
 @dataclass(frozen=True)
 class Act:
-    """`kind` is say, act, join, part, quit, nick or topic."""
+    """Action of a conversation. `kind` is say, act, join, part, quit, nick or topic."""
 
     at: datetime
     kind: str
@@ -59,7 +59,7 @@ def stamp(form: str) -> Callable[[Act], str]:
 
 
 def client(form: str, **patterns: str) -> Write:
-    """Return a writer: a pattern of the time, and one for each kind of act."""
+    """Return a writer: a pattern of the time, and one for each kind of action."""
 
     def write(act: Act, rng: random.Random) -> str:
         mode = rng.choice(("", "", "@", "+", "~", "&", "%"))
@@ -270,7 +270,7 @@ def test_days_in_many_languages(words: str, month: int) -> None:
 
 
 def test_days_of_every_locale_of_the_c_library() -> None:
-    """As `%a %b %d %Y` gives them: hardly one is another day."""
+    """As `%a %b %d %Y` writes them: few are read as another day."""
     lines = files("cablestore.irc").joinpath("days.txt").read_text("utf-8").splitlines()
     rng = random.Random("locales")
     right = wrong = tried = 0

@@ -1,4 +1,4 @@
-"""A program that sends anything, or reads nothing, harms no other program."""
+"""Hostile programs: malformed or unread messages do not affect other programs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def server(store: CableStore) -> Iterator[StoreServer]:
     with StoreServer(store) as server:
         yield server
         with connected(server) as other:
-            assert other.messages("c", 1).messages  # whatever happened, others are served
+            assert other.messages("c", 1).messages  # other programs are still served
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_program_that_does_not_read_is_disconnected(store: CableStore) -> None
             try:
                 sent += program.socket.send(waiting[sent : sent + 65_536])
             except BlockingIOError:
-                refused = True  # the server reads no more of it
+                refused = True  # the server stops reading
                 assert other.messages("c", 1).messages
             except OSError:
                 return True
@@ -178,7 +178,7 @@ def test_an_iterator_sends_two_parts_ahead(server: StoreServer) -> None:
         counts += [len(msgspec.msgpack.decode(found.values))] if isinstance(found, Items) else []
     assert sum(counts) <= 2 * limits.MAX_REMOTE_ITEMS
     program.send(Ping(3))
-    assert isinstance(program.answer(), Pong)  # nothing else came
+    assert isinstance(program.answer(), Pong)  # the server sent nothing else
     program.send(More(1))
     assert isinstance(program.answer(), Items)
     program.close()
@@ -215,7 +215,7 @@ def test_iterators_at_once_have_a_limit(server: StoreServer, store: CableStore) 
             next(program.events())
         del opened
         for _ in range(limits.MAX_REMOTE_ITERATORS + 10):
-            wait_until(lambda: _begins(program.events()))  # abandoned ones are closed
+            wait_until(lambda: _begins(program.events()))  # the server closes abandoned ones
 
 
 def _begins(events: Iterator[object]) -> bool:
@@ -360,7 +360,7 @@ def test_posts_travel_in_parts(store: CableStore) -> None:
 
         outcomes = program.ingest(given())
         assert len(outcomes) == len(posts) * len(stored)
-        assert stored[0] == 0 < stored[-1]  # a part was stored while the next one was made
+        assert stored[0] == 0 < stored[-1]  # a part was stored while the next one was produced
 
 
 def test_the_limits_are_the_defaults() -> None:

@@ -1,4 +1,4 @@
-"""Two processes and one store: each end may be killed or stopped at any time."""
+"""Two processes and one store: either process may be killed or stopped at any time."""
 
 from __future__ import annotations
 
@@ -377,7 +377,7 @@ def test_asyncio_follows_moderation_over_a_connection() -> None:
         async with AsyncCableStore(remote) as store:
             following = store.moderation.follow()
             first = asyncio.create_task(anext(following))
-            while not first.done():  # an act before the other side follows is not reported
+            while not first.done():  # an action before the other side follows is not reported
                 await store.moderation.hide(users=[user])
                 await store.moderation.unhide(users=[user])
             assert (await first).target == user

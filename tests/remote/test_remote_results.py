@@ -1,4 +1,4 @@
-"""Whatever is called, a store of another process returns what the store itself returns, and holds the same."""
+"""Equivalence: calls to a store of another process return the same results and leave the same store."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_every_public_name_is_remote_or_has_a_reason() -> None:
     assert OWNER_ONLY.keys() | OF_PROGRAM <= listed
     with CableStore.in_memory() as store, remote_of(store) as remote:
         for name in sorted(names() | FUNCTIONS.keys()):
-            method = remote_method(name, store.dialect)  # its types can travel
+            method = remote_method(name, store.dialect)  # its types can be encoded
             with pytest.raises(ArgumentError):
                 method.read(msgspec.Raw(b"\xc1"))
             with pytest.raises(ValueError, match="malformed"):

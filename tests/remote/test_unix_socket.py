@@ -1,4 +1,4 @@
-"""The socket of a process that has a store open: who gets through, and what becomes of the file."""
+"""Socket of a process that has a store open: access, and removal of the file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_only_the_same_user_gets_through(tmp_path: Path, monkeypatch: pytest.Mon
         ours = os.geteuid()
         with monkeypatch.context() as patch:
             patch.setattr(os, "geteuid", lambda: ours + 1)
-            assert connect(tmp_path) is None  # nothing is sent to a socket of another user
+            assert connect(tmp_path) is None  # connections to sockets of other users are rejected
         if sys.platform == "linux":
             with socket.socket(socket.AF_UNIX) as stranger, monkeypatch.context() as patch:
                 patch.setattr(os, "geteuid", lambda: ours + 1)
@@ -78,7 +78,7 @@ def test_a_store_in_a_deep_folder_is_reached_whatever_the_folder_of_temporary_fi
 ) -> None:
     deep = tmp_path / ("a folder with a long name " * 4) / ("another " * 10)
     deep.mkdir(parents=True)
-    if sys.platform == "linux":  # elsewhere the address leads through that folder
+    if sys.platform == "linux":  # elsewhere the address uses that folder
         monkeypatch.setenv("TMPDIR", str(deep))
         monkeypatch.setattr(tempfile, "tempdir", None)
     with CableStore.open(deep / "store") as store, cablestore.offer(store):

@@ -1,6 +1,6 @@
 """A member that was away for a month gets the posts by reconciliation of stores and their places by outlines.
 
-Nobody sends anything again.
+No message is sent again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Lost, M
 MONTH_MS = 30 * 86_400_000
 BEFORE = 30
 SETTINGS = Settings(filter=COMPACT_FILTER)
-"""Everything else is as by default: repairs, resends, sync messages."""
+"""All other values are defaults: repairs, resends, sync messages."""
 
 
 class Client:
-    """Store, a causal log beside it, and what was broadcast."""
+    """Store with a causal log, and its broadcasts."""
 
     def __init__(self, person: Person, name: str) -> None:
         self.person = person
@@ -43,7 +43,7 @@ class Client:
         self.posts.send(post, now_ms)
 
     def broadcasts(self) -> list[bytes]:
-        """Do what the outbox says, as an application does; return the messages for the others."""
+        """Handle the outbox as an application does. Returns the messages for the others."""
         found = []
         while effects := self.posts.outbox():
             for _, effect in effects:
@@ -66,7 +66,7 @@ class Client:
 
 
 def talk(clients: list[Client], now_ms: int, *, seconds: int) -> None:
-    """Let time go by for these members, which hear each other."""
+    """Advance time for these members, which receive each other's messages."""
     for second in range(seconds):
         for client in clients:
             client.posts.channel.tick(now_ms + 1_000 * second, lambda: 0.5)
@@ -74,7 +74,7 @@ def talk(clients: list[Client], now_ms: int, *, seconds: int) -> None:
 
 
 def carry(clients: list[Client], now_ms: int) -> None:
-    """Carry everything, and what follows from it, to all of these."""
+    """Deliver all messages, and those that follow from them, to all of these."""
     while sent := [(client, client.broadcasts()) for client in clients]:
         for sender, broadcasts in sent:
             for other in clients:
@@ -85,7 +85,7 @@ def carry(clients: list[Client], now_ms: int) -> None:
 
 
 def reconcile(here: Client, there: Client) -> int:
-    """Reconcile two stores over a connection; return how many bytes comparing them took."""
+    """Reconcile two stores over a connection. Returns the number of bytes for the comparison."""
 
     async def once() -> ReconcileReport:
         async with Node(there.store) as peer, Node(here.store) as node:
@@ -97,9 +97,9 @@ def reconcile(here: Client, there: Client) -> int:
 
 @contextmanager
 def month(during: int) -> Iterator[tuple[Client, Client, Client]]:
-    """Make three members that talked until they all had everything.
+    """Create three members that talked until they all had everything.
 
-    Then Bob went, and the others wrote N more in a month.
+    Then Bob left, and the others wrote N more in a month.
     """
     members = Client(ANN, "ann"), Client(BOB, "bob"), Client(CYD, "cyd")
     ann, bob, cyd = members
@@ -112,7 +112,7 @@ def month(during: int) -> Iterator[tuple[Client, Client, Client]]:
         (ann, cyd)[number % 2].says(f"of the month {number}", now_ms)
         carry([ann, cyd], now_ms)
     bob.says("written on the train", START_MS + MONTH_MS // 2)
-    bob.broadcasts()  # nobody hears it
+    bob.broadcasts()  # no member receives it
     talk([ann, cyd], START_MS + MONTH_MS, seconds=60)
     assert len(ann.ids()) == BEFORE + during
     yield members
@@ -137,7 +137,7 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
     assert len(set(ann.ids()) - set(bob.ids())) == during == 2_000
 
     size_bytes = reconcile(bob, ann)
-    assert size_bytes < 42 * during  # ids and fingerprints: a hash of each, and a bit
+    assert size_bytes < 42 * during  # ids and fingerprints: a hash of each, and some overhead
     assert len(list(bob.all_posts())) == BEFORE + during + 1
 
     outlines: list[bytes] = []
@@ -146,7 +146,7 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
     assert len(outlines) == BEFORE + during
     assert all(
         opened(each).kind is MessageKind.SYNC for each in outlines
-    )  # a member that takes one for a message keeps nothing of it
+    )  # a member that mistakes one for a message does not keep it
     found = bob.posts.take_outlines(outlines, back_ms)
     assert found == CaughtUp(during, 0)
     assert bob.posts.take_outlines(outlines, back_ms) == CaughtUp(0, 0)
@@ -159,7 +159,7 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
     assert ann.ids() == bob.ids() == cyd.ids()
     assert len(ann.ids()) == BEFORE + during + 1 + 3
     for client in clients:
-        assert client.counts["resend"] <= 1  # what Bob wrote on the train
+        assert client.counts["resend"] <= 1  # the message that Bob wrote on the train
         assert client.counts["repair"] == client.counts["lost"] == 0
         assert not client.asked_for
         assert client.counts["new"] == 1
@@ -173,7 +173,7 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
 
 @pytest.mark.thorough
 def test_messages_that_come_before_the_outlines_wait_for_nothing() -> None:
-    """Bob hears somebody first, then reconciles, then gets the outlines: the log is the same, and nobody is asked."""
+    """Bob receives messages first, then reconciles, then gets the outlines: the log is equal, without requests."""
     with month(300) as clients:
         _heard_first(clients)
 

@@ -1,4 +1,4 @@
-"""Floods delay no repair: whatever is scarce goes first to senders that named the fewest messages which do not exist."""
+"""Floods do not delay repairs: limited resources first serve senders that listed the fewest nonexistent messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cablestore.sds.repair import RepairParameters
 from cablestore.sds.settings import Backoff
 
 MOST_DELAY = 2
-"""Delay of an honest repair beside a flood, as a multiple of that without a flood."""
+"""Maximum delay of an honest repair beside a flood, as a multiple of that without a flood."""
 ROOM = replace(SMALL, repair=RepairParameters(t_min_ms=3_000, t_max_ms=12_000), repair_backoff=Backoff(12_000, 360_000), sync_interval_ms=3_000, retrieve=Backoff(10**9, 10**9))  # fmt: skip
 """A tenth of the default times."""
 QUIET = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
@@ -37,7 +37,7 @@ def everything(member: Member) -> list[Effect]:
 
 
 def asked(member: Member) -> list[str]:
-    """Return what a member requests with the next message."""
+    """Return the requests of a member with its next message."""
     everything(member)
     member.channel.send(b"x", member.now_ms)
     requests = [effect for effect in everything(member) if isinstance(effect, RepairRequested)]
@@ -45,7 +45,7 @@ def asked(member: Member) -> list[str]:
 
 
 class Room:
-    """Three members. The second message of ann does not reach bob; all else reaches all, repairs too."""
+    """Three members. The second message of ann does not reach bob; all others reach all members, including repairs."""
 
     def __init__(self) -> None:
         self.members = {name: Member(name, ROOM) for name in ("ann", "bob", "cyd")}
@@ -62,7 +62,7 @@ class Room:
         return message_id
 
     def hear(self, data: Iterable[bytes]) -> None:
-        """Let all hear what an attacker sends."""
+        """Deliver messages of an attacker to all members."""
         each = list(data)
         for member in self.members.values():
             member.channel.receive_all(each, self.now_ms)
@@ -84,7 +84,7 @@ class Room:
         self.carry()
 
     def repaired_after_s(self, most_s: int) -> int:
-        """Let time go by, with a message of cyd every ten seconds, until bob has the lost message."""
+        """Advance time, with a message of cyd every ten seconds, until bob has the lost message."""
         assert self.lost is not None
         for second in range(most_s):
             if self.members["bob"].channel.message(self.lost) is not None:
@@ -132,7 +132,7 @@ FLOODS = [one_stranger, fifty_strangers, fifty_members, a_new_name_for_each, bes
 
 
 def repaired(flood: Callable[[Room, str], list[bytes]] | None, *, is_known: bool, is_first: bool, most_s: int) -> int:
-    """Return after how many seconds bob has the lost message."""
+    """Return the number of seconds until bob has the lost message."""
     room = Room()
     if is_known:
         for name in room.members:
@@ -160,7 +160,7 @@ def test_a_flood_does_not_delay_a_repair(
 
 
 def test_a_second_flood_comes_last_from_its_start() -> None:
-    """Requests that nobody answered stay in the account of a member whose gaps were given up."""
+    """Unanswered requests stay in the account of a member whose gaps were declared lost."""
     bob = Member("bob", replace(QUIET, lost_after_ms=600_000))
     bob.hears(content("e", sender="eve"), content("a", sender="ann"))
     bob.hears(content("e2", *names(20, "first"), sender="eve", at=1))
@@ -178,7 +178,7 @@ def test_a_second_flood_comes_last_from_its_start() -> None:
 
 
 def test_requests_of_another_member_postpone_ours_once() -> None:
-    """Whoever repeats our request to us alone does not prevent it."""
+    """A member that repeats our request only to us cannot prevent it."""
     bob = Member("bob", QUIET)
     bob.hears(content("b", "lost", sender="ann", at=1))
     requests = 0
@@ -207,7 +207,7 @@ def test_a_wrong_answer_does_not_stop_ours(wrong: bytes) -> None:
 
 
 def test_room_for_answers_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_ANSWERS: a member that requests everything leaves room for others, also under many names."""
+    """MAX_SDS_ANSWERS: a member that requests everything leaves space for others, even under many names."""
     monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 16)
     bob = Member("bob", QUIET)
     bob.hears(*(content(f"m{i}", sender="ann", at=i) for i in range(60)))
@@ -221,7 +221,7 @@ def test_room_for_answers_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_retrievals_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_TIMERS: the application is asked for an honest gap at its time."""
+    """MAX_SDS_TIMERS: the application gets the request for an honest gap in time."""
     monkeypatch.setattr(missing, "MAX_SDS_TIMERS", 8)
     bob = Member("bob", replace(QUIET, retrieve=Backoff(1_000, 60_000)))
     bob.hears(content("a", sender="ann"), *(content(f"e{i}", *names(64, f"{i}"), at=i) for i in range(4)))
@@ -241,7 +241,7 @@ def sent(member: Member) -> bytes:
 
 
 def test_loose_ends_take_turns() -> None:
-    """Messages that nobody names, dated before all others, once kept honest ones out of all histories."""
+    """Unlisted messages dated before all others formerly displaced honest ones from all histories."""
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
     bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.LOOSE_ENDS_READ)))
     bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
@@ -260,7 +260,7 @@ def test_loose_ends_of_sync_messages_take_turns() -> None:
 
 
 def test_causes_of_a_gap_are_limited_and_a_better_one_replaces_the_worst() -> None:
-    """MAX_SDS_CAUSES: senders that named a message first do not keep an honest one out."""
+    """MAX_SDS_CAUSES: senders that listed a message first do not exclude an honest one."""
     bob = Member("bob", QUIET)
     bob.hears(content("a", sender="ann"))
     bob.hears(*(content(f"e{i}", "lost", f"no {i}", sender=f"eve {i}", at=10 + i) for i in range(50)))
@@ -274,7 +274,7 @@ def test_causes_of_a_gap_are_limited_and_a_better_one_replaces_the_worst() -> No
 
 
 def test_the_word_of_a_member_counts_for_what_a_stranger_needs() -> None:
-    """The gap is below a message of a stranger, which waits, so the member does not name it itself."""
+    """The gap is below a waiting message of a stranger, so the member does not list it itself."""
     bob = Member("bob", QUIET)
     bob.hears(content("a", sender="ann"), *one_stranger(Room(), ""))
     bob.hears(content("d", "lost", sender="dan", at=50), content("a2", "d", sender="ann", at=60))
@@ -283,7 +283,7 @@ def test_the_word_of_a_member_counts_for_what_a_stranger_needs() -> None:
 
 
 def test_a_log_of_an_older_version_shares_what_is_missing() -> None:
-    """Versions up to 0.12 kept no causes: they are found when the channel is opened."""
+    """Versions up to 0.12 stored no causes: they are computed when the channel is opened."""
     bob = Member("bob", QUIET)
     bob.hears(content("a", sender="ann"), *one_stranger(Room(), ""))
     bob.hears(content("a2", "lost", sender="ann", at=99), changed(content("s", "told", sender="ann"), content=None))

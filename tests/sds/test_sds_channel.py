@@ -1,4 +1,4 @@
-"""A channel's sending and receiving: the lines of the specification's protocol, one after the other."""
+"""Sending and receiving in a channel: the lines of the specification's protocol, one after the other."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_senders_are_named_only_for_repairs() -> None:
 
 
 def test_what_nobody_named_is_named_too() -> None:
-    """Of many written at once some are never among the newest of any member."""
+    """Among many messages written at once, some are never among the newest of any member."""
     ann = Member("ann", PATIENT)
     ann.hears(*(content(f"m{i}", at=i) for i in range(8)))
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == [f"m{i}" for i in range(8)]
@@ -108,14 +108,14 @@ def test_a_message_carries_the_filter_as_it_is_when_it_is_sent() -> None:
 
 @pytest.mark.parametrize(("settings", "most"), [(Settings(), 18_900), (Settings(filter=COMPACT_FILTER), 3_500)])
 def test_the_overhead_of_a_message(settings: Settings, most: int) -> None:
-    """The filter, three ids, and the fields that name sender, channel and time."""
+    """The filter, three ids, and the fields for sender, channel and time."""
     ann = Member("ann", settings)
     sizes = [len(ann.says("x" * 200)) - 200 for _ in range(4)]
     assert settings.filter.size_bytes < sizes[0] < sizes[-1] == sizes[-2] <= min(most, settings.filter.size_bytes + 150)
 
 
 def test_ids_of_one_time_sort_alike_as_bytes_and_without_regard_to_case() -> None:
-    """@waku/sds sorts ids as text of the user's language, where an upper-case letter is next to its lower-case one."""
+    """@waku/sds sorts ids by locale, where upper-case letters are next to their lower-case ones."""
     ids = [message_id_of("ann", "room", at, b"x") for at in range(200)]
     assert sorted(ids, key=str.encode) == sorted(ids, key=str.casefold)
     assert all(re.fullmatch("[0-9a-v]{32}", each) for each in ids)
@@ -155,7 +155,7 @@ def test_own_messages_that_come_back_are_ignored() -> None:
 
 
 def test_own_messages_that_were_lost_come_back_when_somebody_names_them() -> None:
-    """The database was restored from an older copy: others repair it, or a store does."""
+    """The database was restored from an older copy: other members repair it, or a store does."""
     ann = Member("ann")
     ann.hears(content("later", "lost", at=5))
     lost = content("lost", sender="ann")
@@ -180,7 +180,7 @@ def test_duplicates_are_never_delivered_twice() -> None:
 
 
 def test_dependencies_are_met_when_they_are_in_the_log_not_before() -> None:
-    """A <- B <- C, of which C comes after B and A last: existing implementations deliver C first, or all in a wrong order."""
+    """A <- B <- C, where C arrives after B, and A last. Other implementations deliver C first or use a wrong order."""
     bob = Member("bob", PATIENT)
     a, b, c = content("a"), content("b", "a", at=1), content("c", "b", at=2)
     assert bob.hears(b, c) == [ReceiveResult.WAITING] * 2
@@ -196,7 +196,7 @@ def test_a_dependency_that_is_only_in_a_filter_is_missing() -> None:
 
 
 def test_missing_dependencies_go_one_after_the_other_and_can_be_taken_as_met() -> None:
-    """nim-sds: 3 (1, 2) then 2 (1): missing 2 and 1, then 1; taking 1 as met delivers both."""
+    """nim-sds: 3 (1, 2) then 2 (1): missing 2 and 1, then 1; treating 1 as met delivers both."""
     bob = Member("bob", PATIENT)
     bob.hears(content("3", "1", "2", at=3))
     assert [effect.entry.message_id for effect in bob.told(Missing)] == ["1", "2"]
@@ -205,7 +205,7 @@ def test_missing_dependencies_go_one_after_the_other_and_can_be_taken_as_met() -
     bob.channel.met(["1"])
     assert delivered(bob.effects()) == ["2", "3"]
     assert bob.channel.counters().waiting == 0
-    assert bob.hears(content("1", at=1)) == [ReceiveResult.DELIVERED]  # it is taken all the same
+    assert bob.hears(content("1", at=1)) == [ReceiveResult.DELIVERED]  # it is still accepted
     assert bob.ids() == ["1", "2", "3"]
 
 
@@ -220,21 +220,21 @@ def test_the_log_is_ordered_by_time_and_then_by_the_bytes_of_ids() -> None:
 
 
 def test_messages_with_the_times_50_10_30() -> None:
-    """nim-sds keeps them as they came."""
+    """nim-sds keeps them in order of arrival."""
     bob = Member("bob")
     bob.hears(content("x", at=50), content("y", at=10), content("z", at=30))
     assert bob.ids() == ["y", "z", "x"]
 
 
 def test_a_message_that_names_itself_is_delivered() -> None:
-    """What an existing implementation makes of two people who write the same, and drops."""
+    """Another implementation produces such a message for two people who write the same text, and drops it."""
     bob = Member("bob")
     assert bob.hears(content("self", "self")) == [ReceiveResult.DELIVERED]
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_a_circle_of_dependencies_is_none(order: tuple[str, str]) -> None:
-    """An honest message is later than all that it names, so one of two that name each other lies."""
+    """An honest message is later than all messages in its history, so one of two that list each other is forged."""
     bob = Member("bob", PATIENT)
     circle = {"a": content("a", "b", at=1), "b": content("b", "a", at=2)}
     assert bob.hears(*(circle[name] for name in order))[-1] is ReceiveResult.DELIVERED
@@ -249,7 +249,7 @@ def test_unset_and_foreign_filters_cost_no_message(foreign: bytes | None) -> Non
     ann.says("mine")
     assert ann.hears(changed(content("m"), bloom_filter=foreign)) == [ReceiveResult.DELIVERED]
     assert ann.hears(changed(content("n"), bloom_filter=b"\xff" * 376)) == [ReceiveResult.DELIVERED]
-    assert not ann.told(PossiblyAcknowledged)  # a filter that says yes to everything says nothing
+    assert not ann.told(PossiblyAcknowledged)  # a filter that matches everything has no information
 
 
 def test_bytes_that_are_no_message_of_the_channel_are_refused_with_a_reason() -> None:
@@ -263,7 +263,7 @@ def test_bytes_that_are_no_message_of_the_channel_are_refused_with_a_reason() ->
 
 
 def test_a_log_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many pages that takes."""
+    """The log needs several pages."""
     monkeypatch.setattr(causal_log, "MAX_SDS_BATCH", 7)
     bob = Member("bob", PATIENT)
     names = [f"m{i:02}" for i in range(50)]

@@ -1,4 +1,4 @@
-"""Messages of causal logs in two dialects: known bytes, round trips, protobuf's own reader, strangers' bytes."""
+"""Codec of causal-log messages in two dialects: known bytes, round trips, protobuf's library, arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_known_answer_is_about_formats_or_behaviour() -> None:
 
 @pytest.mark.parametrize("vector", VECTORS["wire"]["vectors"], ids=lambda vector: str(vector["name"]))
 def test_bytes_of_the_npm_package(vector: dict[str, Any]) -> None:
-    """Written and read, byte for byte. The other dialect cannot read them, as in the source."""
+    """Encoded and decoded, byte for byte. As in the source, the other dialect cannot decode them."""
     message = message_of(vector["message"])
     data = bytes.fromhex(vector["spec_field_numbers_hex"])
     assert encode(message, SPEC) == data
@@ -68,7 +68,7 @@ def test_the_numbers_of_fields() -> None:
 
 
 def test_bytes_of_nim_sds() -> None:
-    """A message of its own with an empty filter of its own, up to the filter's words."""
+    """Message with an empty filter, up to the filter's words."""
     parameters = FilterParameters()
     filter_ = to_wire(BloomFilter(parameters).bits, parameters, NIM)
     message = SdsMessage("m-nim", "room", "", 1_795_243_978, bloom_filter=filter_, content=b"hi")
@@ -150,7 +150,7 @@ def test_protobufs_own_library_reads_what_we_write_and_writes_what_we_read(
 
 @cache
 def document_of(dialect: SdsDialect) -> type[Document]:
-    """Return the seed's message with the dialect's numbers, as protobuf's library makes it."""
+    """Return the seed's message with the dialect's numbers, built with protobuf's library."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"{dialect.name}.proto", package=dialect.name, syntax="proto2")
     entry = file.message_type.add(name="HistoryEntry")
@@ -181,7 +181,7 @@ def entry_of(entry: Any) -> HistoryEntry:
     )
 
 
-# --- strangers ----------------------------------------------------------------------------------
+# --- arbitrary bytes ----------------------------------------------------------------------------
 
 
 @in_each
@@ -302,7 +302,7 @@ def test_what_cannot_be_written(message: SdsMessage, reason: str) -> None:
 
 
 def refused(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
-    """Check that it is not written, and is not read where another has written it."""
+    """Check that it is not encoded, and is rejected when another implementation has encoded it."""
     with pytest.raises(SdsError, match=reason):
         encode(message, dialect)
     document: Any = document_of(dialect)()
@@ -323,7 +323,7 @@ def refused(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
 
 @in_each
 def test_the_longest_message(dialect: SdsDialect) -> None:
-    """MAX_SDS_MESSAGE_SIZE_BYTES: the most that deployed nodes take fits, with the filter and the history of others."""
+    """MAX_SDS_MESSAGE_SIZE_BYTES: the maximum of deployed nodes fits, with the filter and the history of others."""
     assert VECTORS["defaults"]["nim"]["max_message_bytes"] == 1_048_576
     history = tuple(HistoryEntry(f"{number:064}", bytes(32), "a" * 64) for number in range(200))
     large = replace(HELLO, content=bytes(1_048_576), causal_history=history, bloom_filter=bytes(18_768))
@@ -376,7 +376,7 @@ def test_the_longest_history_and_the_most_repair_requests(dialect: SdsDialect) -
 
 @in_each
 def test_the_most_fields(dialect: SdsDialect) -> None:
-    """MAX_SDS_FIELDS, of a message and its entries together; reading ends at the limit."""
+    """MAX_SDS_FIELDS, of a message and its entries together; decoding ends at the limit."""
     written = encode(HELLO, dialect)
     count = 5
     left = limits.MAX_SDS_FIELDS - count
@@ -400,7 +400,7 @@ def test_the_most_fields(dialect: SdsDialect) -> None:
 
 
 def test_two_people_who_write_the_same_have_different_messages() -> None:
-    """@waku/sds gives both one id, and loses one of them."""
+    """@waku/sds assigns one id to both, and loses one of them."""
     assert VECTORS["measured_behaviour"]["js"]["same_text"]["ids_equal"]
     parts: list[tuple[str, str, int | None, bytes]] = [
         ("alice", "room", 1, b"hi"),

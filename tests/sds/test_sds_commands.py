@@ -1,4 +1,4 @@
-"""`cablestore sds status`: what the logs of a store hold, also while another process has them open."""
+"""`cablestore sds status`: the state of a store's logs, also while another process has them open."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def status(run: Run, store: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Path:
-    """Make a store with two channels: in one, messages wait, are missing, are lost and are not acknowledged."""
+    """Create a store with two channels. In one, messages are waiting, missing, lost and unacknowledged."""
     path = tmp_path / "store"
     with CableStore.open(path) as store, causal_log(store) as log:
         room = log.channel("room", "ann", Settings(lost_after_ms=60_000))
@@ -62,7 +62,7 @@ def busy(tmp_path: Path) -> Path:
 def test_status_tells_how_much_is_where(busy: Path, run: Run) -> None:
     empty, room = status(run, busy)
     size_bytes = room.pop("disk_size_bytes")
-    assert size_bytes > 18_752 // 2  # the filter alone has more bits set than that
+    assert size_bytes > 18_752 // 2  # the set bits of the filter alone occupy more
     with CausalLog.open(busy) as log:
         effects = len(log.channel("room", "ann", Settings(lost_after_ms=60_000)).outbox())
     assert effects > 3

@@ -1,4 +1,4 @@
-"""A member that dies at any instant goes on exactly where it was: log, buffers and outbox change in one write."""
+"""A member that is killed at any time resumes exactly: log, buffers and outbox change in one write."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_the_outbox_goes_on_where_it_was_confirmed() -> None:
     again.channel.confirm(5)
     assert not ann.reopened().channel.outbox()
     again.channel.send(b"next", START_MS)
-    assert [sequence for sequence, _ in again.channel.outbox()] == [6]  # numbers are never used again
+    assert [sequence for sequence, _ in again.channel.outbox()] == [6]  # numbers are never reused
 
 
 def test_all_state_survives() -> None:
-    """Clock, log, filter, buffers, requests and timers: two members that were restarted after every event end as others do."""
+    """Clock, log, filter, buffers, requests and timers: restarts after each event do not change the result."""
     stable, restarted = Member("ann"), Member("ann")
     for step in range(60):
         data = [content(f"m{step}", *([f"m{step - 2}"] if step % 3 == 0 else []), at=step)] if step % 5 else []
@@ -107,7 +107,7 @@ def test_a_batch_is_written_whole_or_not_at_all() -> None:
     assert rows_in(database) == before
     with log.batch():
         channel.send(b"2", START_MS)
-        with pytest.raises(SdsError, match="batch"):  # nothing is sent before it is written
+        with pytest.raises(SdsError, match="batch"):  # effects are not visible before they are written
             channel.outbox()
         with pytest.raises(SdsError, match="must have content"):
             channel.send(b"", START_MS)
@@ -155,13 +155,13 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def run_and_kill(folder: Path, seed: int) -> list[list[str]]:
-    """Let a child work, kill it at a random instant, and return what it printed."""
+    """Run a child, kill it at a random time, and return its output."""
     with (folder / "said").open("w+") as said:
         child = subprocess.Popen(
             [sys.executable, str(CHILD), str(folder), str(seed)], stdout=said, stderr=subprocess.PIPE
         )
         rng = random.Random(seed)
-        until = rng.randrange(60, 200)  # lines; then at any instant of what comes next
+        until = rng.randrange(60, 200)  # lines; then at any time during the next ones
         wait_until(lambda: Path(said.name).read_text().count("\n") >= until or child.poll() is not None)
         time.sleep(rng.uniform(0, 0.05))
         child.send_signal(signal.SIGKILL)
@@ -172,7 +172,7 @@ def run_and_kill(folder: Path, seed: int) -> list[list[str]]:
 
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_kill_9_at_random_instants(tmp_path: Path, kills: int) -> None:
-    """Numbers of effects have no gaps and stay with their effects; nothing is delivered twice, nothing written is lost."""
+    """Numbers of effects have no gaps and keep their effects. Nothing is delivered twice; no written data is lost."""
     handled: dict[int, list[str]] = {}
     written: list[str] = []
     for seed in range(kills):

@@ -1,4 +1,4 @@
-"""Bloom filters of causal logs: hashes, bits and bytes of both deployed implementations, and filters of strangers."""
+"""Bloom filters of causal logs: hashes, bits and bytes of both deployed implementations, and foreign filters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_hashes_of_ids(known: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("item", sorted({row[0] for row in VECTORS["hashn_test_vectors"]}))
 def test_double_hashing_as_the_npm_packages_own_tests_have_it(item: str) -> None:
-    """The package skips its answers for Greek, which are those of UTF-8: it hashes UTF-16 units, and so do we."""
+    """The package skips its answers for Greek, which are those of UTF-8. It hashes UTF-16 units, as our code does."""
     rows = [row for row in VECTORS["hashn_test_vectors"] if row[0] == item]
     assert len(rows) == 12
     for _, n, most, first, step, found in rows:
@@ -75,7 +75,7 @@ def test_text_in_ascii_is_hashed_as_bytes(text: str) -> None:
 
 @given(st.text(st.characters(min_codepoint=128, max_codepoint=255), max_size=40))
 def test_our_own_murmur3_is_that_of_the_library(text: str) -> None:
-    """Where each unit is a byte both can be compared."""
+    """If each unit is a byte, both can be compared."""
     assert javascript_hash(text) == mmh3.hash(text.encode("latin-1"))
 
 
@@ -129,7 +129,7 @@ def test_the_best_parameters() -> None:
 
 
 def test_filters_of_nim_with_other_parameters_than_the_best_are_read() -> None:
-    """A peer chooses how many hashes and bits. Those that it cannot choose are the two that end in an error there."""
+    """A peer chooses the number of hashes and bits, except the two that cause an error there."""
     chosen = []
     for row in VECTORS["bloom_parameters"]:
         if forced := re.fullmatch(r"k=(\d+),force=(\d+)", row["call"]):
@@ -160,7 +160,7 @@ def test_filters_that_cannot_be(capacity: int, error: float) -> None:
 
 
 def test_the_largest_filter() -> None:
-    """MAX_SDS_FILTER_SIZE_BYTES and MAX_SDS_FILTER_HASHES; a large error makes a filter of one hash, not of none."""
+    """MAX_SDS_FILTER_SIZE_BYTES and MAX_SDS_FILTER_HASHES; a large error results in one hash, not zero."""
     most = (limits.MAX_SDS_FILTER_SIZE_BYTES * 8 - 1) // 15
     largest = FilterParameters(most)
     assert largest.size_bytes <= limits.MAX_SDS_FILTER_SIZE_BYTES
@@ -179,7 +179,7 @@ def test_the_largest_filter() -> None:
         assert (found is not None) == is_read
 
 
-# --- what is in it ------------------------------------------------------------------------------
+# --- contents -----------------------------------------------------------------------------------
 
 
 @in_each
@@ -198,7 +198,7 @@ def test_what_was_put_in_is_in_it(dialect: SdsDialect, names: list[str], others:
 
 
 def test_errors_are_as_many_as_measured() -> None:
-    """At capacity fewer than one in a thousand; the measured rate is `false_positive_rate`."""
+    """At capacity, fewer than one in a thousand; the measured rate is `false_positive_rate`."""
     filter_, count = BloomFilter(DEFAULT), 0
     for load, known in VECTORS["js_bloom_false_positive_rate_measured"]:
         while count < load:
@@ -214,7 +214,7 @@ def test_errors_are_as_many_as_measured() -> None:
         assert share_set == pytest.approx(1 - math.exp(-10 * load / DEFAULT.bits), abs=0.01)
 
 
-# --- filters of strangers --------------------------------------------------------------------------
+# --- foreign filters ------------------------------------------------------------------------------
 
 
 @in_each
@@ -245,7 +245,7 @@ def test_any_description_is_a_filter_or_none(data: st.DataObject) -> None:
 
 
 def test_filters_of_other_sizes_and_none_are_left_out() -> None:
-    """The npm package loses the whole message for one byte too few."""
+    """The npm package loses the whole message if one byte is missing."""
     wire = to_wire(bytes(DEFAULT.size_bytes), DEFAULT, SPEC)
     assert len(wire) == 18_752
     for foreign in (None, b"", wire[:-1], wire + b"\x00", to_wire(bytes(SMALL.size_bytes), SMALL, SPEC)):
@@ -255,7 +255,7 @@ def test_filters_of_other_sizes_and_none_are_left_out() -> None:
     assert ForeignFilter.read(wire, DEFAULT, NIM) is None
     for broken in (described_[:-1], described_ + b"\x08", described_ + field(9, 1), field(1, 5) + described_[:-5]):
         assert ForeignFilter.read(broken, DEFAULT, NIM) is None
-    # nim-sds makes a larger one when it rolls over; it says so.
+    # nim-sds writes a larger one after it rolls over, with its size.
     larger = FilterParameters(12_000)
     assert larger.bits == 180_000
     assert ForeignFilter.read(to_wire(bytes(larger.size_bytes), larger, NIM), DEFAULT, NIM) is not None

@@ -1,4 +1,4 @@
-"""A channel of ours with one of @waku/sds, over a transport that loses a fifth of all messages.
+"""Our channel with one of @waku/sds, over a transport that loses a fifth of all messages.
 
 Deliveries, acknowledgements, repairs and sync messages work.
 """
@@ -30,7 +30,7 @@ SETTINGS = Settings(
 
 
 class Pair:
-    """Ann, a member of ours, and Bob, one of theirs. `step` is a second of both."""
+    """Ann, a member of our implementation, and Bob, a member of theirs. `step` advances both by a second."""
 
     def __init__(self, bob: JsPeer, seed: int) -> None:
         self.random = random.Random(seed)
@@ -54,7 +54,7 @@ class Pair:
         self.from_bob(swept.out)
         if self.now_ms % 5_000 == 0:
             self.from_bob(self.bob.sync().out)
-        if self.now_ms % 30_000 == 0:  # as Waku's SDK does: from a store, which has what was sent
+        if self.now_ms % 30_000 == 0:  # as in Waku's SDK: from a store, which has the sent messages
             for entry in swept.value["missing"]:
                 missing_id = entry["message_id"]
                 if missing_id in self.sent:

@@ -1,4 +1,4 @@
-"""Our formats and those of the npm package @waku/sds are the same, in both directions; needs Node.js and the package."""
+"""Format compatibility with the npm package @waku/sds, in both directions; needs Node.js and the package."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def js() -> Iterator[JsPeer]:
 @some
 @given(message=messages(SPEC))
 def test_messages_are_the_same_bytes(js: JsPeer, message: SdsMessage) -> None:
-    """Those without a byte of content are the same message to it, with and without the field."""
+    """For the package, messages with empty content are equal with and without the field."""
     written = encode(message, SPEC)
     assert js.encode(message) == written
     found = js.decode(written)
@@ -56,7 +56,7 @@ def test_the_vectors_are_what_it_writes(js: JsPeer) -> None:
 
 
 def test_what_one_reads_the_other_reads(js: JsPeer) -> None:
-    """Unknown fields, a field twice, no content at all. It also takes messages without ids, which are no use."""
+    """Unknown fields, a repeated field, missing content. The package also accepts useless messages without ids."""
     whole = encode(SdsMessage("m", "room", "alice", 5, content=b"x"), SPEC)
     for data in (whole + field(99, b"later"), field(15, 7) + whole, whole + field(2, b"last"), whole + field(10, 0)):
         found = js.decode(data)
@@ -118,7 +118,7 @@ def test_times_and_groups_of_repairs_are_the_same(
     ]
 
 
-# --- a member there, our codec here: what the driver can do --------------------------------------
+# --- a member there, our codec here: features of the driver ----------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Hostile members: each limit of causal logs by its name, and what is left when a member reaches it."""
+"""Hostile members: each limit of causal logs by its name, and the state when a member reaches it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUIET = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retr
 
 
 def test_lamport_times_far_ahead_are_refused() -> None:
-    """MAX_SDS_LAMPORT_AHEAD_MS: every member's clock would follow it, and never come back."""
+    """MAX_SDS_LAMPORT_AHEAD_MS: otherwise, all members' clocks would follow it permanently."""
     ann = Member("ann")
     most = limits.MAX_SDS_LAMPORT_AHEAD_MS
     assert ann.hears(content("ahead", at=most)) == [ReceiveResult.DELIVERED]
@@ -35,12 +35,15 @@ def test_lamport_times_far_ahead_are_refused() -> None:
     bob = Member("bob")
     data = ann.says("y")
     assert bob.hears(data) == [ReceiveResult.REFUSED]
-    bob.now_ms += 10  # time goes by, and what is sent again is taken
+    bob.now_ms += 10  # time advances, and a resent message is accepted
     assert bob.hears(changed(data, causal_history=())) == [ReceiveResult.DELIVERED]
 
 
 def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_WAITING: of one sender's the last in the log go, an eighth of the room at once; what is needed first stays."""
+    """MAX_SDS_WAITING: a sender's last messages in the log are dropped, an eighth of the space at once.
+
+    Messages that are needed first stay.
+    """
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 24)
     bob = Member("bob", QUIET)
     assert set(bob.hears(*(content(f"m{i:02}", f"none {i}", at=i) for i in range(24)))) == {ReceiveResult.WAITING}
@@ -53,17 +56,17 @@ def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch)
     assert "none 21" not in [entry.message_id for entry in bob.channel.missing()]
     assert bob.hears(content("nothing", at=-2)) == [ReceiveResult.DELIVERED]
     assert bob.ids() == ["nothing", "first"]
-    assert bob.hears(content("m21", "none 21", at=21)) == [ReceiveResult.WAITING]  # it may come again
+    assert bob.hears(content("m21", "none 21", at=21)) == [ReceiveResult.WAITING]  # it may arrive again
 
 
 def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_WAITING: nothing remembers that it was here."""
+    """MAX_SDS_WAITING: dropping a message leaves no state."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 3)
     bob = Member("bob", QUIET)
     chain = [content("a"), content("b", "a", at=1), content("c", "b", at=2), content("d", "c", at=3)]
-    bob.hears(chain[3], chain[2], chain[1])  # d and c and b wait
+    bob.hears(chain[3], chain[2], chain[1])  # d, c and b wait
     bob.effects()
-    bob.hears(content("x", "y", at=-5))  # d goes
+    bob.hears(content("x", "y", at=-5))  # d is dropped
     assert bob.hears(content("y", at=-6), chain[0]) == [ReceiveResult.DELIVERED] * 2
     assert delivered(bob.effects()) == ["y", "x", "a", "b", "c"]
     assert bob.hears(chain[3]) == [ReceiveResult.DELIVERED]
@@ -85,7 +88,7 @@ def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_missing_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_MISSING: hostile messages name what does not exist; honest ones still find room."""
+    """MAX_SDS_MISSING: hostile messages list nonexistent ones; honest ones still have space."""
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = Member("bob", QUIET)
     for i in range(30):
@@ -98,7 +101,7 @@ def test_missing_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_MISSING: the other half is for messages that somebody waits for."""
+    """MAX_SDS_MISSING: the other half is for messages that others wait for."""
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = Member("bob", QUIET)
     for i in range(30):
@@ -108,7 +111,7 @@ def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.Monk
 
 
 def test_what_never_existed_is_forgotten() -> None:
-    """MAX_SDS_TIMERS: of a flood this many are given up in one write, the others in the next ones."""
+    """MAX_SDS_TIMERS: one write gives up this number of a flood; the next writes give up the others."""
     bob = Member("bob", replace(QUIET, lost_after_ms=1_000, repair=None))
     bob.hears(*(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(200)), at=i) for i in range(3)))
     assert len(bob.told(Missing)) == 600
@@ -119,7 +122,7 @@ def test_what_never_existed_is_forgotten() -> None:
 
 
 def test_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_ANSWERS: a member whose request was not noted asks again."""
+    """MAX_SDS_ANSWERS: a member whose request was not recorded sends it again."""
     monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 10)
     bob = Member("bob", QUIET)
     bob.hears(*(content(f"m{i}", at=i) for i in range(30)))
@@ -132,7 +135,7 @@ def test_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_filters_are_held_against_some_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_REVIEWED: a hostile filter costs no more, however many messages are not acknowledged."""
+    """MAX_SDS_REVIEWED: a hostile filter has the same cost for any number of unacknowledged messages."""
     asked: list[str] = []
 
     def counted(message_id: str, shape: ForeignFilter, dialect: SdsDialect) -> tuple[int, ...]:
@@ -176,7 +179,7 @@ def test_the_outbox_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_giant_histories_and_ids_are_refused() -> None:
-    """MAX_SDS_HISTORY, MAX_SDS_ID_SIZE_BYTES: what a message may cost in rows and keys."""
+    """MAX_SDS_HISTORY, MAX_SDS_ID_SIZE_BYTES: the cost of a message in rows and keys."""
     bob = Member("bob", QUIET)
     most = limits.MAX_SDS_HISTORY
     names = [f"n{i}" for i in range(most)]

@@ -1,4 +1,4 @@
-"""Members of nim-sds, played by bytes: sync messages are messages without content, which they log and name."""
+"""Members of nim-sds, simulated by bytes: sync messages are messages without content, which they log and list."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def field(number: int, value: bytes | int) -> bytes:
 
 
 def nim_message(message_id: str, *after: str, sender: str = "nim", at: int = 0, text: bytes = b"") -> bytes:
-    """Return what nim-sds writes: id 1, time 2, history 3, channel 4, content 5 (empty in a sync message), sender 7."""
+    """Return a message of nim-sds: id 1, time 2, history 3, channel 4, content 5 (empty in a sync), sender 7."""
     history = b"".join(field(3, field(1, name.encode())) for name in after)
     head = field(1, message_id.encode()) + field(2, START_MS + at) + history
     return head + field(4, CHANNEL.encode()) + field(5, text) + field(7, sender.encode())
 
 
 def synced(member: Member) -> SdsMessage:
-    """Have a member send a sync message."""
+    """Send a sync message as a member."""
     member.tick()
     found = [effect for effect in member.tick(60_001) if isinstance(effect, Send) and effect.reason is Reason.SYNC]
     return decode(found[-1].data, member.settings.dialect)
@@ -78,7 +78,7 @@ def test_a_sync_message_that_was_given_up_and_comes_is_lost_no_more() -> None:
 
 
 def test_a_message_under_the_id_of_a_sync_message_is_delivered() -> None:
-    """What is remembered of a sync message keeps no message out."""
+    """A recorded sync message does not block other messages."""
     ann = Member("ann", SETTINGS)
     assert ann.hears(nim_message("id"), nim_message("id", at=1, text=b"text")) == [
         ReceiveResult.SYNC,
@@ -89,7 +89,7 @@ def test_a_message_under_the_id_of_a_sync_message_is_delivered() -> None:
 
 
 def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_SYNC_IDS: of each share, so that a flood forgets nobody else's."""
+    """MAX_SDS_SYNC_IDS: a limit per share, so that a flood does not remove other members' ids."""
     monkeypatch.setattr(history, "MAX_SDS_SYNC_IDS", 5)
     ann = Member("ann", SETTINGS)
     ann.hears(nim_message("hello", sender="bob", text=b"hello"), nim_message("bob's", sender="bob", at=1))
@@ -103,7 +103,7 @@ def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_sync_messages_of_the_specification_are_not_remembered() -> None:
-    """Its members do not log them, so a member that names one means a message."""
+    """Its members do not log them, so a member that lists one means a message."""
     ann = Member("ann", replace(SETTINGS, dialect=SPEC))
     sync = SdsMessage("sync", CHANNEL, "bob", START_MS)
     reply = SdsMessage("reply", CHANNEL, "bob", START_MS + 1, (HistoryEntry("sync"),), content=b"x")

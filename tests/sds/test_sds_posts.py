@@ -1,4 +1,4 @@
-"""Posts of a store as messages of a causal log: one id, delivery is ingest, what is in the store is not missing."""
+"""Posts of a store as messages of a causal log: one id, delivery is ingest, and stored posts are not missing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_crash_between_ingest_and_confirmation_is_harmless(clients: tuple[Clie
 
 
 def test_an_id_that_is_not_the_hash_is_refused(clients: tuple[Client, Client]) -> None:
-    """Otherwise the first sender could put anything in a post's place."""
+    """Otherwise the first sender could replace a post by any bytes."""
     ann, bob = clients
     data = ann.says("x", at=0)
     received = bob.posts.receive(changed(data, content=b"forged"), START_MS)
@@ -93,7 +93,7 @@ def test_an_id_that_is_not_the_hash_is_refused(clients: tuple[Client, Client]) -
 
 
 def test_a_post_that_the_store_refuses_stays_out_of_it(clients: tuple[Client, Client]) -> None:
-    """Its signature is forged, its hash is not: all logs keep it, and no store has it."""
+    """Its signature is forged, but not its hash: all logs keep it, and all stores reject it."""
     ann, bob = clients
     raw = bytearray(ANN.text("default", "x").raw)
     raw[40] ^= 1  # in the signature
@@ -107,7 +107,7 @@ def test_a_post_that_the_store_refuses_stays_out_of_it(clients: tuple[Client, Cl
 
 
 def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Client]) -> None:
-    """A member that was away for long gets the posts of that time in other ways; the log goes on with the newest."""
+    """A returning member gets the missed posts in other ways; the log continues with the newest."""
     ann, bob = clients
     for i in range(30):
         ann.says(str(i), at=i)
@@ -118,7 +118,7 @@ def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Clien
     assert bob.posts.caught_up() == 2
     assert [type(effect) for effect in bob.effects()] == [Deliver]
     assert bob.texts() == ann.texts()
-    # One that comes before its dependencies, which are in the store already, does not wait for `caught_up`.
+    # One that arrives before its dependencies, which are already stored, does not wait for `caught_up`.
     later = ann.says("later", at=40)
     last = ann.says("last", at=41)
     bob.store.ingest([post.raw for post in ann.store.posts_by(ANN.key) if b"later" in post.raw])
@@ -152,7 +152,7 @@ def test_a_private_post_is_not_sent(clients: tuple[Client, Client]) -> None:
 
 
 def test_the_join_that_the_store_wrote_before_a_text_is_sent_before_it(clients: tuple[Client, Client]) -> None:
-    """wire.md 5.4.3: also where the members hear of each other by the causal log alone; after a leave again."""
+    """wire.md 5.4.3: also for members that communicate only by the causal log, and again after a leave."""
     ann, bob = clients
     first, second = ann.store.post("default", "first"), ann.store.post("default", "second")
     left = ann.store.leave("default")

@@ -1,6 +1,6 @@
-"""Any schedule of sends, losses, repetitions, orders, kills and ticks: all logs end equal.
+"""Any schedule of sends, losses, duplicates, orders, kills and ticks: all logs end equal.
 
-What must hold is asserted at each step. The tests below that hold what the existing implementations' own tests do, one
+The invariants are asserted at each step. The tests below cover the properties of the other implementations' tests, one
 test each, and more.
 """
 
@@ -29,11 +29,11 @@ F = TypeVar("F", bound=Callable[..., None])
 _PINNED: list[str] = []
 _BEHAVIOUR: Final = [*VECTORS["nim_test_properties"], *VECTORS["lamport_tests"], *VECTORS["repair_buffer_tests"]]
 _FORMATS: Final = ("T_req in [Tmin,Tmax)", "T_resp(self as sender)", "group: groups<=1")
-"""These are about the formats alone: test_sds_repair.py has them."""
+"""Properties of the formats alone, which test_sds_repair.py covers."""
 
 
 def pins(words: str) -> Callable[[F], F]:
-    """Tie a test to the property of the vectors that has these words."""
+    """Associate a test with the property of the vectors that contains these words."""
     (found,) = [each for each in _BEHAVIOUR if words in each]
 
     def tied(test: F) -> F:
@@ -52,7 +52,7 @@ def test_every_property_has_a_test() -> None:
 
 
 class World:
-    """Members, and the messages on their way: a schedule decides which arrives where, how often, and when."""
+    """Members, and messages in transit: a schedule determines the destination, number and time of deliveries."""
 
     def __init__(self, number: int) -> None:
         self.members = [Member(f"member {i}", replace(QUICK, sync_interval_ms=2_000)) for i in range(number)]
@@ -61,7 +61,7 @@ class World:
         self.handled = [0] * number
 
     def handle(self, which: int, *, confirm: bool = True) -> None:
-        """Do what the outbox says. Without `confirm` it comes again, as after a kill."""
+        """Handle the outbox. Without `confirm`, the effects are repeated, as after a kill."""
         channel = self.members[which].channel
         effects = channel.outbox()
         for sequence, effect in effects:
@@ -100,7 +100,7 @@ class World:
         self.handle(which)
 
     def settle(self) -> None:
-        """Let the network work from now on: everything arrives everywhere, until no member lacks anything."""
+        """Deliver all messages to all members until no member lacks any."""
         for _ in range(200):
             arriving, self.on_the_way = self.on_the_way, []
             for which, member in enumerate(self.members):
@@ -142,7 +142,7 @@ def test_any_schedule_ends_with_equal_logs(number: int, schedule: list[tuple[str
 @settings(deadline=None, max_examples=50)
 @given(st.permutations(range(9)), st.lists(st.integers(0, 8), max_size=9), st.data())
 def test_any_order_of_any_graph_delivers_the_same(order: list[int], repeated: list[int], data: st.DataObject) -> None:
-    """Each message once, none before its dependencies, and each as soon as the last of them is there."""
+    """Each message is delivered once, after its dependencies, and as soon as the last of them is there."""
     graph = {i: data.draw(st.sets(st.integers(0, i - 1), max_size=3)) if i else set() for i in range(9)}
     member = Member("m", replace(SMALL, lost_after_ms=None))
     here: set[int] = set()
@@ -174,14 +174,14 @@ def test_no_bytes_break_a_channel(inputs: list[bytes | tuple[int, int]]) -> None
         if isinstance(data, tuple):
             mutated = bytearray(whole)
             mutated[data[0] % len(whole)] = data[1]
-            data = bytes(mutated)  # noqa: PLW2901 - the bytes that are tried
+            data = bytes(mutated)  # noqa: PLW2901 - the tested bytes
         received = ann.received(data)
         assert (received.reason is not None) == (received.verdict is ReceiveResult.REFUSED)
     ann.effects()
     assert ann.hears(content("fine", at=9)) == [ReceiveResult.DELIVERED]
 
 
-# --- what others' tests pin --------------------------------------------------------------------------
+# --- properties of other implementations' tests --------------------------------------------------------
 
 PATIENT: Final = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
 REPAIRS: Final = replace(PATIENT, repair=RepairParameters(1_000, 4_000), repair_backoff=Backoff(4_000, 60_000))
@@ -234,7 +234,7 @@ def test_a_single_filter_is_one_where_that_is_configured_and_a_possible_one_othe
 
 @pins("outgoing buffer / resend")
 def test_the_sweeps() -> None:
-    """The history has no cap here: nothing of the log is removed."""
+    """The history has no limit here: messages of the log are never removed."""
     ann = Member("ann", replace(SMALL, resend=Backoff(100, 100), resends=1, sync_interval_ms=50))
     ann.says("1")
     assert ann.channel.counters().outgoing == 1
@@ -280,7 +280,7 @@ def test_answers_come_from_the_log() -> None:
 
 @pins("empty participantId disables repair")
 def test_without_repairs_none_is_asked_for_or_answered() -> None:
-    """A sender's id that a request leaves out is known from the log."""
+    """A sender's id that a request omits is known from the log."""
     off, on = Member("bob", replace(REPAIRS, repair=None)), Member("bob", REPAIRS)
     for member, answers in ((off, 0), (on, 1)):
         member.hears(content("m"), content("z", "a", at=1))
@@ -330,7 +330,7 @@ def test_lamports_increase() -> None:
 
 @pins("2^53*1000")
 def test_lamport_beyond_javascript() -> None:
-    """Numbers of that size are sent; they are taken from others only where the clock is there as well."""
+    """Numbers of that size are sent. Received ones are accepted only if the clock is near them."""
     ann = Member("ann")
     ann.now_ms = 2**53 * 1_000
     ann.says("1")
@@ -350,7 +350,7 @@ def _lamports(ahead_ms: int, number: int = 1) -> list[int | None]:
 
 @pins("outgoing: sorted by T_req")
 def test_requests_keep_their_first_time_and_are_asked_for_in_its_order() -> None:
-    """A full buffer evicts nothing: what waits is limited, and so is what it waits for."""
+    """A full buffer evicts nothing: both waiting messages and their dependencies are limited."""
     bob = Member("bob", replace(REPAIRS, repairs_per_message=1))
     bob.hears(content("z", *"abc", at=9))
     bob.now_ms += 500
@@ -360,8 +360,8 @@ def test_requests_keep_their_first_time_and_are_asked_for_in_its_order() -> None
     asked = [opened(bob.says("x")).repair_request[0].message_id for _ in range(3)]
     assert sorted(asked) == ["a", "b", "c"]
     assert due[0] is not None
-    assert due[0] < START_MS + 4_000  # counted from when it was first missed
-    assert len(list(bob.channel.missing())) == 3  # until they come
+    assert due[0] < START_MS + 4_000  # counted from when it was first missing
+    assert len(list(bob.channel.missing())) == 3  # until they arrive
     bob.hears(content(asked[0]))
     assert len(list(bob.channel.missing())) == 2
 

@@ -1,4 +1,4 @@
-"""How a channel gets a message to every member: acknowledgements, resends, gaps, sync messages, repairs."""
+"""Delivery of messages to all members: acknowledgements, resends, gaps, sync messages, repairs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_history_acknowledges() -> None:
 
 
 def test_a_history_acknowledges_what_stands_behind_it() -> None:
-    """A member that names a message has all that it depends on."""
+    """A member that lists a message has all its dependencies."""
     ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
     bob.hears(*(ann.says(str(i)) for i in range(6)))
     ann.hears(changed(bob.says("x"), bloom_filter=None))
@@ -55,7 +55,7 @@ def test_a_history_acknowledges_what_stands_behind_it() -> None:
 
 
 def test_own_messages_that_come_back_acknowledge_nothing() -> None:
-    """A store answers with them: their histories and filters show what we had ourselves."""
+    """A store returns them: their histories and filters show our own state."""
     settings = replace(PATIENT, filters_that_acknowledge=1)
     ann = Member("ann", settings)
     first, second = ann.says("1"), ann.says("2")
@@ -68,7 +68,7 @@ def test_own_messages_that_come_back_acknowledge_nothing() -> None:
 
 
 def test_an_own_message_that_another_member_named_acknowledges_what_is_before_it() -> None:
-    """The database was restored from an older copy, so the one that was named had to come back."""
+    """The database was restored from an older copy, so the listed message had to be retrieved."""
     ann = Member("ann", PATIENT)
     first = opened(ann.says("1")).message_id
     ann.hears(content("answer", "second", at=9, sender="bob"))
@@ -105,7 +105,7 @@ def test_filters_acknowledge_possibly_once_for_each_member() -> None:
     told = ann.told(PossiblyAcknowledged)
     assert [(effect.message_id, effect.members) for effect in told] == [(first, 1), (first, 2)]
     assert 0 < told[1].doubt < told[0].doubt < 1e-3
-    assert ann.channel.counters().outgoing == 1  # never alone, unless it is configured
+    assert ann.channel.counters().outgoing == 1  # one filter is not sufficient, unless it is configured
 
 
 def test_filters_of_several_members_acknowledge_where_that_is_configured() -> None:
@@ -172,7 +172,7 @@ def test_missing_messages_are_told_once_and_retrieved_again_and_again() -> None:
     ann.hears(content("c", "a", at=5), encode(hinted, SPEC))
     assert ann.told(Missing) == [Missing(HistoryEntry("a", None, "eve"))]
     told = [(ann.now_ms - START_MS, effect) for _ in range(100) for effect in ann.tick(10)]
-    entry = HistoryEntry("a", b"hint", "eve")  # the hint came later
+    entry = HistoryEntry("a", b"hint", "eve")  # the hint arrived later
     assert told == [(100, Retrieve(entry, 2)), (300, Retrieve(entry, 3)), (700, Retrieve(entry, 4))]
     assert ann.channel.retrieved(content("a"), ann.now_ms).verdict is ReceiveResult.DELIVERED
     assert delivered(ann.effects()) == ["a", "c", "b"]
@@ -187,9 +187,9 @@ def test_what_is_missing_for_too_long_is_lost_and_its_dependents_are_delivered()
     effects = ann.tick(1)
     assert effects[-1] == Lost(HistoryEntry("a", None, "eve"))
     assert delivered(effects) == ["b", "c"]
-    assert ann.hears(content("a")) == [ReceiveResult.DELIVERED]  # later than never
+    assert ann.hears(content("a")) == [ReceiveResult.DELIVERED]  # it arrives after it was declared lost
     assert ann.ids() == ["a", "b", "c"]
-    assert [e.message_id for e in opened(ann.says("x")).causal_history] == ["b", "c"]  # somebody named it already
+    assert [e.message_id for e in opened(ann.says("x")).causal_history] == ["b", "c"]  # a message already lists it
 
 
 def test_nothing_is_lost_where_that_is_not_wanted() -> None:
@@ -247,11 +247,11 @@ def test_sync_messages_are_left_out_when_another_member_told_the_same() -> None:
     cyd.now_ms += 25_000
     cyd.hears(encode(sync, SPEC))
     assert not cyd.tick(5_000)  # it was due, and bob has just sent one
-    assert sends(cyd.tick(31_000))  # that is long ago again
+    assert sends(cyd.tick(31_000))  # bob's message is too old by now
 
 
 def test_what_its_sender_sends_again_is_no_reason_to_be_silent() -> None:
-    """Acknowledgements must say whether another member has it, so they must not be left out."""
+    """Acknowledgements depend on other members' messages, so they must not be omitted."""
     ann, bob = Member("ann"), Member("bob")
     said = ann.says("x")
     bob.hears(said)
@@ -393,7 +393,7 @@ def test_only_messages_of_the_log_are_given_and_only_by_their_group() -> None:
     for member in members:
         member.hears(content("m", sender="member 7"), content("waits", "unknown"), asking)
         assert member.channel.counters().answers <= 1
-    # Its author has it as a message of its own: it came by `retrieved`.
+    # Its author has it as an own message: it came by `retrieved`.
     author = Member("member 7", many)
     author.channel.retrieved(content("m", sender="member 7"), START_MS)
     author.hears(asking)

@@ -1,4 +1,4 @@
-"""Which member repairs a missing message and when: times of both deployed implementations, and rules for all ids."""
+"""Members that repair a missing message and their times: known answers of both implementations, and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter that rolls over: what it has, how often it is wrong, how large it is, and what is written of it."""
+"""Rolling filter: its contents, error rate, size, and written blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def filled(parameters: FilterParameters, number: int, dialect: SdsDialect = SPEC
 
 
 def contained(ids: list[str], rolling: RollingFilter, parameters: FilterParameters) -> int:
-    """How many of the ids a member finds in the filter that it gets."""
+    """Return the number of ids that a member finds in the received filter."""
     foreign = ForeignFilter.read(rolling.wire(), parameters, SPEC)
     assert foreign is not None
     return sum(foreign.contains(positions(message_id, foreign, SPEC)) for message_id in ids)
@@ -38,7 +38,7 @@ def test_the_last_half_of_the_capacity_is_always_in_it(number: int) -> None:
 
 @pytest.mark.parametrize("number", [1_000, 3_000, 9_999])
 def test_it_is_wrong_as_seldom_as_its_parameters_say_however_many_ids_there_were(number: int) -> None:
-    """An existing implementation never rolls over, and takes 70% of all ids for known after five times its capacity."""
+    """Another implementation never rolls over, and matches 70% of all ids after five times its capacity."""
     rolling = filled(COMPACT_FILTER, number)
     wrong = contained([f"other {i}" for i in range(50_000)], rolling, COMPACT_FILTER) / 50_000
     assert wrong <= 2 * COMPACT_FILTER.error
@@ -61,7 +61,7 @@ def test_its_size_on_the_wire_does_not_change(dialect: SdsDialect, size_bytes: i
     st.sampled_from([FilterParameters(16, 0.01), FilterParameters(600, 0.01)]),
 )
 def test_it_is_the_same_after_every_write(sizes: list[int], parameters: FilterParameters) -> None:
-    """Only blocks that changed are written, and from those alone it is made again."""
+    """Only changed blocks are written, and the filter is rebuilt from them."""
     rows: dict[bytes, bytes] = {}
     rolling = RollingFilter(parameters, SPEC)
     number = 0

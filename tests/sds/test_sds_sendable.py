@@ -1,4 +1,4 @@
-"""What a causal log takes, it can send: with its filter, repairs and hints. What it cannot send is refused at once."""
+"""Messages that a causal log accepts can be sent with filter, repairs and hints; others are rejected at once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_deployed_nodes_take_may_be_sent() -> None:
 
 
 def test_a_hint_that_is_too_long_is_refused_when_it_is_sent() -> None:
-    """MAX_SDS_HINT_SIZE_BYTES: later histories name the message with it."""
+    """MAX_SDS_HINT_SIZE_BYTES: later histories list the message with its hint."""
     ann = Member("ann")
     with pytest.raises(SdsError, match="a retrieval hint has 1025 bytes, 1024 are allowed"):
         ann.says("x", hint=LONGEST_HINT + b"x")
@@ -112,7 +112,7 @@ def test_ids_that_are_no_text_are_refused_or_unknown() -> None:
 def test_a_message_of_an_earlier_version_that_is_too_long_goes_out_without_its_filter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Versions up to 0.12 did not look at the room for filter and repairs."""
+    """Versions up to 0.12 did not check the space for filter and repairs."""
     ann = asks_for_much(SPEC)
     with monkeypatch.context() as earlier:
         earlier.setattr(channel, "check_sendable", lambda *_: None)
@@ -137,7 +137,7 @@ def test_a_message_goes_out_after_the_filter_has_grown() -> None:
 
 
 def test_a_hint_of_an_earlier_version_that_is_too_long_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sync messages in the outbox may have named it already."""
+    """Sync messages in the outbox may already contain it."""
     ann = Member("ann")
     with monkeypatch.context() as earlier:
         earlier.setattr(records, "MAX_SDS_HINT_SIZE_BYTES", 10_000)

@@ -1,4 +1,4 @@
-"""Members that flood a channel: each sender has a share of the room, and the one that holds most loses first."""
+"""Members that flood a channel: each sender has a share of the space, and the largest share loses first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HONEST = 200
 
 
 def flood(messages: int, named: int, *, sender: str = "eve", at: int = -100_000, tag: str = "") -> list[bytes]:
-    """Make messages of a hostile member: first in the log, each after many that do not exist."""
+    """Create messages of a hostile member: first in the log, each after many nonexistent ones."""
     return [
         content(f"{tag}{i:05}", *(f"{tag}{i:05}/{j:04}" for j in range(named)), sender=sender, at=at + i)
         for i in range(messages)
@@ -26,7 +26,7 @@ def flood(messages: int, named: int, *, sender: str = "eve", at: int = -100_000,
 
 
 def chain(sender: str = "ann", messages: int = HONEST) -> list[bytes]:
-    """Make messages of an honest member, each after the one before."""
+    """Create messages of an honest member, each after the previous one."""
     names = [f"{sender} {i:03}" for i in range(messages)]
     return [content(names[0], sender=sender)] + [
         content(name, before, sender=sender, at=i + 1) for i, (before, name) in enumerate(itertools.pairwise(names))
@@ -34,7 +34,7 @@ def chain(sender: str = "ann", messages: int = HONEST) -> list[bytes]:
 
 
 def established(name: str = "ann") -> Member:
-    """Return a member that has heard this one before."""
+    """Return a member that has received messages of this one before."""
     bob = Member("bob", QUIET)
     assert bob.hears(content(f"{name} was here", sender=name, at=-200_000)) == [ReceiveResult.DELIVERED]
     return bob
@@ -43,7 +43,7 @@ def established(name: str = "ann") -> Member:
 @pytest.mark.thorough
 @pytest.mark.parametrize("turns", ["before", "after", "in turn"])
 def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
-    """MAX_SDS_MISSING: a flood pushes out only what is its own."""
+    """MAX_SDS_MISSING: a flood displaces only its own messages."""
     bob = established()
     most = limits.MAX_SDS_UNMET
     hostile = flood(2 * limits.MAX_SDS_MISSING // most, most)
@@ -61,7 +61,7 @@ def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
 
 
 def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_WAITING: names cost nothing, so strangers together hold no more than one member."""
+    """MAX_SDS_WAITING: names cost nothing, so all strangers together have no more space than one member."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 600)
     bob = established()
     lost, *others = chain()
@@ -74,7 +74,7 @@ def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_SHARES: a later member has the strangers' share, and what it holds is still its own to lose."""
+    """MAX_SDS_SHARES: a later member is in the strangers' share, where its own messages are dropped first."""
     monkeypatch.setattr(shares, "MAX_SDS_SHARES", 3)
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 80)
     bob = established()
@@ -89,7 +89,7 @@ def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bytes_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_WAITING_SIZE_BYTES: a few large messages lose before many small ones."""
+    """MAX_SDS_WAITING_SIZE_BYTES: a few large messages are dropped before many small ones."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 60_000)
     bob = established()
     lost, *others = chain()
@@ -102,7 +102,7 @@ def test_bytes_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sync_messages_have_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_MISSING: what one member's sync messages invent leaves room for what another's name."""
+    """MAX_SDS_MISSING: invented gaps of one member's sync messages leave space for those of another."""
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 200)
     bob = established()
     for i in range(40):
@@ -115,7 +115,7 @@ def test_sync_messages_have_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gap that a sync message named first belongs to the waiting message from then on."""
+    """A gap that a sync message listed first belongs to the waiting message from then on."""
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = established()
     bob.hears(changed(content("s", "real", sender="eve"), content=None))
@@ -128,7 +128,7 @@ def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_asked_for() -> None:
-    """MAX_SDS_UNMET: one message's part of a share is small; what it names is fetched all the same."""
+    """MAX_SDS_UNMET: one message uses a small part of a share; its dependencies are still requested."""
     bob = Member("bob", QUIET)
     names = [f"m{i:04}" for i in range(limits.MAX_SDS_UNMET + 1)]
     late = content("late", *names, at=5_000)
@@ -141,7 +141,7 @@ def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_aske
 
 
 def test_one_that_others_wait_for_is_missed_again_when_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_WAITING: dropped from the middle of a chain, it is asked for, and the chain is whole when it comes."""
+    """MAX_SDS_WAITING: a message dropped from a chain is requested, and the chain is complete after it arrives."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 8)
     bob = established("cyd")
     eves = [content(f"e{i}", f"gone {i}", sender="eve", at=i) for i in range(7)]

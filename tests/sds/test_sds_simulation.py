@@ -1,4 +1,4 @@
-"""Fifty members over a network that loses a third, reorders, and is cut in two twice, while members die: all logs equal in the end."""
+"""Fifty members over a network with losses, reordering, two partitions and crashes: all logs end equal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_members_with_a_store_to_retrieve_from(seed: int) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_members_beside_attackers(attack: str) -> None:
-    """A flood ends neither deliveries nor repairs: all honest logs become equal in the time that they need alone."""
+    """A flood prevents neither deliveries nor repairs: all honest logs become equal in the usual time."""
     conditions = Conditions(participants=4, messages=12, seconds=20, loss=0.4, most_seconds=200)
     flood = Flood(attackers=3, attacks=(attack,), every_ms=2_000, named=24)
     assert FloodedSimulation(conditions, 1, flood).run().sent == 12
@@ -69,7 +69,7 @@ def test_members_on_leveldb() -> None:
 
 @pytest.mark.thorough
 def test_members_with_the_settings_of_everybody() -> None:
-    """Repairs after half a minute or two, resends after half a minute: it takes longer, with the same result."""
+    """Repairs after half a minute to two minutes, resends after half a minute: slower, with the same result."""
     settings = replace(Settings(), filter=QUICK.filter)
     Simulation(Conditions(participants=6, settings=settings, partitions=((10, 50),), kills=6), 5).run()
 

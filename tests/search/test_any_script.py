@@ -1,4 +1,4 @@
-"""Words of any script, emoji, and signs that nobody sees: what people enter finds what they mean, and nothing else."""
+"""Words of any script, emoji, and invisible characters: searches find their equivalents and nothing else."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ EMOJI = [
     "🏴", "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
     "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f", "❤\u200d🔥", "🔥",
 ]  # fmt: skip
-"""Emoji that are different words, without variation selectors and colours of skin."""
+"""Emoji that are different words, without variation selectors and skin tones."""
 
 
 def forms(emoji: str) -> list[str]:
-    """Return an emoji as keyboards write it: with a selector, and with a colour of skin where it may have one."""
+    """Return an emoji as keyboards type it: with a selector, and with a skin tone if possible."""
     if emoji[-1] == "\u20e3":
         return [emoji, f"{emoji[0]}\ufe0f\u20e3"]
     parts = emoji.split("\u200d")
@@ -116,7 +116,7 @@ def test_what_means_the_same_is_the_same_word(one: str, other: str) -> None:
 
 
 def test_signs_of_newer_unicode_versions_cut_words() -> None:
-    """FTS5 knows the characters of 2012, and takes all others for letters."""
+    """FTS5 knows the characters of 2012, and treats all others as letters."""
     for sign in "₿\u2e42⸺\u2066₽":
         assert finds("price", f"{sign}price{sign}"), ascii(sign)
 
@@ -127,7 +127,7 @@ def test_signs_of_newer_unicode_versions_cut_words() -> None:
     )
 )
 def test_a_text_is_prepared_as_its_parts_are(text: str) -> None:
-    """Otherwise matches are marked in the wrong place."""
+    """Otherwise matches would be marked in the wrong place."""
     assert "".join(prepared(match[0]) for match in emoji_or_cluster().finditer(text)) == prepared(text)
 
 

@@ -1,4 +1,4 @@
-"""Damage of the index file: an answer is right, or the index is made again and the answer is right then."""
+"""Damage of the index file: answers are correct, or the index is rebuilt and then correct."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def texts(number: int, rng: random.Random, start: int = 0) -> list[bytes]:
 
 
 def counts(store: CableStore) -> Counts:
-    """Return how many messages have each word, by the answers of searches."""
+    """Return the number of messages with each word, according to searches."""
     found = {}
     for word in WORDS[::10]:
         found[word], cursor = 0, None
@@ -53,19 +53,19 @@ def counts(store: CableStore) -> Counts:
 
 
 def counted(posts: list[bytes]) -> Counts:
-    """Return the same, without an index."""
+    """Return the same numbers without an index."""
     return {word: sum(word.encode() in post.split() for post in spaced(posts)) for word in WORDS[::10]}
 
 
 def spaced(posts: list[bytes]) -> Iterator[bytes]:
-    """Yield the texts of posts. Their bytes around the text are not words."""
+    """Yield the texts of posts. The other bytes of a post are not words."""
     for post in posts:
         at = post.find(b"word")
         yield post[at:]
 
 
 class Template:
-    """A store, copies of its index from three times, and what searches of the store find."""
+    """Store, copies of its index from three times, and the expected search results."""
 
     def __init__(self, path: Path, rng: random.Random) -> None:
         self.path = path / "store"
@@ -82,7 +82,7 @@ class Template:
             for at in range(TEXTS - 100, TEXTS, 20):
                 store.ingest(posts[at : at + 20], verify=False)
                 store.search("nothing")
-            self.killed = copied(self.path, path / "killed")  # as a killed process leaves it, with a log
+            self.killed = copied(self.path, path / "killed")  # as left by a killed process, with a log
             assert (self.killed / LOG).stat().st_size
             self.expected = counts(store)
         with CableStore.open(path / "other") as store:
@@ -93,7 +93,7 @@ class Template:
 
 
 def copied(store: Path, folder: Path) -> Path:
-    """Copy the files of the index to a folder of their own."""
+    """Copy the files of the index to a separate folder."""
     folder.mkdir()
     put(store, folder)
     return folder
@@ -116,7 +116,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
 
 
 def held(folder: Path) -> list[str]:
-    """Return the names of the files that have a content."""
+    """Return the names of the non-empty files."""
     return [name for name in SEARCH_FILES if (folder / name).exists() and (folder / name).stat().st_size]
 
 
@@ -147,7 +147,7 @@ def swap_pages(folder: Path, _: Template, rng: random.Random) -> None:
 
 
 def put_older_page(folder: Path, template: Template, rng: random.Random) -> None:
-    """Undo a write, as a disk does that loses it."""
+    """Undo a write, as if the disk had lost it."""
     older, data = (template.older / SEARCH_INDEX).read_bytes(), bytearray((folder / SEARCH_INDEX).read_bytes())
     at = rng.randrange(len(older) // 4096) * 4096
     data[at : at + 4096] = older[at : at + 4096]
@@ -162,14 +162,14 @@ def cut(folder: Path, _: Template, rng: random.Random) -> None:
 
 
 def lose(folder: Path, _: Template, rng: random.Random) -> None:
-    """Lose some of the files."""
+    """Remove some of the files."""
     names = held(folder)
     for name in rng.sample(names, rng.randrange(1, len(names) + 1)):
         (folder / name).unlink()
 
 
 def mix(folder: Path, template: Template, rng: random.Random) -> None:
-    """Take some of the files from an older copy, or from another store."""
+    """Replace some of the files by those of an older copy, or of another store."""
     source = rng.choice((template.older, template.closed, template.other))
     put(source, folder, *rng.sample(SEARCH_FILES, rng.randrange(1, len(SEARCH_FILES) + 1)))
 
@@ -198,7 +198,7 @@ def test_no_answer_is_incomplete(
         damage(tmp_path / "store", template, rng)
         with CableStore.open(tmp_path / "store") as store:
             assert counts(store) == template.expected
-        with CableStore.open(tmp_path / "store", read_only=True) as store:  # what was made is whole
+        with CableStore.open(tmp_path / "store", read_only=True) as store:  # the rebuilt index is complete
             assert counts(store) == template.expected
 
 
@@ -254,7 +254,7 @@ def test_what_a_killed_process_indexed_is_not_read_again(template: Template, tmp
 
 @pytest.mark.thorough
 def test_killed_at_any_time_between_two_files(tmp_path: Path, rng: random.Random) -> None:
-    """Every step ends with a checkpoint. A process that is killed in one leaves what can be continued or is found out."""
+    """Each step ends with a checkpoint. If a process is killed in one, the state can be resumed or is detected."""
     path = tmp_path / "store"
     posts = texts(800, rng)
     with CableStore.open(path) as store:
@@ -287,7 +287,7 @@ def test_killed_at_any_time_between_two_files(tmp_path: Path, rng: random.Random
 def test_a_checkpoint_that_stops_in_between(
     template: Template, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files are copied as they are in the middle of a checkpoint, and the log is kept, lost or damaged then."""
+    """The files are copied in the middle of a checkpoint, and the log is then kept, lost or damaged."""
     path, between = shutil.copytree(template.path, tmp_path / "store"), tmp_path / "between"
     put(template.killed, path)
     between.mkdir()

@@ -1,4 +1,4 @@
-"""The file of the index: it leaves no removed word, it is made again whenever it does not fit, and a kill is no harm."""
+"""File of the index: removed words leave it, it is rebuilt if it does not match, and kills are harmless."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_it_is_made_again_for_another_database(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("later", [0, 1, 5, 40])
 def test_it_is_made_again_if_the_store_is_an_older_copy(tmp_path: Path, later: int) -> None:
-    """A store is restored from a copy without its index, and other posts have the numbers of those that it lost."""
+    """The store is restored from a copy without its index, and other posts have the numbers of the lost ones."""
     path, copy = tmp_path / "store", tmp_path / "copy"
     first, lost, new = some(10), some(5), some(later)
     with CableStore.open(path) as store:
@@ -159,7 +159,7 @@ def test_it_is_made_again_if_the_store_is_an_older_copy(tmp_path: Path, later: i
 
 
 def test_it_stays_when_a_local_value_changes_again_and_again(store: CableStore) -> None:
-    """The log forgets the entry of the change before. The index had read up to there."""
+    """The log removes the entry of the previous change, which was the last one in the index."""
     store.ingest(raws(*some(50)))
     assert len(holds(store)) == 50
     read: list[int] = []
@@ -195,7 +195,7 @@ def of_another_version(path: Path) -> None:
 
 
 def test_an_index_of_another_version_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """0.12.4 and 0.13.2 made version 3, which has other words."""
+    """0.12.4 and 0.13.2 wrote version 3, which has other words."""
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.ingest(raws(ANN.text("default", "\u26a0\ufe0fWarning")))
@@ -292,7 +292,7 @@ def test_texts_of_one_time_are_all_found_however_large_the_steps(
     assert holds(store) == {post.hash for post in posts[:100]}
     store.ingest(raws(*posts[100:]))
     assert holds(store) == {post.hash for post in posts}
-    assert [hit.message.hash for hit in store.search("149").hits] == [posts[149].hash]  # what is after NUL is found
+    assert [hit.message.hash for hit in store.search("149").hits] == [posts[149].hash]  # text after NUL is found
 
 
 def test_an_sqlite_without_arrays_is_one_clear_line(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +348,7 @@ def test_many_threads_search_while_posts_come(store: CableStore, monkeypatch: py
                 found = len(store.search("word", limit=1000).hits)
                 assert found >= least
                 least = found
-        except BaseException as error:  # noqa: BLE001 - told by the test
+        except BaseException as error:  # noqa: BLE001 - reported by the test
             failures.append(error)
 
     threads = [threading.Thread(target=search) for _ in range(4)]
@@ -389,7 +389,7 @@ def test_killed_while_it_is_built_it_goes_on(tmp_path: Path, rng: random.Random)
             status = child.wait(LIMIT_S)
         assert status == (0 if is_done else -signal.SIGKILL)
     assert killed > 1
-    assert reads <= 600 // 50 + killed + 1  # it did not begin again
+    assert reads <= 600 // 50 + killed + 1  # it did not restart from the beginning
     with CableStore.open(path) as store:
         assert holds(store) == {post.hash for post in posts}
 

@@ -1,4 +1,4 @@
-"""What people enter, read into terms, and where terms match: any text is read, and none is an error of syntax."""
+"""Parsing of search text into terms, and their matches: any text is valid."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_whatever_is_entered_is_no_error_for_fts5(text: str) -> None:
     expression = " AND ".join(term.expression for term in terms)
     assert TABLE.newest("{text} : (" + expression + ")", 0, 2**62, None, 5) == []
     again = terms_of(" ".join(term.expression for term in terms), TABLE.tokenize)
-    assert again == terms  # words are what they are, cut a second time
+    assert again == terms  # words stay the same when they are split again
 
 
 @pytest.mark.thorough
 @given(st.text(ALPHABET, max_size=60), st.integers(0, 10), st.integers(1, 4), st.booleans())
 def test_what_fts5_finds_is_marked(text: str, first: int, size: int, is_prefix: bool) -> None:
-    """Words in their places are the words that FTS5 cuts, and a phrase of them is marked."""
+    """Words and their positions are those of FTS5, and a phrase of them is marked."""
     words = words_of(text, TABLE.tokenize)
     assert all(0 <= word.start < word.end <= len(text) for word in words)
     chosen = words[first : first + size]

@@ -1,4 +1,4 @@
-"""Search in a store: what is found, in which order, page by page, and what is not found any more."""
+"""Search in a store: results, their order, pages, and texts that are no longer found."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_words_phrases_prefixes_and_filters(searched: CableStore) -> None:
 
 
 def test_channels_authors_and_operators_are_no_words(searched: CableStore) -> None:
-    """What the index has beside the text is not found, and no text reaches FTS5's language."""
+    """Other content of the index is not found, and texts are not interpreted as FTS5's language."""
     from cablestore.search.documents import author_word, channel_word
 
     searched.ingest(raws(ANN.text("default", "one")))
@@ -90,7 +90,7 @@ def test_ranked_has_the_best_first(searched: CableStore) -> None:
 
 @pytest.mark.parametrize("order", ["newest", "ranked"])
 def test_pages_have_all_messages_once(searched: CableStore, order: Order, rng: random.Random) -> None:
-    """Equal times and times in any order, more of one time than ids of it, arriving in any order."""
+    """Equal times and times in any order, more of one time than it has ids, arriving in any order."""
     times = [*rng.sample(range(10**6), 40), *[5000] * 40, 0, limits.MAX_FUTURE_MS // 2]
     posts = [ANN.text("default", f"word {i}", at=START_MS + at) for i, at in enumerate(times)]
     rng.shuffle(posts)
@@ -111,7 +111,7 @@ def test_pages_have_all_messages_once(searched: CableStore, order: Order, rng: r
 
 
 def in_order(posts: Iterable[Post]) -> list[bytes]:
-    """Return the hashes of posts, the newest first, and those of one time by their hashes."""
+    """Return the hashes of posts, newest first; posts of one time are sorted by their hashes."""
     return [post.hash for post in sorted(posts, key=lambda post: (post.timestamp_ms, post.hash), reverse=True)]
 
 
@@ -119,7 +119,7 @@ def in_order(posts: Iterable[Post]) -> list[bytes]:
 def test_texts_of_one_millisecond_are_found_in_order_however_they_arrive(
     searched: CableStore, many: int, rng: random.Random
 ) -> None:
-    """A crowd at one time takes ids of later ones: no answer may show it."""
+    """Many texts of one time take ids of later ones, without effect on results."""
     crowd = [ANN.text("default", f"word {i}", at=START_MS) for i in range(many)]
     other = [BOB.text("default", f"word {i}", at=START_MS + 3) for i in range(many // 2)]
     alone = [BOB.text("other", f"word {i}", at=START_MS + i) for i in range(-3, 9)]
@@ -174,7 +174,7 @@ def test_equal_times_in_order_of_hashes(searched: CableStore) -> None:
 
 @pytest.mark.thorough("disk")
 def test_the_index_follows_the_store(searched: CableStore, rng: random.Random) -> None:
-    """Whatever was posted, deleted and discarded in between, search finds what the store holds."""
+    """After any posts, deletions and discards, search finds the texts of the store."""
     numbers, held = count(), []
     for step in range(25):
         new = [ANN.text("default", f"word {next(numbers)}") for _ in range(rng.randrange(4))]

@@ -1,6 +1,6 @@
 """Codex' REST API, for client and server: routes, and the JSON of manifests and lists. Pure.
 
-From nim-codex: codex/rest/api.nim, codex/rest/json.nim, openapi.yaml.
+Sources in nim-codex: codex/rest/api.nim, codex/rest/json.nim, openapi.yaml.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from cablestore.errors import ArchiveError
 
 PREFIX: Final = "/api/codex/v1"
 LEAVES_ROUTE: Final = "leaves"
-"""`GET /data/{cid}/leaves`, which only cablestore has: the SHA-256 of each block, joined.
+"""Route `GET /data/{cid}/leaves` of cablestore: the concatenated SHA-256 of all blocks.
 
-With the leaves a client verifies each block as it comes and resumes an interrupted download. Other nodes answer 404.
-"""
+With the leaves, a client verifies each block on arrival and resumes an interrupted download. Other nodes answer 404."""
 VERIFY: Final = "verify"
-"""`GET /data/{cid}/exists?verify=1` reads the whole dataset before it answers. Only cablestore does; others ignore it."""
+"""Parameter of `GET /data/{cid}/exists?verify=1`, which reads the whole dataset first. Only cablestore supports it;
+other nodes ignore it."""
 VIA: Final = "Via"
-"""The header (RFC 9110, 7.6.3) of a request from one node to another on behalf of a client.
+"""Header (RFC 9110, 7.6.3) of a request that a node sends on behalf of a client.
 
-Such a request is answered from the store alone, so that nodes that have each other as upstream do not ask in a circle.
+Such a request is answered only from the store, to avoid request loops between nodes that have each other as upstream.
 """
 
 T = TypeVar("T")
 
 
 class ManifestFields(Struct, rename="camel"):
-    """A manifest as JSON of the API."""
+    """Manifest in the JSON of the API."""
 
     tree_cid: str
     dataset_size: int
@@ -50,7 +50,7 @@ class ManifestFields(Struct, rename="camel"):
 
 
 class Item(Struct):
-    """A dataset as JSON of the API."""
+    """Dataset in the JSON of the API."""
 
     cid: str
     manifest: ManifestFields
@@ -66,7 +66,7 @@ def disposition(filename: str) -> str:
 
 
 async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Yield a body in parts that are large enough for a thread call. If it breaks off, yield what came before."""
+    """Yield a body in parts that are large enough for a thread call. If it fails, yield the received data first."""
     part = bytearray()
     try:
         async for data in stream:
@@ -74,7 +74,7 @@ async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
             if len(part) >= PART_SIZE_BYTES:
                 yield bytes(part)
                 part.clear()
-    except Exception:  # whatever the stream raises, which is raised again after what came before it
+    except Exception:  # any error of the stream, which is raised after the data received before it
         if part:
             yield bytes(part)
         raise
@@ -83,7 +83,7 @@ async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
-    """Return a dataset as JSON of the API."""
+    """Return a dataset in the JSON of the API."""
     listed = ManifestFields(
         str(manifest.tree),
         manifest.dataset_size_bytes,
@@ -96,7 +96,7 @@ def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
 
 
 def read_answer(data: bytes | Raw, kind: type[T], meaning: str) -> T:
-    """Return the JSON of an answer, which has a meaning, as a value of this type. Raises ArchiveError for other JSON."""
+    """Decode the JSON of an answer to a type. `meaning` describes the answer in the ArchiveError for other JSON."""
     try:
         return read_document(data, kind)
     except ValueError as error:
@@ -104,9 +104,9 @@ def read_answer(data: bytes | Raw, kind: type[T], meaning: str) -> T:
 
 
 def read_item(item: Item) -> tuple[Cid, DatasetManifest]:
-    """Return a dataset. Its manifest, in one of the known formats, is the one that the id names.
+    """Return a dataset, with the manifest whose id is in the item.
 
-    Raises ArchiveError for a manifest that does not fit the id: it is forged or in an unknown format.
+    Raises ArchiveError if the manifest does not match the id: it is forged or in an unknown format.
     """
     listed = item.manifest
     if listed.block_size != BLOCK_SIZE_BYTES:
@@ -121,7 +121,7 @@ def read_item(item: Item) -> tuple[Cid, DatasetManifest]:
 
 
 def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
-    """Read the answer to a request for one dataset's manifest. Raises ArchiveError unless it is that one's."""
+    """Decode the manifest of one dataset. Raises ArchiveError for the manifest of another dataset."""
     if cid.codec != CODEC_MANIFEST:
         raise ArchiveError(f"{cid} is not the id of a manifest. Fetch a dataset by the id of its manifest")
     found, manifest = read_item(read_answer(data, Item, "a dataset"))
@@ -131,7 +131,7 @@ def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
 
 
 def read_list(data: bytes) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
-    """Read a list of datasets: those whose manifests are verified, and the errors of the others."""
+    """Decode a list of datasets: those with verified manifests, and the errors of the others."""
     known, refused = [], []
     for entry in read_answer(data, _Items, "a list of datasets").content:
         try:

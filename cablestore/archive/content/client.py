@@ -1,8 +1,8 @@
-"""A client of any node with Codex' REST API. It trusts no node: everything is verified against the content id.
+"""Client of any node with Codex' REST API. It verifies all data against the content id.
 
-The manifest is verified against the id, the bytes against the manifest's tree. If the node has the leaves, as those of
-cablestore do, each block is verified as it comes and an interrupted download resumes after the last good one. Otherwise
-the whole dataset is verified before it gets its name.
+The manifest is verified against the id, and the bytes against the manifest's tree. Nodes with cablestore also serve the
+leaves. With them, each block is verified on arrival, and an interrupted download resumes after the last valid block.
+Otherwise the dataset is verified as a whole before it gets its name.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, Unr
 from cablestore.resolution import RESOLVER
 
 _MAX_TEXT_SIZE_BYTES: Final = 2_048
-"""Bytes that are read of an answer that is a content id or an error message."""
+"""Bytes to read of an answer that is a content id or an error message."""
 _CONNECT_TIMEOUT_S: Final = 10.0
-"""How long connecting to a node may take."""
+"""Timeout for connecting to a node."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""How far the network may be ahead of the disk. Up to twice this is held in memory."""
+"""Received bytes that wait for the disk. Up to twice this is held in memory."""
 
 
 class UploadReport(NamedTuple):
@@ -61,21 +61,21 @@ class UploadReport(NamedTuple):
     tree: Cid
     size_bytes: int
     manifest: DatasetManifest | None
-    """None if the node writes manifests in an unknown format: then only its answer connects the id to the tree."""
+    """None if the node's manifest has an unknown format. Then only its answer connects the id to the tree."""
 
 
 class ContentClient:
-    """A client that uploads datasets to one node and downloads them. Calls may run at the same time.
+    """Client that uploads datasets to one node and downloads them. Calls may run concurrently.
 
-    With `network` the node fetches from others what it lacks. `stall_timeout_s` ends a call that makes no progress for
-    this long, `total_timeout_s` ends any call.
+    With `network`, the node fetches missing data from other nodes. `stall_timeout_s` ends a call that makes no progress
+    for this time, and `total_timeout_s` ends any call.
 
     >>> async with ContentClient("http://127.0.0.1:8080") as client:
     ...     uploaded = await client.upload_file(Path("archive"), filename="archive-data.bin")
     ...     await client.download(uploaded.cid, Path("copy"))
 
-    Every call raises ArchiveError: UnreachableError if the node does not answer or stops in the middle,
-    NoSuchContentError, NoRoomError, and ArchiveError itself for requests that the node refuses and for wrong answers.
+    All calls raise ArchiveError: UnreachableError if the node does not answer or stops during a transfer,
+    NoSuchContentError, NoRoomError, and ArchiveError itself for rejected requests and invalid answers.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ContentClient:
         self._timeout = aiohttp.ClientTimeout(
             total=total_timeout_s, sock_connect=_CONNECT_TIMEOUT_S, sock_read=stall_timeout_s
         )
-        # A compressed answer can unpack to any size, so none is asked for and none is unpacked.
+        # Compressed answers are rejected, because one could unpack to any size.
         self._headers = {"Accept-Encoding": "identity"} | ({VIA: "1.1 cablestore"} if is_relay else {})
         self._session: aiohttp.ClientSession | None = None
 
@@ -114,7 +114,7 @@ class ContentClient:
             await self._session.close()
             self._session = None
 
-    # --- putting ---------------------------------------------------------------------------------
+    # --- uploads -----------------------------------------------------------------------------------
 
     async def upload_bytes(
         self, data: bytes, *, filename: str | None = None, mimetype: str | None = None
@@ -126,9 +126,9 @@ class ContentClient:
     async def upload_file(
         self, path: Path, *, filename: str | None = None, mimetype: str | None = None
     ) -> UploadReport:
-        """Upload a file. Return its content id, verified to be of the bytes that were sent.
+        """Upload a file. Returns its content id, which is verified against the sent bytes.
 
-        Raises ArchiveError if the node answers with another id, OSError if the file cannot be read.
+        Raises ArchiveError if the node answers with another id, and OSError if the file cannot be read.
         """
         with path.open("rb") as file:
             return await self._upload(iter(lambda: file.read(PART_SIZE_BYTES), b""), filename, mimetype)
@@ -153,7 +153,7 @@ class ContentClient:
         return await self._recognised(cid, tree, hasher.size_bytes, filename, mimetype)
 
     async def _send(self, parts: Iterator[bytes], hasher: DatasetHasher, headers: dict[str, str]) -> bytes:
-        """Send the parts and hash them on the way. Return the answer. Raises TimeoutError if there is no progress."""
+        """Send the parts, hash them, and return the answer. Raises TimeoutError without progress."""
         async with asyncio.timeout(self._stall_timeout_s) as limit:
 
             async def body() -> AsyncIterator[bytes]:
@@ -170,7 +170,7 @@ class ContentClient:
     async def _recognised(
         self, cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
     ) -> UploadReport:
-        """Return the report of an upload if the id that the node gave is one of the uploaded bytes."""
+        """Return the report of an upload after verifying that the returned id matches the sent bytes."""
         manifest = manifest_of(cid, tree, size_bytes, filename, mimetype)
         if manifest is not None:
             return UploadReport(cid, tree, size_bytes, manifest)
@@ -185,10 +185,10 @@ class ContentClient:
         except ArchiveError:
             return UploadReport(cid, tree, size_bytes, None)
 
-    # --- getting ---------------------------------------------------------------------------------
+    # --- downloads ---------------------------------------------------------------------------------
 
     async def manifest(self, cid: Cid) -> DatasetManifest:
-        """Return the manifest with this id. Raises ArchiveError if the node gives another one."""
+        """Return the manifest with this id. Raises ArchiveError if the node returns another one."""
         return read_manifest_of(cid, await self._manifest_answer(cid))
 
     async def _manifest_answer(self, cid: Cid) -> bytes:
@@ -205,11 +205,11 @@ class ContentClient:
     ) -> DatasetManifest:
         """Download a dataset into a file and return its manifest.
 
-        The file appears, or is replaced, once all is verified.
+        The file appears, or is replaced, after all bytes are verified.
 
-        The next call resumes an interrupted download, from the same node or another: what came is in hidden files
-        beside the target. They are removed if the node gave wrong bytes. Pass `manifest` if it is already known: the
-        node is not asked for it then. A dataset of more than `max_size_bytes` is refused.
+        The next call resumes an interrupted download, from the same node or another one. Received bytes are kept in
+        hidden files beside the target, and removed if the node sent wrong bytes. Pass a known `manifest` to save a
+        request. A dataset of more than `max_size_bytes` is rejected.
         """
         if manifest is None:
             manifest = await self.manifest(cid)
@@ -239,7 +239,7 @@ class ContentClient:
                 await asyncio.to_thread(partial.write, part)
 
     async def _get_leaves(self, cid: Cid, partial: PartialDownload) -> None:
-        """Download the leaves if the node has that route."""
+        """Download the leaves if the node serves them."""
         at = 0
         try:
             async with self._request("GET", f"/data/{cid}/{LEAVES_ROUTE}") as response:
@@ -251,7 +251,7 @@ class ContentClient:
         await asyncio.to_thread(partial.check_leaves)
 
     async def fetch_into(self, cid: Cid, incoming: IncomingDataset) -> DatasetManifest:
-        """Download a dataset into a content store and commit it there once it is verified."""
+        """Download a dataset into a content store, verify it and commit it."""
         manifest = await self.manifest(cid)
         async with self._data(cid, manifest, 0) as (response, _):
             size_bytes = 0
@@ -269,7 +269,7 @@ class ContentClient:
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
         """Request a dataset's bytes from `start` on.
 
-        Yield the answer and the offset at which it begins, `start` or 0.
+        Yields the answer and the offset at which it begins: `start` or 0.
         """
         route = f"/data/{cid}/network/stream" if self._network else f"/data/{cid}"
         headers = {"Range": f"bytes={start}-"} if start else {}
@@ -284,17 +284,17 @@ class ContentClient:
                 )
             yield response, begins
 
-    # --- the rest --------------------------------------------------------------------------------
+    # --- other requests ----------------------------------------------------------------------------
 
     async def datasets(self) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
-        """Return the node's datasets: those whose manifests are verified, and the errors of the others."""
+        """Return the node's datasets: those with verified manifests, and the errors of the others."""
         async with self._request("GET", "/data") as response:
             return read_list(await _read(response, limits.MAX_DATASET_LIST_SIZE_BYTES))
 
     async def exists(self, cid: Cid, *, verify: bool = False) -> bool:
-        """Ask whether the node has a dataset. It may know the manifest alone, and its answer may be false.
+        """Return True if the node claims to have a dataset. It may have only the manifest, and its answer may be wrong.
 
-        With `verify` a node of ours answers that it has a dataset only after it has read every block.
+        With `verify`, a node with cablestore first reads all blocks.
         """
         query = f"?{VERIFY}=1" if verify else ""
         try:
@@ -306,18 +306,18 @@ class ContentClient:
         return told.get(str(cid), told.get("has")) is True
 
     async def space(self) -> Space:
-        """Ask for the node's space."""
+        """Return the used and the allowed space of the node."""
         async with self._request("GET", "/space") as response:
             return read_answer(await _read(response, _MAX_TEXT_SIZE_BYTES), Space, "the space of a node")
 
     async def delete(self, cid: Cid) -> None:
-        """Remove a dataset from the node. It is not an error if the node does not have it."""
+        """Delete a dataset on the node. Does nothing if the node does not have it."""
         async with self._request("DELETE", f"/data/{cid}"):
             return
 
     @asynccontextmanager
     async def _request(self, method: str, route: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and yield the head of a good answer. Raises ArchiveError for all that can go wrong."""
+        """Send a request and yield the head of a successful answer. Raises ArchiveError for any failure."""
         if self._session is None:
             raise ArchiveError("the client is not open: use it in `async with`")
         try:
@@ -335,7 +335,7 @@ class ContentClient:
 
 
 class _Names(AbstractResolver):
-    """Names of nodes, looked up in threads that the end of the loop does not wait for."""
+    """Resolver of host names in threads, for which the loop's shutdown does not wait."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -363,7 +363,7 @@ def _paced_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 async def _refusal(response: aiohttp.ClientResponse, url: str) -> ArchiveError:
-    """Return the error for an answer with a bad status."""
+    """Return the error for an answer with an error status."""
     text = (await response.content.read(_MAX_TEXT_SIZE_BYTES)).decode(errors="replace").strip()
     reason = f"{url} answered {response.status} {response.reason}: {text[:300]!r}"
     if response.status == 404:
@@ -374,7 +374,7 @@ async def _refusal(response: aiohttp.ClientResponse, url: str) -> ArchiveError:
 
 
 async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """Read a whole answer. Raises ArchiveError if it is longer than the limit."""
+    """Read a whole answer. Raises ArchiveError if it exceeds the limit."""
     data = bytearray()
     async for part in response.content.iter_any():
         data += part

@@ -1,7 +1,7 @@
-"""The folder of datasets that a member fetched by content id: archives, and the index that names them.
+"""Folder of the datasets that a member fetched by content id: archives, and their index.
 
 content/CONTENT-ID a whole dataset: an archive or an index
-content/index      the content id of the current index, written once that index was verified
+content/index      the content id of the current index, written after that index was verified
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_CID_SIZE_BYTES: Final = 100
 
 
 class CidReader:
-    """The datasets below a community's folder, on this disk or in an object store, for reading.
+    """Reader of the datasets below a community's folder, on this disk or in an object store.
 
     Methods raise StorageError if reading fails.
     """
@@ -30,33 +30,33 @@ class CidReader:
         self.folder: Final = community.child(_NAME)
 
     def content(self, cid: Cid) -> bytes | None:
-        """Return the unverified bytes of a dataset, or None if it is not here."""
+        """Return the unverified bytes of a dataset, or None if it is missing."""
         return self._read(str(cid), MAX_STORED_ARCHIVE_SIZE_BYTES)
 
     def stored(self, entry: Entry) -> bytes:
-        """Return an archive's bytes. Raises ArchiveError if it is not here."""
+        """Return an archive's bytes. Raises ArchiveError if it is missing."""
         found = self.content(Cid.parse(entry.cid or ""))
         if found is None:
             raise ArchiveError(f"archive {entry.archive_id} is not here: fetch it")
         return found
 
     def index_cid(self) -> Cid | None:
-        """Return the content id of the current index, or None if there is none yet.
+        """Return the content id of the current index, or None without an index.
 
-        Raises ArchiveError for other text.
+        Raises ArchiveError for a malformed file.
         """
         found = self._read(_INDEX, _MAX_CID_SIZE_BYTES)
         return None if found is None else Cid.parse(found.decode("ascii", errors="replace").strip())
 
     def index_bytes(self) -> bytes | None:
-        """Return the bytes of the current index, or None if there is none yet. Raises ArchiveError."""
+        """Return the bytes of the current index, or None without an index. Raises ArchiveError."""
         cid = self.index_cid()
         return None if cid is None else self.content(cid)
 
     def _read(self, name: str, limit_bytes: int) -> bytes | None:
-        """Read a file, or None.
+        """Read a file. Returns None if it is missing.
 
-        Of a file that is too long, one byte more than the limit is read, so that its decoder refuses it.
+        Of a file that is too long, one byte more than the limit is read, so that its decoder rejects it.
         """
         try:
             with storage_errors(self.folder.file(name)), self.folder.open(name) as file:
@@ -66,7 +66,7 @@ class CidReader:
 
 
 class CidFolder(CidReader):
-    """The datasets below a community's folder on this disk.
+    """Datasets below a community's folder on this disk.
 
     Methods raise StorageError if reading or writing fails.
     """
@@ -77,7 +77,7 @@ class CidFolder(CidReader):
         self._index_path: Final = self.path / _INDEX
 
     def make(self) -> None:
-        """Make the folder if necessary."""
+        """Create the folder if necessary."""
         with storage_errors(self.path):
             make_folder(self.path)
 
@@ -86,13 +86,13 @@ class CidFolder(CidReader):
         return self.path / str(cid)
 
     def size_bytes(self, entry: Entry) -> int | None:
-        """Return an archive's size, or None if it is not here."""
+        """Return an archive's size, or None if it is missing."""
         path = self.path_of(Cid.parse(entry.cid or ""))
         with storage_errors(path):
             return path.stat().st_size if path.exists() else None
 
     def put_index(self, cid: Cid) -> None:
-        """Make an index that is here the current one, and remove the previous one."""
+        """Set a stored index as the current one, and remove the previous one."""
         try:
             earlier = self.index_cid()
         except ArchiveError:  # damaged: it is replaced

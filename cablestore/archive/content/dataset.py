@@ -1,7 +1,7 @@
-"""A dataset's two files on the disk: its bytes, and the leaf of each block. Writing hashes them, reading verifies them.
+"""Files of a dataset: its bytes, and the leaf of each block. Writing hashes the bytes, reading verifies them.
 
-The leaves are verified against the tree's id, 32 bytes for each 64 KiB. Then each block is verified against its leaf
-before a byte of it is returned.
+The leaves, 32 bytes for each 64 KiB, are verified against the tree's id. Then each block is verified against its leaf
+before any of its bytes are returned.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cablestore.files import file_mode
 from cablestore.forks import close_released, open_released
 
 PART_SIZE_BYTES: Final = 16 * BLOCK_SIZE_BYTES
-"""Bytes that are read, hashed or written at a time."""
+"""Bytes read, hashed or written at a time."""
 _PART_LEAVES_SIZE_BYTES: Final = 4096 * LEAF_SIZE_BYTES
 
 
 class DatasetWriter:
-    """A writer of a dataset's two files. Once `finish` returns the tree, they are whole and on the disk."""
+    """Writer of a dataset's two files. After `finish` they are complete and synced to the disk."""
 
     def __init__(self, data: Path, leaves: Path) -> None:
         self._hasher = DatasetHasher()
@@ -48,7 +48,7 @@ class DatasetWriter:
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes written."""
+        """Number of written bytes."""
         return self._hasher.size_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -57,7 +57,7 @@ class DatasetWriter:
         self._data.write(data)
 
     def finish(self) -> Cid:
-        """Sync the files to the disk and return the tree's id. Raises ArchiveError if nothing was written."""
+        """Sync the files to the disk and return the tree's id. Raises ArchiveError if no bytes were written."""
         tree, leaf = self._hasher.finish()
         self._leaves.write(leaf)
         for file in (self._data, self._leaves):
@@ -90,12 +90,12 @@ def _close(file: BinaryIO) -> None:
 
 
 class DatasetReader(Closable):
-    """A reader of a dataset's bytes from `start` on that verifies each block before it returns it.
+    """Reader of a dataset's bytes from `start` on. It verifies each block before it returns it.
 
-    A file may be shorter or longer than `size_bytes` if the difference is only zeros at the end: datasets that differ
-    by those alone have the same tree and share a file.
+    A file may differ from `size_bytes` by zeros at its end: datasets that differ only in these zeros have the same tree
+    and share a file.
 
-    The constructor and `read` raise ArchiveError for files that do not fit the tree's id.
+    The constructor and `read` raise ArchiveError for files that do not match the tree's id.
     """
 
     def __init__(self, data: Path, leaves: Path, tree: Cid, size_bytes: int, start: int = 0) -> None:
@@ -122,18 +122,18 @@ class DatasetReader(Closable):
 
     @property
     def leaves_size_bytes(self) -> int:
-        """The size of all leaves, joined."""
+        """Size of all leaves."""
         return block_count_of(self._size_bytes) * LEAF_SIZE_BYTES
 
     def read_leaves(self) -> bytes:
-        """Return the next leaves, joined, at most 128 KiB, and b"" at the end."""
+        """Return up to 128 KiB of further leaves, b"" at the end."""
         self._leaves.seek(self._leaves_at_bytes)
         part = _read(self._leaves, _PART_LEAVES_SIZE_BYTES)
         self._leaves_at_bytes += len(part)
         return part
 
     def read(self) -> bytes:
-        """Return the next bytes, at most 1 MiB, and b"" at the end. Raises ArchiveError for a damaged block."""
+        """Return up to 1 MiB of further bytes, b"" at the end. Raises ArchiveError for a damaged block."""
         if self._at >= self._size_bytes:
             return b""
         first = self._at // BLOCK_SIZE_BYTES
@@ -158,10 +158,10 @@ class DatasetReader(Closable):
 
 
 def has_its_size(data: Path, leaves: Path, sizes_bytes: Collection[int]) -> bool:
-    """Tell whether a tree's files are as long as its datasets, of these sizes, need them. Reads at most one block.
+    """Return True if a tree's files have the size of one of its datasets. Reads at most one block.
 
-    The datasets of a tree differ only by zeros at the end, and the file may be of one that was deleted since. So a file
-    of another size must have as many blocks, and the last one must match its leaf.
+    The datasets of a tree differ only by zeros at the end, and the file may be that of a deleted dataset. A file of
+    another size must therefore have the same number of blocks, and its last block must match its leaf.
     """
     blocks = block_count_of(max(sizes_bytes))
     try:
@@ -194,7 +194,7 @@ def check_leaves(leaves: Iterator[bytes], tree: Cid, size_bytes: int) -> None:
 
 
 def check_disk(folder: Path, size_bytes: int) -> None:
-    """Raise NoRoomError unless the disk has room for this much more, if any, and for the reserve that stays free."""
+    """Raise NoRoomError if the disk lacks space for this many bytes and the reserve that stays free."""
     free = shutil.disk_usage(folder).free
     if size_bytes and free < size_bytes + limits.MIN_FREE_DISK_SIZE_BYTES:
         raise NoRoomError(

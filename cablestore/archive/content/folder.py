@@ -1,7 +1,7 @@
-"""The folder of a content store: its layout, and a lock, so that one process at a time has it open.
+"""Folder of a content store: its layout, and a lock that allows one process at a time.
 
 CONTENT                 JSON: {"format": 1}
-lock                    held with flock while the store is open; has the owner's process id
+lock                    locked with flock while the store is open; contains the owner's process id
 data/TREE               a dataset's bytes, named by its tree's id
 leaves/TREE             the SHA-256 of each of its blocks
 manifests/MANIFEST      a manifest, named by its id
@@ -28,15 +28,15 @@ from cablestore.files import (
 )
 
 FORMAT: Final = 1
-"""Version of the folder."""
+"""Version of the folder's format."""
 DATA: Final = "data"
-"""Folder of whole datasets, each in a file."""
+"""Folder of complete datasets, one file each."""
 LEAVES: Final = "leaves"
-"""Folder of their blocks' hashes."""
+"""Folder of the hashes of their blocks."""
 MANIFESTS: Final = "manifests"
 """Folder of their manifests."""
 INCOMING: Final = "incoming"
-"""Folder of what is not whole yet."""
+"""Folder of incomplete files."""
 
 _HEADER: Final = "CONTENT"
 _LOCK: Final = "lock"
@@ -44,15 +44,15 @@ _OWN: Final = frozenset({_HEADER, f"{_HEADER}.new", _LOCK, DATA, LEAVES, MANIFES
 
 
 def is_own(name: str) -> bool:
-    """Return True if a content store gives this name to an entry of its folder."""
+    """Return True if a content store uses this name for an entry of its folder."""
     return name in _OWN
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock the folder of a content store, or make a store in a new or empty folder. Return the descriptor of the lock.
+    """Lock the folder of a content store, and create a store in a new or empty folder. Returns the lock's descriptor.
 
     The lock ends with its process, even after a kill. Raises StoreLockedError if another process has it, ArchiveError
-    for a folder of something else, OSError.
+    for a folder with other files, and OSError.
     """
     _inspect(folder)
     descriptor = lock(
@@ -77,7 +77,7 @@ def lock_folder(folder: Path) -> int:
 
 
 def _inspect(folder: Path) -> None:
-    """Raise ArchiveError unless the folder is a content store, or new or empty."""
+    """Raise ArchiveError unless the folder is a content store, new, or empty."""
     make_folder(folder)
     header = folder / _HEADER
     if not header.exists():

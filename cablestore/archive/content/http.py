@@ -1,8 +1,8 @@
-"""What the content endpoint needs of HTTP beyond aiohttp: Codex' doubled headers, a quiet log, its host names.
+"""HTTP features of the content endpoint that aiohttp lacks: duplicate headers, a quiet log, host names.
 
-Codex' Python client sends two headers Content-Type, that of its caller and its own. aiohttp answers 400 to such a
-request before a handler is called, in C code that has no option for it. The Python parser of aiohttp behaves the same
-in everything else. Here it gets the lines of a request without the second header.
+Codex' Python client sends two Content-Type headers, that of its caller and its own. aiohttp rejects such a request with
+400 before a handler is called, in C code without an option for it. aiohttp's Python parser behaves the same otherwise.
+Here it gets the lines of a request without the second header.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NAME: Final = b"content-type"
 _MAX_MESSAGES_WAITING: Final = 16
 """Requests that a client may send before the first is answered."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""How far an upload may be ahead of the disk. Up to twice this is held in memory."""
+"""Received bytes that wait for the disk. Up to twice this is held in memory."""
 
 
 class _Parser(HttpRequestParserPy):
-    """A parser of requests that keeps only the first of several headers Content-Type."""
+    """Request parser that keeps only the first of several Content-Type headers."""
 
     def parse_message(self, lines: list[bytes]) -> RawRequestMessage:
-        """Read the head of a request from its lines."""
+        """Parse the head of a request from its lines."""
         seen, kept = 0, []
         for line in lines:
             is_type = line.partition(b":")[0].lower() == _NAME
@@ -45,7 +45,7 @@ class _Parser(HttpRequestParserPy):
 
 
 def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
-    """Make an unused connection accept requests with several headers Content-Type: the first counts."""
+    """Make an unused connection accept several Content-Type headers: the first one counts."""
     connection._parser = _Parser(  # noqa: SLF001 - no other way to choose the parser; a test sends such a request
         connection,
         connection._loop,  # noqa: SLF001 - the same
@@ -61,7 +61,7 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
 
 
 def _log_client_fault_in_a_line(record: logging.LogRecord) -> bool:
-    """Replace the traceback of what a client did wrong by a line. Return whether the record is logged as it is."""
+    """Replace the traceback of a client's error by a log line. Returns True for other records."""
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, ConnectionError | HttpProcessingError):
         return True
@@ -70,14 +70,14 @@ def _log_client_fault_in_a_line(record: logging.LogRecord) -> bool:
 
 
 def error_log() -> logging.Logger:
-    """Return the log for aiohttp's errors: tracebacks for faults of ours alone."""
+    """Return the log for aiohttp's errors, with tracebacks only for errors of the server."""
     log = _LOG.getChild("http")
     log.addFilter(_log_client_fault_in_a_line)
     return log
 
 
 def check_name(text: str) -> str:
-    """Return a host name for clients, NAME or NAME:PORT, in lower case. Raises NodeError for other text."""
+    """Return a host name for clients, NAME or NAME:PORT, in lower case. Raises NodeError for other strings."""
     if _HOST.fullmatch(text.lower()) is None:
         raise NodeError(
             f"{text[:80]!r} is not a name of this node: expected NAME or NAME:PORT, as in archives.example.org"
@@ -86,11 +86,10 @@ def check_name(text: str) -> str:
 
 
 def is_own_host(request: web.Request, names: Collection[str]) -> bool:
-    """Tell whether the Host of a request is the address and port of its connection, or one of `names`.
+    """Return True if the Host of a request is the address and port of its connection, or one of `names`.
 
     On a connection within this machine, localhost counts as its address. A name without a port is valid for all ports.
-    This detects DNS rebinding: a web page whose name was changed to our address after it was loaded still sends that
-    name.
+    This detects DNS rebinding: after a web page's name is changed to our address, the page still sends that name.
     """
     hosts = request.headers.getall("Host", [])
     found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None

@@ -1,9 +1,9 @@
-"""An unfinished download: two files beside the target, the bytes so far and the leaves to verify them against.
+"""Unfinished download: two files beside the target, the received bytes and the leaves to verify them.
 
-    .TREE.part      the bytes so far; locked while a download runs
-    .TREE.leaves    the SHA-256 of each block, if the node gave them
+    .TREE.part      the received bytes; locked while a download runs
+    .TREE.leaves    the SHA-256 of each block, if the node served them
 
-The target appears once all is verified and on the disk, never before.
+The target appears only after all bytes are verified and synced to the disk.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from cablestore.forks import ProcessBound, bind, close_released, open_released
 
 
 class PartialDownload(ProcessBound):
-    """An unfinished download to `target`. It is locked while this object is open.
+    """Unfinished download to `target`, which is locked while this object is open.
 
-    Raises ArchiveError if another download of the same bytes to the same folder runs, StorageError if writing fails.
+    Raises ArchiveError if another download of the same bytes to the same folder runs, and StorageError if writing
+    fails.
     """
 
     def __init__(self, target: Path, manifest: DatasetManifest) -> None:
@@ -42,7 +43,7 @@ class PartialDownload(ProcessBound):
                 unlock(self._data)
                 raise
         self.has_leaves = self._has_good_leaves()
-        """Whether each block can be verified as it comes."""
+        """True if each block can be verified on arrival."""
         bind(self)
 
     def __enter__(self) -> Self:
@@ -59,7 +60,7 @@ class PartialDownload(ProcessBound):
     # --- leaves ----------------------------------------------------------------------------------
 
     def add_leaves(self, data: bytes, at_bytes: int) -> None:
-        """Write joined leaves at this offset. Raises ArchiveError for more leaves than the dataset has blocks."""
+        """Write leaves at this offset. Raises ArchiveError for more leaves than the dataset has blocks."""
         expected = self._manifest.block_count * LEAF_SIZE_BYTES
         if at_bytes + len(data) > expected:
             raise ArchiveError(
@@ -69,7 +70,7 @@ class PartialDownload(ProcessBound):
             os.pwrite(self._leaves, data, at_bytes)
 
     def check_leaves(self) -> None:
-        """Raise ArchiveError unless the leaves that were added are those of the dataset."""
+        """Raise ArchiveError unless the added leaves match the dataset."""
         check_leaves(self._read_leaves(), self._manifest.tree, self._manifest.dataset_size_bytes)
         self.has_leaves = True
 
@@ -89,15 +90,15 @@ class PartialDownload(ProcessBound):
             at += LEAF_SIZE_BYTES
 
     def _are_right(self, leaves: bytes, first: int) -> bool:
-        """Tell whether these are the leaves from block `first` on. Without leaves to compare with, any are right."""
+        """Return True if these leaves match the stored ones from block `first` on, or if none are stored."""
         return not self.has_leaves or os.pread(self._leaves, len(leaves), first * LEAF_SIZE_BYTES) == leaves
 
     # --- bytes -----------------------------------------------------------------------------------
 
     def resume(self) -> int:
-        """Keep the bytes of an earlier download up to the first wrong or incomplete block. Return their number.
+        """Keep the bytes of an earlier download up to the first wrong or incomplete block. Returns their number.
 
-        Raises NoRoomError if the disk has no room for the rest.
+        Raises NoRoomError if the disk lacks space for the rest.
         """
         size_bytes, at = self._manifest.dataset_size_bytes, 0
         while at < size_bytes:
@@ -115,14 +116,14 @@ class PartialDownload(ProcessBound):
         return at
 
     def restart(self) -> None:
-        """Drop the bytes so far, because the node sends the dataset from its beginning."""
+        """Discard the received bytes, because the node sends the dataset from its beginning."""
         self._hasher = DatasetHasher()
         with storage_errors(self._target):
             os.ftruncate(self._data, 0)
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes so far."""
+        """Number of received bytes."""
         return self._hasher.size_bytes
 
     def write(self, data: bytes) -> None:
@@ -143,7 +144,7 @@ class PartialDownload(ProcessBound):
                 view, at = view[written:], at + written
 
     def finish(self) -> None:
-        """Put the bytes in place as the target. Raises ArchiveError unless they are exactly the dataset."""
+        """Rename the bytes to the target. Raises ArchiveError unless they match the dataset."""
         found, expected = self._hasher.size_bytes, self._manifest.dataset_size_bytes
         if found != expected:
             raise ArchiveError(
@@ -156,7 +157,8 @@ class PartialDownload(ProcessBound):
             )
         with storage_errors(self._target):
             os.fsync(self._data)
-            self._leaves_path.unlink(missing_ok=True)  # first: nobody looks for them once the target is there
+            # Removed first, because no later download to this target removes them.
+            self._leaves_path.unlink(missing_ok=True)
             self._data_path.replace(self._target)
             sync_folder(self._target.parent)
 
@@ -168,9 +170,9 @@ class PartialDownload(ProcessBound):
 
 
 def _locked(path: Path) -> int:
-    """Open and lock a file. Raises ArchiveError if another download has it."""
+    """Open and lock a file. Raises ArchiveError if another download has locked it."""
     file = open_released(path, os.O_RDWR | os.O_CREAT)
-    # The download that had the lock may have renamed the file to its target: then it must not be written any more.
+    # The download that held the lock may have renamed the file to its target, which must not be overwritten.
     with suppress(FileNotFoundError):
         if try_lock(file) and os.fstat(file).st_ino == path.stat().st_ino:
             return file

@@ -22,12 +22,12 @@ _T = TypeVar("_T")
 
 
 class ContentRemote:
-    """A community's archives on nodes that are asked in turn: a `remote.Remote` with content ids as text.
+    """Archives of a community on nodes that are tried in order: a `remote.Remote` with content ids as strings.
 
     Use it in a `with`.
 
     Fetched datasets stay in `folder` under their content ids, and an interrupted download is resumed, even after a
-    kill. The nodes may fetch from others what they lack. `stall_timeout_s` is the time-out for an unresponsive node.
+    kill. The nodes may fetch missing data from other nodes. `stall_timeout_s` is the timeout for an unresponsive node.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ContentRemote:
         self._is_closed = False
 
     def __enter__(self) -> Self:
-        """Make the folder. No request is sent yet."""
+        """Create the folder. No request is sent yet."""
         self._folder.make()
         self._run(self._start())
         return self
@@ -54,14 +54,14 @@ class ContentRemote:
         self.close()
 
     def index(self) -> bytes:
-        """Fetch the index alone and return it."""
+        """Fetch only the index and return it."""
         manifest = self._run(self._manifest(self._index))
         return self._whole(self._index, manifest, MAX_INDEX_SIZE_BYTES)
 
     def fetch(self, places: Sequence[str], progress: ByteProgress | None = None) -> Iterator[tuple[str, bytes]]:
-        """Yield the archives under these content ids, in this order. See `remote.Remote`.
+        """Yield the archives with these content ids, in this order. See `remote.Remote`.
 
-        The manifests are fetched first. They say how much room is needed: raises NoRoomError if the disk lacks it.
+        The manifests, which contain the sizes, are fetched first. Raises NoRoomError if the disk lacks space.
         """
         cids = [Cid.parse(place) for place in places]
         manifests = self._run(self._manifests(cids))
@@ -78,7 +78,7 @@ class ContentRemote:
         self._is_cancelled = True
         task = self._task
         if task is not None:
-            with suppress(RuntimeError):  # its loop may have ended
+            with suppress(RuntimeError):  # the task's loop may be closed
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class ContentRemote:
             self._runner.run(self._open.aclose())
             self._runner.close()
 
-    # --- the parts of a fetch ------------------------------------------------------------------
+    # --- steps of a fetch ------------------------------------------------------------------------
 
     def _fetch(
         self, wanted: list[tuple[Cid, DatasetManifest]], progress: ByteProgress | None
@@ -104,7 +104,7 @@ class ContentRemote:
             yield str(cid), content
 
     def _whole(self, cid: Cid, manifest: DatasetManifest, limit_bytes: int) -> bytes:
-        """Return a dataset's bytes. Fetch them unless they are here."""
+        """Return a dataset's bytes, and fetch them if they are missing."""
         _check_size(cid, manifest.dataset_size_bytes, limit_bytes)
         content = self._held(cid, manifest)
         if content is None:
@@ -115,7 +115,7 @@ class ContentRemote:
         return content
 
     def _held(self, cid: Cid, manifest: DatasetManifest) -> bytes | None:
-        """Return the bytes of a dataset that is here and verified, otherwise None."""
+        """Return the verified bytes of a stored dataset, otherwise None."""
         content = self._folder.content(cid)
         if not content or len(content) != manifest.dataset_size_bytes:
             return None
@@ -123,7 +123,7 @@ class ContentRemote:
         hasher.update(content)
         return content if hasher.finish()[0] == manifest.tree else None
 
-    # --- asking the nodes ------------------------------------------------------------------------
+    # --- requests to the nodes -------------------------------------------------------------------
 
     async def _start(self) -> None:
         for client in self._clients:
@@ -149,7 +149,7 @@ class ContentRemote:
     async def _asked(self, work: Callable[[ContentClient], Coroutine[Any, Any, _T]]) -> _T:
         """Return the result of the first node that succeeds.
 
-        Raises NoRoomError if one node did, otherwise the last error.
+        If all nodes fail, raises their NoRoomError, if any, otherwise the last error.
         """
         errors: list[ArchiveError] = []
         for client in self._clients:
@@ -163,7 +163,7 @@ class ContentRemote:
         raise chosen
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine in the loop from the caller's thread."""
+        """Run a coroutine in the loop, in the caller's thread."""
         if self._is_cancelled:
             work.close()
             raise ArchiveError(_CANCELLED)

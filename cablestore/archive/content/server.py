@@ -1,9 +1,8 @@
-"""Codex' REST API `/api/codex/v1` on a content store, so that Codex' own clients work on it unchanged.
+"""Codex' REST API `/api/codex/v1` for a content store, compatible with Codex' clients.
 
-It has the routes that make sense without Codex' network: data, manifests, space. `network` routes answer from the store
-and, if other nodes with this API are configured as upstream, from those, verified. There is no password. So by default
-it listens on this machine alone, and it refuses web pages in browsers, which can send requests to any host that the
-browser reaches.
+It has the routes that do not need Codex' network: data, manifests, space. `network` routes answer from the store and,
+if configured, from upstream nodes with this API, verified. There is no password. By default, the server therefore
+listens only on this machine. It rejects requests of web pages, which can reach any host that the browser reaches.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ContentServer:
-    """A server of the REST API on an open store, while its `async with` runs, at `address`. The store stays open.
+    """Server of the REST API for an open store, while its `async with` runs, at `address`. The store stays open.
 
-    `upstream` are URLs of nodes with the same API that are asked for datasets that the store lacks. `names` are host
-    names, NAME or NAME:PORT, by which clients reach it besides its address, as through a proxy. `manifest_format` is
-    the format of manifests of uploads. Raises NodeError for a wrong name, and if it cannot listen at the address.
+    `upstream` are URLs of nodes with the same API, which are requested for missing datasets. `names` are further host
+    names of the server, NAME or NAME:PORT, for example behind a proxy. `manifest_format` is the format of manifests of
+    uploads. Raises NodeError for an invalid name, and if it cannot listen at the address.
     """
 
     def __init__(
@@ -96,20 +95,20 @@ class ContentServer:
 
     @property
     def url(self) -> str:
-        """The URL for clients, without the API's prefix."""
+        """URL for clients, without the API's prefix."""
         host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
         make = self._runner.server
-        assert make is not None  # noqa: S101 - `setup` made it
+        assert make is not None  # noqa: S101 - `setup` created it
         host, port = self._where
         try:
             self._server = await asyncio.get_running_loop().create_server(
                 lambda: one_content_type(make()), await RESOLVER.texts(host), port
             )
-        except (OSError, OverflowError, ValueError) as error:  # ValueError: no host can have this name
+        except (OSError, OverflowError, ValueError) as error:  # ValueError: not a valid host name
             await self._runner.cleanup()
             raise NodeError(f"cannot listen on {self._where[0]}:{self._where[1]}: {error}") from None
         self.address = self._server.sockets[0].getsockname()[:2]
@@ -117,7 +116,7 @@ class ContentServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Accept no more requests, give running ones `stop_timeout_s` to finish, then cancel them."""
+        """Stop accepting requests, wait `stop_timeout_s` for running ones, then cancel them."""
         if self._server is not None:
             self._server.close()
         await self._upstream.stop()
@@ -143,14 +142,14 @@ class ContentServer:
 
     @web.middleware
     async def _own_alone(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse a request for another host: see `is_own_host`."""
+        """Reject a request for another host: see `is_own_host`."""
         if not is_own_host(request, self._names):
             raise web.HTTPForbidden(
                 text="this node is not known by that name: see --name of `cablestore archive content`"
             )
         return await handler(request)
 
-    # --- putting ---------------------------------------------------------------------------------
+    # --- uploads -----------------------------------------------------------------------------------
 
     async def _upload(self, request: web.Request) -> web.Response:
         filename, mimetype = _names(request)
@@ -188,7 +187,7 @@ class ContentServer:
                 text=f"no data came for {self._stall_timeout_s:g} s: send the upload again"
             ) from None
 
-    # --- getting ---------------------------------------------------------------------------------
+    # --- downloads ---------------------------------------------------------------------------------
 
     async def _list(self, _: web.Request) -> web.Response:
         datasets = await asyncio.to_thread(self._store.datasets)
@@ -225,7 +224,7 @@ class ContentServer:
     ) -> None:
         """Send this part and all later ones.
 
-        If that fails the connection is aborted, so that the client sees an error.
+        If that fails, the connection is aborted, so that the client gets an error.
         """
         if request.transport is not None:
             limit_unsent(request.transport.get_extra_info("socket"))
@@ -250,7 +249,7 @@ class ContentServer:
             await self._send(request, response, reader.read_leaves, await asyncio.to_thread(reader.read_leaves))
             return response
 
-    # --- the rest --------------------------------------------------------------------------------
+    # --- other requests ----------------------------------------------------------------------------
 
     async def _fetch(self, request: web.Request) -> web.Response:
         answer = await self._network_manifest(request)
@@ -266,7 +265,8 @@ class ContentServer:
     async def _exists(self, request: web.Request) -> web.Response:
         cid = _cid(request)
         has = await asyncio.to_thread(self._store.is_intact if VERIFY in request.query else self._store.exists, cid)
-        return web.json_response({str(cid): has, "has": has})  # nim-codex says the one, its openapi.yaml the other
+        # Nim-codex uses the first key, its openapi.yaml the second.
+        return web.json_response({str(cid): has, "has": has})
 
     async def _delete(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._store.delete, _cid(request))
@@ -277,7 +277,7 @@ class ContentServer:
         return web.json_response(to_builtins(space))
 
     async def _info(self, _: web.Request) -> web.Response:
-        """Answer that this is not a node of Codex' network: all fields that would name one are empty."""
+        """Answer that this is not a node of Codex' network: all fields that would identify one are empty."""
         node = {"nodeId": "", "peerId": "", "record": "", "address": "", "seen": False}
         told: dict[str, Any] = {"id": "", "addrs": [], "repo": "", "spr": "", "announceAddresses": []}
         told |= {"table": {"localNode": node, "nodes": []}, "codex": {"version": "cablestore", "revision": ""}}
@@ -286,7 +286,7 @@ class ContentServer:
 
 @web.middleware
 async def _in_words(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answer errors with a status and a sentence. Refuse requests of web pages."""
+    """Answer errors with a status and a message. Reject requests of web pages."""
     if "Origin" in request.headers:
         raise web.HTTPForbidden(text="pages of browsers are not answered")
     try:
@@ -312,7 +312,7 @@ def _cid(request: web.Request) -> Cid:
 def _start(request: web.Request, size_bytes: int) -> int:
     """Return the offset at which a download begins.
 
-    Ranges that do not go to the end get the whole, as RFC 9110 allows.
+    Only ranges up to the end are supported. Other ranges get the whole dataset, as RFC 9110 allows.
     """
     match = re.fullmatch(r"bytes=([0-9]{1,19})-", request.headers.get("Range", ""))
     start = int(match[1]) if match else 0
@@ -324,7 +324,7 @@ def _start(request: web.Request, size_bytes: int) -> int:
 
 
 def _names(request: web.Request) -> tuple[str | None, str | None]:
-    """Return filename and media type of an upload. Answers 422 for wrong ones and 415 for a compressed body."""
+    """Return filename and media type of an upload. Answers 422 for invalid ones and 415 for a compressed body."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise web.HTTPUnsupportedMediaType(text="the body is compressed: send it uncompressed")
     found = _FILENAME.search(request.headers.get("Content-Disposition", ""))

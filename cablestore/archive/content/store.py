@@ -1,8 +1,8 @@
-"""A store of datasets by content id, in a folder (`content.folder` has its layout).
+"""Store of datasets by content id, in a folder. `content.folder` describes the layout.
 
-A dataset is written as two files in `incoming`. Once they are whole and on the disk they are moved in place, and the
-manifest comes last. So every manifest has its bytes. Bytes without a manifest were left by a kill, and are removed when
-the store is opened. Equal bytes under two filenames have two manifests and one file.
+A dataset is written as two files in `incoming`. After they are complete and synced to the disk, they are moved to their
+places, and the manifest is written last. Therefore each manifest has its bytes. Opening the store removes bytes without
+a manifest, which a killed process left. Equal bytes with two filenames have two manifests and one file.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from cablestore.files import is_foreign, read_small, storage_errors, sync_folder
 from cablestore.forks import ProcessBound, bind
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
-"""20 GiB, as nim-codex has it."""
+"""20 GiB, as in nim-codex."""
 
 
 class Space(Struct, frozen=True):
-    """Space of a node, as Codex counts it: blocks of 64 KiB, also the last one of a dataset, and manifests."""
+    """Space of a node in bytes, as in Codex: blocks of 64 KiB, including the last one of a dataset, and manifests."""
 
     total_blocks: int = field(name="totalBlocks")
     quota_size_bytes: int = field(name="quotaMaxBytes")
     used_size_bytes: int = field(name="quotaUsedBytes")
     reserved_size_bytes: int = field(name="quotaReservedBytes")
-    """Taken by datasets that are being written."""
+    """Space of datasets that are being written."""
 
 
 class ContentStore(Closable, ProcessBound):
-    """A store of datasets in a folder, opened by one process at a time. Any thread may call any method.
+    """Store of datasets in a folder, open in one process at a time. Thread-safe.
 
     >>> with ContentStore.open(Path("content")) as store:
     ...     manifest = store.put([b"payload"], filename="hello.txt", mimetype="text/plain")
@@ -65,21 +65,21 @@ class ContentStore(Closable, ProcessBound):
         self.folder: Final = folder
         self.quota_size_bytes: Final = quota_size_bytes
         self.damaged: Final[set[Cid]] = set()
-        """Unreadable manifests: their datasets are neither readable nor removed. Delete them, or put them again."""
+        """Unreadable manifests, whose datasets cannot be read and are not removed. Delete them, or put them again."""
         self._lock: int | None = lock
         self._guard = threading.RLock()
         self._manifests: dict[Cid, DatasetManifest] = {}
         self._users: Counter[Cid] = Counter()
-        """The number of manifests of each tree."""
+        """Number of manifests of each tree."""
         self._used_size_bytes = 0
         self._reserved_size_bytes = 0
         bind(self)
 
     @classmethod
     def open(cls, folder: Path, *, quota_size_bytes: int = DEFAULT_QUOTA_SIZE_BYTES) -> Self:
-        """Open the store in a folder, or make one in a new or empty folder. Files that a kill left are removed.
+        """Open the store in a folder, or create one in a new or empty folder. Files of a killed process are removed.
 
-        Raises StoreLockedError if another process has it open, ArchiveError for a folder of something else,
+        Raises StoreLockedError if another process has it open, ArchiveError for a folder with other files, and
         StorageError.
         """
         folder = usable_path(folder).absolute()
@@ -100,7 +100,7 @@ class ContentStore(Closable, ProcessBound):
         for path in (self.folder / MANIFESTS).iterdir():
             self._load_manifest(path)
         if self.damaged:
-            return  # a damaged manifest may be that of a tree without another one
+            return  # a tree without a manifest may belong to a damaged one
         for name in (DATA, LEAVES):
             for path in (self.folder / name).iterdir():
                 cid = _cid_named(path)
@@ -124,14 +124,14 @@ class ContentStore(Closable, ProcessBound):
     def close(self) -> None:
         """Close the store, so that other processes can open it.
 
-        Datasets that are being written are refused from now on.
+        Datasets that are being written are rejected afterwards.
         """
         with self._guard:
             if self._lock is not None:
                 unlock(self._lock)
                 self._lock = None
 
-    # --- putting ---------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------
 
     def put(
         self,
@@ -141,10 +141,10 @@ class ContentStore(Closable, ProcessBound):
         mimetype: str | None = None,
         manifest_format: ManifestFormat = ManifestFormat.CODEX,
     ) -> DatasetManifest:
-        """Store the joined chunks as a dataset. Return its manifest once it is on the disk.
+        """Store the chunks as a dataset. Returns its manifest after it is synced to the disk.
 
-        Raises ArchiveError if there are no bytes and for a wrong filename or media type, NoRoomError if it does not
-        fit, StorageError if writing fails. Then nothing is stored.
+        Raises ArchiveError without bytes and for an invalid filename or media type, NoRoomError if it does not fit, and
+        StorageError if writing fails. Nothing is stored then.
         """
         with self.incoming() as incoming:
             for chunk in chunks:
@@ -154,7 +154,7 @@ class ContentStore(Closable, ProcessBound):
 
     @contextmanager
     def incoming(self) -> Iterator[IncomingDataset]:
-        """Yield a dataset that is written piece by piece. Without a `commit` nothing is stored."""
+        """Yield a dataset that is written in parts. Without a `commit`, nothing is stored."""
         with self._guard:
             self._check_open()
         name = self.folder / INCOMING / secrets.token_hex(8)
@@ -163,7 +163,7 @@ class ContentStore(Closable, ProcessBound):
         try:
             yield incoming
         except BaseException:
-            with suppress(StorageError):  # the first error is the one that says what went wrong
+            with suppress(StorageError):  # the first error is more relevant
                 incoming.abort()
             raise
         incoming.abort()
@@ -182,7 +182,7 @@ class ContentStore(Closable, ProcessBound):
             self._reserved_size_bytes += size_bytes
 
     def _adopt(self, name: Path, manifest: DatasetManifest) -> None:
-        """Move two whole files in place, over earlier ones if there are any, and write the manifest."""
+        """Move two complete files to their places, replacing earlier ones, and write the manifest."""
         cid, encoded = manifest_cid(manifest), manifest.encode()
         with self._guard, storage_errors(self.folder):
             self._check_open()
@@ -202,7 +202,7 @@ class ContentStore(Closable, ProcessBound):
         for kind in (LEAVES, DATA):
             name.with_suffix(f".{kind}").replace(self.folder / kind / str(tree))
             sync_folder(self.folder / kind)
-        # Written in `incoming`, which `open` empties: a kill leaves no unfinished file among the manifests.
+        # Written in `incoming`, which `open` empties, so that a killed process leaves no unfinished manifest.
         unfinished = name.with_suffix(".manifest")
         with whole_file(unfinished) as file:
             file.write(encoded)
@@ -210,7 +210,7 @@ class ContentStore(Closable, ProcessBound):
         sync_folder(self.folder / MANIFESTS)
 
     def _move_out(self, cid: Cid, tree: Cid) -> None:
-        """Remove what was moved in of a new dataset: its manifest, and its bytes unless another manifest may have them."""
+        """Remove the moved files of a new dataset: its manifest, and its bytes unless another manifest has them."""
         manifest = self.folder / MANIFESTS / str(cid)
         with suppress(OSError):
             manifest.unlink(missing_ok=True)
@@ -219,7 +219,7 @@ class ContentStore(Closable, ProcessBound):
                 self._remove_bytes(tree)
 
     def _check_fits(self, manifest: DatasetManifest, manifest_size_bytes: int) -> None:
-        """Raise NoRoomError if one more manifest or the blocks of a new tree exceed a limit."""
+        """Raise NoRoomError if one more manifest, or the blocks of a new tree, would exceed a limit."""
         if len(self._manifests) >= limits.MAX_DATASETS:
             raise NoRoomError(f"the content store has {len(self._manifests)} datasets, which is the most: delete some")
         blocks = 0 if self._users[manifest.tree] else manifest.block_count
@@ -251,7 +251,7 @@ class ContentStore(Closable, ProcessBound):
         raise NoSuchContentError(f"dataset {cid} not found in the content store{hint}")
 
     def exists(self, cid: Cid) -> bool:
-        """Tell whether the store has the dataset with this id, in files that are long enough."""
+        """Return True if the store has the dataset with this id, in files of the right size."""
         with self._guard:
             manifest = self._manifests.get(cid)
             if manifest is None:
@@ -259,7 +259,7 @@ class ContentStore(Closable, ProcessBound):
             return self._has_files(manifest.tree, self._sizes_bytes()[manifest.tree])
 
     def is_intact(self, cid: Cid) -> bool:
-        """Tell whether the store can give every block of a dataset. Reads it as a whole."""
+        """Return True if all blocks of a dataset are intact. Reads the whole dataset."""
         try:
             return all(self.get(cid))  # no part is empty
         except (ArchiveError, StorageError):
@@ -283,14 +283,14 @@ class ContentStore(Closable, ProcessBound):
                 return DatasetReader(data, leaves, manifest.tree, manifest.dataset_size_bytes, start)
             except ArchiveError:
                 with self._guard:
-                    # Another manifest, or none: another thread deleted the dataset, and may have put it in again.
+                    # Otherwise another thread deleted the dataset, and may have stored it again.
                     if self._manifests.get(cid) is manifest:
                         raise
 
     def get(self, cid: Cid, start: int = 0) -> Iterator[bytes]:
         """Yield a dataset's bytes from `start` on, in parts of at most 1 MiB.
 
-        Every block is verified before it is yielded. Raises NoSuchContentError, and ArchiveError for a damaged block.
+        Each block is verified before it is yielded. Raises NoSuchContentError, and ArchiveError for a damaged block.
         """
         with self.reader(cid, start) as reader:
             while part := reader.read():
@@ -304,7 +304,7 @@ class ContentStore(Closable, ProcessBound):
             return sorted(item for item in self._manifests.items() if item[1].tree in whole)
 
     def incomplete(self) -> list[Cid]:
-        """Return the datasets whose files are missing, too short or too long. Put them again, or delete them."""
+        """Return the datasets whose files are missing or have a wrong size. Put them again, or delete them."""
         with self._guard:
             self._check_open()
             whole = self._whole_trees()
@@ -331,9 +331,9 @@ class ContentStore(Closable, ProcessBound):
     # --- deleting --------------------------------------------------------------------------------
 
     def delete(self, cid: Cid) -> bool:
-        """Remove a dataset: its manifest, and its bytes unless another manifest has them.
+        """Delete a dataset: its manifest, and its bytes unless another manifest has them.
 
-        Return whether it was there.
+        Returns True if the store had it.
         """
         with self._guard, storage_errors(self.folder):
             self._check_open()
@@ -347,7 +347,7 @@ class ContentStore(Closable, ProcessBound):
                     self._remove_bytes(manifest.tree)
             except BaseException:
                 if manifest is not None:
-                    self._manifests[cid] = manifest  # deleting can be tried again
+                    self._manifests[cid] = manifest  # the caller may retry
                 raise
             self.damaged.discard(cid)
             if manifest is not None:
@@ -371,12 +371,12 @@ class ContentStore(Closable, ProcessBound):
 
 
 class IncomingDataset(ProcessBound):
-    """A dataset that is being written to a store. Made by `ContentStore.incoming`."""
+    """Dataset that is being written to a store. Created by `ContentStore.incoming`."""
 
     def __init__(self, store: ContentStore, name: Path) -> None:
         self._store = store
         self._name = name
-        self._guard = threading.Lock()  # one thread may abort an upload while another still writes
+        self._guard = threading.Lock()  # one thread may abort an upload while another one still writes
         self._writer = DatasetWriter(name.with_suffix(f".{DATA}"), name.with_suffix(f".{LEAVES}"))
         self._reserved_size_bytes = 0
         self._is_finished = False
@@ -385,13 +385,13 @@ class IncomingDataset(ProcessBound):
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes written."""
+        """Number of written bytes."""
         return self._writer.size_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes.
 
-        Raises NoRoomError if the quota, the disk or the size of a dataset is exceeded, StorageError.
+        Raises NoRoomError if the quota, the disk or the size of a dataset is exceeded, and StorageError.
         """
         with self._guard:
             self._check()
@@ -409,9 +409,9 @@ class IncomingDataset(ProcessBound):
         mimetype: str | None = None,
         manifest_format: ManifestFormat = ManifestFormat.CODEX,
     ) -> DatasetManifest:
-        """Store what was written.
+        """Store the written bytes.
 
-        Return its manifest once it is on the disk. Raises the errors of `ContentStore.put`.
+        Returns the manifest after the dataset is synced to the disk. Raises the errors of `ContentStore.put`.
         """
         with self._guard:
             manifest = DatasetManifest(*self._finish(), filename, mimetype, manifest_format)
@@ -419,7 +419,7 @@ class IncomingDataset(ProcessBound):
             return manifest
 
     def commit_as(self, manifest: DatasetManifest) -> None:
-        """Store what was written under a manifest from another node. Raises ArchiveError unless the manifest fits."""
+        """Store the written bytes with a manifest from another node. Raises ArchiveError if they do not match."""
         with self._guard:
             tree, size_bytes = self._finish()
             if (tree, size_bytes) != (manifest.tree, manifest.dataset_size_bytes):
@@ -436,13 +436,13 @@ class IncomingDataset(ProcessBound):
             return self._writer.finish(), self._writer.size_bytes
 
     def abort(self) -> None:
-        """Remove what was written unless it is committed. May be called at any time, from any thread."""
+        """Remove the written bytes unless they are committed. Any thread may call this at any time."""
         with self._guard:
             if self._is_over:
                 return
             self._is_over = True
             self._store._reserve(-self._reserved_size_bytes)  # noqa: SLF001 - a part of the store
-            with suppress(OSError):  # of bytes that were still to be written: they are given up anyway
+            with suppress(OSError):  # an error of unwritten bytes, which are discarded
                 self._writer.close()
             with storage_errors(self._store.folder):
                 for kind in (DATA, LEAVES, "manifest"):

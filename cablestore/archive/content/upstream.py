@@ -1,4 +1,4 @@
-"""Fetching datasets that a content endpoint lacks from other nodes with the same API, in turn and verified."""
+"""Fetching datasets that a content endpoint lacks from upstream nodes, which are tried in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG: Final = logging.getLogger("cablestore.content")
 
 
 class Upstream:
-    """The upstream nodes of a store. Use it between `start` and `stop`, in one event loop."""
+    """Upstream nodes of a store. Use it between `start` and `stop`, in one event loop."""
 
     def __init__(self, store: ContentStore, urls: Sequence[str]) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class Upstream:
             await self._open.enter_async_context(client)
 
     async def stop(self) -> None:
-        """Cancel all fetches. Nothing of them is stored."""
+        """Cancel all fetches. Their data is discarded."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -40,10 +40,10 @@ class Upstream:
         await self._open.aclose()
 
     async def manifest(self, cid: Cid, *, is_asked_by_node: bool = False) -> DatasetManifest:
-        """Return a manifest of the store or of another node. Raises ArchiveError, NoSuchContentError if no node has it.
+        """Return a manifest of the store or of another node.
 
-        A request of a node is answered from the store alone: otherwise two nodes that have each other as upstream would
-        ask in a circle.
+        A request of a node is answered only from the store, to avoid request loops between nodes that have each other
+        as upstream. Raises ArchiveError, and NoSuchContentError if no node has the manifest.
         """
         if is_asked_by_node or self._store.exists(cid):
             return self._store.manifest(cid)
@@ -55,15 +55,15 @@ class Upstream:
         return self._store.manifest(cid)
 
     async def fetch(self, cid: Cid, *, is_asked_by_node: bool = False) -> None:
-        """Return once the store has a dataset, or no request may be sent for it.
+        """Fetch a dataset into the store if it is missing, unless a node requested it.
 
-        Raises NoSuchContentError, NoRoomError.
+        Raises NoSuchContentError and NoRoomError.
         """
         if not self._store.exists(cid) and not is_asked_by_node and self._clients:
             await asyncio.shield(self.begin(cid))
 
     def begin(self, cid: Cid) -> asyncio.Task[DatasetManifest]:
-        """Fetch a dataset in the background unless it is being fetched. Raises NoRoomError if too many others are."""
+        """Fetch a dataset in the background, or return the running fetch. Raises NoRoomError at the fetch limit."""
         if cid in self._running:
             return self._running[cid]
         if len(self._running) >= limits.MAX_CONTENT_FETCHES:
@@ -89,7 +89,8 @@ class Upstream:
                 except ArchiveError as error:
                     no_room = error if isinstance(error, NoRoomError) else no_room
                     self._tell(client, cid, error)
-        if no_room is not None:  # raised last: if a node claimed it, another node might still give the dataset
+        # Raised last, because another node may still have the dataset if a node claimed this falsely.
+        if no_room is not None:
             raise no_room
         raise NoSuchContentError(f"dataset {cid} not found in the content store, and no upstream node gave it")
 

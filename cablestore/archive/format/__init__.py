@@ -1,1 +1,1 @@
-"""The formats of history archives: archives, indexes, magnet links, content ids. Bytes in, values out; no I/O."""
+"""Formats of history archives: archives, indexes, magnet links, content ids. Encoding and decoding without I/O."""

@@ -1,10 +1,10 @@
-"""Announcements, by which a control node says where its archives are: the text of a post. Pure.
+"""Announcements: posts in which a control node publishes the link to its archives. Pure.
 
     archives CLOCK magnet:?xt=urn:btih:INFO-HASH&dn=COMMUNITY&tr=TRACKER
     archives CLOCK codex:CONTENT-ID-OF-THE-INDEX
 
-The post is in the reserved channel `dialect.ARCHIVES_CHANNEL`. Only posts of the control node count there, and of these
-the one with the greatest clock. Clients that do not know the channel show these texts in it.
+The post is in the reserved channel `dialect.ARCHIVES_CHANNEL`. Only posts of the control node count there, and only the
+one with the greatest clock. Clients that do not know the channel show these texts in it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from cablestore.protocol.varint import MAX_VARINT
 
 _TEXT: Final = re.compile(r"archives (0|[1-9][0-9]{0,19}) ([!-~]+)", re.ASCII)
 CODEX: Final = "codex:"
-"""Begins a link to a content id."""
+"""Prefix of a link to a content id."""
 
 Link = Magnet | Cid
-"""A link to archives: a torrent, or the content id of an index."""
+"""Link to archives: a torrent, or the content id of an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """An announcement: the link to the newest archives, a magnet link or the content id of their index.
+    """Announcement of a link to the newest archives: a magnet link, or the content id of their index.
 
     `clock` is 0 to 2**64 - 1 and grows with each announcement of a control node, such as milliseconds since 1970.
     """
@@ -38,12 +38,12 @@ class Announcement:
     link: Link
 
     def __post_init__(self) -> None:
-        """Raise ArchiveError for a clock beyond 64 bits."""
+        """Raise ArchiveError for a clock outside 64 bits."""
         if not 0 <= self.clock <= MAX_VARINT:
             raise ArchiveError(f"the clock of an announcement is {self.clock}, allowed are 0 to {MAX_VARINT}")
 
     def text(self) -> str:
-        """Return the text of the post. Raises ArchiveError if it is longer than a post's text may be."""
+        """Return the text of the post. Raises ArchiveError if it exceeds the limit of a post/text."""
         text = f"archives {self.clock} {link_text(self.link)}"
         if len(text.encode()) > MAX_TEXT_SIZE_BYTES:
             raise ArchiveError(
@@ -54,7 +54,7 @@ class Announcement:
 
 
 def parse_announcement(text: str) -> Announcement:
-    """Read an announcement from the text of a post.
+    """Parse an announcement from the text of a post.
 
     Raises ArchiveError for text that `Announcement.text` does not write.
     """
@@ -68,7 +68,7 @@ def parse_announcement(text: str) -> Announcement:
 
 
 def parse_link(text: str) -> Link:
-    """Read a link, `magnet:?xt=...` or `codex:CONTENT-ID`, as users paste it. Raises ArchiveError."""
+    """Parse a pasted link, `magnet:?xt=...` or `codex:CONTENT-ID`. Raises ArchiveError."""
     if text.startswith(CODEX):
         cid = Cid.parse(text.removeprefix(CODEX))
         if cid.codec != CODEC_MANIFEST:
@@ -82,5 +82,5 @@ def parse_link(text: str) -> Link:
 
 
 def link_text(link: Link) -> str:
-    """Return the text of a link as announcements have it. `parse_link` reads it."""
+    """Return a link as in announcements. `parse_link` parses it."""
     return f"{CODEX}{link}" if isinstance(link, Cid) else str(link)

@@ -1,7 +1,7 @@
-"""Archives: how one is written and read. Pure.
+"""Encoding and decoding of archives. Pure.
 
-An archive is padded to whole pieces and sealed if there is a key. A reader checks it against its entry in the index and
-gets its messages one by one.
+An archive is padded to whole pieces, and encrypted if there is a key. A reader checks it against its index entry and
+yields its messages one by one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from cablestore.protocol.waku import WakuMessage, message_of
 
 _PURPOSE: Final = b"archive"
 _METADATA_FIELD, _MESSAGES_FIELD, _PADDING_FIELD = 2, 3, 4
-"""Numbers of an archive's protobuf fields in both profiles."""
+"""Protobuf field numbers of an archive in both profiles."""
 _TOMBSTONES_FIELD: Final = 1000
-"""A field of cablestore: other readers skip it."""
+"""Field of cablestore, which other readers skip."""
 _AROUND_TOMBSTONES_BYTES: Final = 2 * PIECE_SIZE_BYTES + SEAL_OVERHEAD_BYTES + 16
-"""The most that padding, the seal, and the lengths of the field and its list take, beside messages and tombstones."""
+"""Maximum size of padding, encryption, and the lengths of the field and its list, beside messages and tombstones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive that was made.
+    """Encoded archive.
 
     `stored` is its bytes in `data`; the last `padding_bytes` of them follow the document. `merkle_root` is the root
-    over its `num_posts` post hashes in order. `left_out` are the targets of tombstones for which it has no room.
+    over its `num_posts` post hashes in order. `left_out` are the targets of tombstones that do not fit.
     """
 
     period: Period
@@ -54,11 +54,11 @@ class Archive:
 
     @property
     def sha256(self) -> bytes:
-        """The SHA-256 of `stored`, 32 bytes."""
+        """SHA-256 of `stored`, 32 bytes."""
         return hashlib.sha256(self.stored).digest()
 
     def entry(self, profile: Profile, offset_bytes: int) -> Entry:
-        """Return the archive's entry in an index, if `stored` is in `data` at `offset_bytes`."""
+        """Return the archive's index entry for an offset in `data`."""
         size_bytes = len(self.stored)
         return with_id(profile, Entry("", self.period, self.topics, offset_bytes, size_bytes, self.padding_bytes))
 
@@ -71,12 +71,12 @@ def encode_archive(
     key: bytes | None = None,
     tombstones: Sequence[Tombstone] = (),
 ) -> Archive:
-    """Return the archive of `messages`, sealed under a 32-byte cabal key if one is given. Its size is whole pieces.
+    """Return the archive of `messages`, encrypted with a 32-byte cabal key if given. Its size is whole pieces.
 
     `topics` are those of the period in the profile's form (`topics_of`). `tombstones` describe the targets of its
-    post/deletes, which the post/deletes themselves do not. They may be far larger than the post/delete, so the largest
-    are left out if the archive would exceed `limits.MAX_STORED_ARCHIVE_SIZE_BYTES`. Raises ArchiveError if there are no
-    messages, for a message outside of the period or of the topics, and for messages that exceed that limit alone.
+    post/deletes, which the post/deletes do not. They may be far larger than the post/delete. Therefore the largest are
+    left out if the archive would exceed `limits.MAX_STORED_ARCHIVE_SIZE_BYTES`. Raises ArchiveError without messages,
+    for a message outside the period or the topics, and for messages that exceed that limit.
     """
     if not messages:
         raise ArchiveError(f"an archive of {period} needs at least one message")
@@ -113,7 +113,7 @@ def _fitting(
 
 
 def _stored_size_bytes(profile: Profile, size_bytes: int, key: bytes | None) -> int:
-    """Return the size of the archive whose document has `size_bytes` before padding and seal."""
+    """Return the size of the archive whose document has `size_bytes` before padding and encryption."""
     size_bytes += SEAL_OVERHEAD_BYTES if key is not None else 0
     size_bytes += len(profile.inner_padding(size_bytes))
     return size_bytes + profile.outer_padding_bytes(size_bytes)
@@ -134,13 +134,13 @@ def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages
 def decode_archive(
     profile: Profile, stored: bytes, entry: Entry, key: bytes | None = None
 ) -> Iterator[Record | Tombstone]:
-    """Yield the messages of an archive, then its tombstones. `stored` is the bytes that `entry` of the index points to.
+    """Yield the messages of an archive, then its tombstones. `stored` is its bytes, `entry` its index entry.
 
-    With a key the archive must be sealed under it, without one it must not be sealed. The size, the seal and the
-    padding after the document are checked at once. The rest is checked while it is read: the document is well-formed
-    and has no unknown field, its metadata is that of the index entry, each message is of the period and of one of the
-    topics, and padding within the document is zeros at its end. Raises ArchiveError, possibly after some messages:
-    store none before the end.
+    With a key, the archive must be encrypted with it; without one, it must not be encrypted. The size, the encryption
+    and the padding after the document are checked first. The rest is checked during reading. The document must be
+    well-formed without unknown fields, and its metadata must match the index entry. Each message must be within the
+    period and the topics, and padding within the document must be zeros at its end. Raises ArchiveError, possibly after
+    some messages: do not store any before the end.
     """
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
@@ -161,7 +161,7 @@ def decode_archive(
 
 
 def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
-    """Return the decoded post that a message carries. All other fields of the message must follow from the post.
+    """Return the decoded post of a message. All other fields of the message must match the post.
 
     The signature of the post is not checked: see `crypto.are_signed`. Raises ArchiveError.
     """
@@ -183,7 +183,7 @@ def verified_content(
 ) -> tuple[list[Post], list[Tombstone]]:
     """Return the posts and tombstones of an archive.
 
-    Everything but the posts' signatures is checked. Raises ArchiveError.
+    Everything except the posts' signatures is checked. Raises ArchiveError.
     """
     stones: list[Tombstone] = []
     return list(verified_posts(verified, entry, stored, dialect, key, stones)), stones
@@ -199,9 +199,9 @@ def verified_posts(
 ) -> Iterator[Post]:
     """Yield the posts of an archive and append its tombstones to `stones`.
 
-    Everything but the posts' signatures is checked.
+    Everything except the posts' signatures is checked.
 
-    Raises ArchiveError, possibly after some posts: store none before the end.
+    Raises ArchiveError, possibly after some posts: do not store any before the end.
     """
     profile = verified.index.profile
     commitment = verified.commitments[entry.archive_id]
@@ -222,7 +222,7 @@ def verified_posts(
 
 
 def _written(tombstones: Sequence[Tombstone]) -> bytes:
-    """Return the field of tombstones, msgpack [[target, author, the row's value], ...]; nothing if there is none."""
+    """Return the field of tombstones, msgpack [[target, author, the row's value], ...]; b"" without tombstones."""
     if not tombstones:
         return b""
     return sized_field(_TOMBSTONES_FIELD, pack([_item(stone) for stone in tombstones]))

@@ -1,4 +1,4 @@
-"""How the messages of a period are cut into archives that fit into a member's memory. Pure."""
+"""Splitting the messages of a period into archives that fit into a member's memory. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cablestore.protocol.waku import WakuMessage
 
 
 class OversizeMessage(NamedTuple):
-    """A message that is larger than an archive may be."""
+    """Message that exceeds the size of an archive."""
 
     message: WakuMessage
     size_bytes: int
@@ -24,7 +24,8 @@ def chunks(
     """Yield the messages of each archive in order, at least one, and between them each message that is too large.
 
     The size of a message is payload and author key, as in status-go. `messages` must be sorted by (timestamp, post
-    hash), each once. Raises ArchiveError otherwise, because the same history would give different archives elsewhere.
+    hash) without duplicates. Otherwise raises ArchiveError, because the same history would give different archives
+    elsewhere.
     """
     chunk: list[WakuMessage] = []
     chunk_size_bytes = 0

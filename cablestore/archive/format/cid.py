@@ -1,11 +1,11 @@
 """Codex content ids: of blocks, of datasets by the Merkle tree over their blocks, and of manifests of datasets.
 
-Pure. The rules are those of deployed nim-codex. They differ from the text of its specification in places (the key of a
-node comes last); tests check each against ids of real nodes. Two things to know:
+Pure. The rules are those of deployed nim-codex, which differ from its specification in places (the key of a node comes
+last). Tests check each rule against ids of real nodes. Two properties are important:
 
-* The id of a tree does not fix the dataset's size: the last block is padded with zeros, so `a` and `a` followed by a
-  zero byte have the same tree. The manifest has the size.
-* The same bytes with another filename, media type or manifest format have another manifest, and so another id.
+* The id of a tree does not determine the dataset's size: the last block is padded with zeros, so `a` and `a` followed
+  by a zero byte have the same tree. The manifest contains the size.
+* The same bytes with another filename, media type or manifest format have another manifest, and therefore another id.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cablestore.protocol.protobuf import fields, number_field, sized_field
 from cablestore.protocol.varint import encode_varint
 
 BLOCK_SIZE_BYTES: Final = 65_536
-"""The size of blocks (nim-codex: DefaultBlockSize)."""
+"""Size of blocks (nim-codex: DefaultBlockSize)."""
 LEAF_SIZE_BYTES: Final = 32
-"""The size of a SHA-256, of a block or of a node of the tree."""
+"""Size of a SHA-256, of a block or of a node of the tree."""
 
 CODEC_MANIFEST: Final = 0xCD01
 CODEC_BLOCK: Final = 0xCD02
@@ -47,7 +47,7 @@ _NOT_IN_FILENAMES: Final = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 @dataclass(frozen=True, slots=True, order=True, repr=False)
 class Cid:
-    """A content id: the kind of content (`codec`, one of CODEC_*) and its SHA-256."""
+    """Content id: the kind of content (`codec`, one of CODEC_*) and its SHA-256."""
 
     codec: int
     digest: bytes
@@ -65,7 +65,7 @@ class Cid:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read the 38 bytes. Raises ArchiveError for anything else, such as other hash functions and codecs."""
+        """Decode the 38 bytes. Raises ArchiveError for other bytes, such as other hash functions and codecs."""
         for codec in _CODECS:
             head = _before_digest(codec)
             if data.startswith(head) and len(data) == len(head) + LEAF_SIZE_BYTES:
@@ -87,7 +87,7 @@ class Cid:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text form, `z` and base58btc. Raises ArchiveError for anything else."""
+        """Parse the text form, `z` and base58btc. Raises ArchiveError for other text."""
         if len(text) != _TEXT_SIZE or text[0] != "z":
             raise ArchiveError(
                 f"{text[:60]!r} is not a content id of Codex: expected are {_TEXT_SIZE} characters, the first of them z"
@@ -114,7 +114,7 @@ def block_count_of(size_bytes: int) -> int:
 
 
 def leaf_of(block: bytes) -> bytes:
-    """Return the leaf of a block of 1 to 65,536 bytes: its SHA-256 after a short last block is padded with zeros."""
+    """Return the leaf of a block of 1 to 65,536 bytes: its SHA-256 after padding a short last block with zeros."""
     if not 0 < len(block) <= BLOCK_SIZE_BYTES:
         raise ArchiveError(f"a block has 1 to {BLOCK_SIZE_BYTES} bytes, not {len(block)}")
     return sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest()
@@ -127,14 +127,14 @@ def _node(left: bytes, right: bytes | None, level: int) -> bytes:
 
 
 class RootHasher:
-    """A hasher that takes leaves one by one and finds their root. It keeps one node for each level of the tree."""
+    """Incremental hasher of leaves to their root. It keeps one node for each level of the tree."""
 
     def __init__(self) -> None:
         self.leaf_count = 0
-        self._waiting: list[bytes | None] = []  # for each level a left node whose right one has not come
+        self._waiting: list[bytes | None] = []  # for each level, a left node whose right node is missing
 
     def add(self, leaf: bytes) -> None:
-        """Take the next leaf, 32 bytes."""
+        """Add the next leaf, 32 bytes."""
         node, level = leaf, 0
         while level < len(self._waiting) and (left := self._waiting[level]) is not None:
             self._waiting[level] = None
@@ -146,7 +146,7 @@ class RootHasher:
         self.leaf_count += 1
 
     def root(self) -> bytes:
-        """Return the root over the leaves so far. Raises ArchiveError if there are none, as nim-codex does."""
+        """Return the root over the added leaves. Raises ArchiveError without leaves, as nim-codex does."""
         if not self._waiting:
             raise ArchiveError("an empty dataset has no content id: Codex stores at least one byte")
         last: bytes | None = None
@@ -163,7 +163,7 @@ class RootHasher:
 
 
 class DatasetHasher:
-    """A hasher that takes a dataset in pieces of any size and finds its tree.
+    """Incremental hasher of a dataset, in pieces of any size, to its tree.
 
     It keeps a block and a node for each level.
     """
@@ -174,7 +174,7 @@ class DatasetHasher:
         self._roots = RootHasher()
 
     def update(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Take the next bytes. Return the joined leaves of the blocks that these complete."""
+        """Add the next bytes. Returns the concatenated leaves of the blocks that they complete."""
         view = memoryview(data)
         self.size_bytes += len(view)
         leaves = []
@@ -195,7 +195,7 @@ class DatasetHasher:
     def finish(self) -> tuple[Cid, bytes]:
         """Return the tree's id and the leaf of the short last block, or b"". Call this once, at the end.
 
-        Raises ArchiveError if there were no bytes.
+        Raises ArchiveError without bytes.
         """
         leaf = leaf_of(bytes(self._rest)) if self._rest else b""
         if leaf:
@@ -208,7 +208,7 @@ class DatasetHasher:
 
 
 class ManifestFormat(StrEnum):
-    """A format of manifests. It changed twice without a version number in the manifest."""
+    """Format of manifests. It changed twice without a version number in the manifest."""
 
     CODEX = "codex"
     """nim-codex until December 2025. Seen in ids of real nodes."""
@@ -220,9 +220,9 @@ class ManifestFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DatasetManifest:
-    """A dataset's manifest: its tree, its size, and the names that a client gave.
+    """Manifest of a dataset: its tree, its size, and the names from the client.
 
-    Raises ArchiveError for impossible values.
+    Raises ArchiveError for invalid values.
     """
 
     tree: Cid
@@ -245,11 +245,11 @@ class DatasetManifest:
 
     @property
     def block_count(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return block_count_of(self.dataset_size_bytes)
 
     def encode(self) -> bytes:
-        """Return the bytes whose SHA-256 the id has: one protobuf message in field 1 of another (nim-codex coders)."""
+        """Return the bytes that the id hashes: one protobuf message in field 1 of another (nim-codex coders)."""
         fields: list[int | bytes | None] = [
             self.tree.encode(),
             BLOCK_SIZE_BYTES,
@@ -268,9 +268,10 @@ class DatasetManifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a manifest in any format. Raises ArchiveError unless these are exactly the bytes that `encode` returns.
+        """Decode a manifest in any format. Raises ArchiveError for bytes that `encode` does not return.
 
-        Without filename and media type the first two formats have the same bytes; the result is then in format codex.
+        Without filename and media type, the first two formats have the same bytes; the result then has the format
+        codex.
         """
         if len(data) > limits.MAX_MANIFEST_SIZE_BYTES:
             raise ArchiveError(f"a manifest of {len(data)} bytes: at most {limits.MAX_MANIFEST_SIZE_BYTES} are read")
@@ -288,7 +289,7 @@ class DatasetManifest:
 
     @classmethod
     def _from_fields(cls, fields: dict[int, int | bytes], manifest_format: ManifestFormat) -> Self | None:
-        """Read the fields in one format. Return None if they do not fit it."""
+        """Read the fields in one format. Returns None if they do not match it."""
         first = 2 if manifest_format is ManifestFormat.LOGOS2 else 1
         name_at = 7 if manifest_format is ManifestFormat.LOGOS1 else 8
         tree, size_bytes = fields.get(first), fields.get(first + 2)
@@ -312,7 +313,7 @@ def manifest_cid(manifest: DatasetManifest) -> Cid:
 def manifest_of(
     cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
 ) -> DatasetManifest | None:
-    """Return the manifest with these values in the format that gives it this id, or None if no known format does."""
+    """Return the manifest with these values in the format that has this id, or None if no known format has it."""
     for manifest_format in ManifestFormat:
         manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
         if manifest_cid(manifest) == cid:
@@ -321,7 +322,7 @@ def manifest_of(
 
 
 def check_filename(filename: str) -> None:
-    """Raise ArchiveError for a filename that Codex refuses: with folders, wildcards, quotes or control characters."""
+    """Raise ArchiveError for a filename that Codex rejects: with folders, wildcards, quotes or control characters."""
     try:
         size_bytes = len(filename.encode())
     except UnicodeEncodeError:
@@ -348,7 +349,7 @@ def _field(number: int, value: int | bytes | None) -> bytes:
 
 
 def _read_fields(data: bytes) -> dict[int, int | bytes]:
-    """Read the message in field 1. What is written twice or in another form shows when it is written again."""
+    """Decode the message in field 1. Duplicate fields and other encodings are detected when it is encoded again."""
     match list(fields(data, "manifest")):
         case [(1, bytes(message))]:
             return dict(fields(message, "manifest"))

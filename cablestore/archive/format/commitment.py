@@ -1,9 +1,9 @@
-"""The statement about the content of archives that the control node signs. Pure.
+"""Statement about the content of archives, which the control node signs. Pure.
 
-The id of an archive is a hash of where it is stored; nothing in deployed software commits to its content. The statement
-has, for each archive of an index, the hash of its bytes and the Merkle root of its posts. It also has the post/deletes
-that delete posts of earlier weeks: an old archive does not bring back what was deleted later. The statement is stored
-in a field of the index that other readers skip.
+The id of an archive is a hash of its location, and deployed software has no commitment to its content. For each archive
+of an index, the statement has the hash of its bytes and the Merkle root of its posts. It also has the post/deletes of
+posts from earlier weeks. Therefore an old archive does not restore posts that were deleted later. The statement is
+stored in a field of the index that other readers skip.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from cablestore.protocol.protobuf import BOOL, BYTES, STRING, UINT32, UINT64, Do
 VERSION: Final = 1
 _SHA256_SIZE_BYTES: Final = 32
 _CONTEXT: Final = b"\xff" * 10 + b"cablestore archive index"
-"""The prefix of the signed bytes.
+"""Prefix of the signed bytes.
 
-The signed bytes of a post begin with a varint, and ten bytes 0xff are not a varint: a signature of a post is never
-valid for a statement, or the reverse.
-"""
+The signed bytes of a post begin with a varint, and ten bytes 0xff are not a varint. Therefore a signature of a post is
+never valid for a statement, or the reverse."""
 
 ARCHIVE_COMMITMENT: Final = Document(
     "ArchiveCommitment",
@@ -71,7 +70,7 @@ class Commitment:
             )
 
     def check_posts(self, tree: MerkleTree) -> None:
-        """Raise ArchiveError unless the posts that were read are those that were signed, in the same order."""
+        """Raise ArchiveError unless the posts are the signed ones, in the same order."""
         if tree.size != self.num_posts or tree.root() != self.merkle_root:
             raise ArchiveError(
                 f"archive {self.archive_id} holds {tree.size} posts of root {tree.root().hex()}, the control node "
@@ -83,7 +82,7 @@ class Commitment:
 class Statement:
     """Content of a signed statement.
 
-    `control_key` is the control node's public key; `deletions` are whole post/deletes.
+    `control_key` is the control node's public key; `deletions` are encoded post/deletes.
     """
 
     control_key: bytes
@@ -96,25 +95,25 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class SignedStatement:
-    """A statement's bytes and the control node's 64-byte signature."""
+    """Bytes of a statement, and the control node's 64-byte signature."""
 
     statement: bytes
     signature: bytes
 
     def encode(self) -> bytes:
-        """Return the bytes of both, as an index has them."""
+        """Return the bytes of both, as in an index."""
         return SIGNED_STATEMENT.encode(self.statement, self.signature)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read the bytes of both. Raises ArchiveError."""
+        """Decode both. Raises ArchiveError."""
         return cls(*SIGNED_STATEMENT.decode(data))
 
 
 def sign(statement: Statement, identity: Identity) -> SignedStatement:
     """Sign a statement. Commitments are sorted by id and deletions by hash, so equal statements have equal bytes.
 
-    Raises ArchiveError if the statement names another key.
+    Raises ArchiveError if the statement has another key.
     """
     if statement.control_key != identity.public_key:
         raise ArchiveError(

@@ -1,4 +1,4 @@
-"""Which items are kept if not all of them fit. Pure."""
+"""Selection of items if not all of them fit. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def smallest_within(
 ) -> tuple[list[_Item], list[_Item]]:
     """Return the smallest items that fit into `room_bytes` together, and those that are left out.
 
-    `place` gives the size of an item in bytes, and what decides between items of one size. The largest are left out, so
-    that one author's large items do not take the room of all others. The result does not depend on the order of
+    `place` returns the size of an item in bytes, and a tie-breaker for items of one size. The largest are left out, so
+    that one author's large items do not use the space of all others. The result does not depend on the order of
     `items`; both lists are in order of `place`.
     """
     in_order = sorted(items, key=place)

@@ -1,7 +1,7 @@
-"""The index of archives: which archives exist and where, in both profiles, in `data` or by content id. Pure.
+"""Index of archives, in both profiles, with their places in `data` or by content id. Pure.
 
 An index is a protobuf map from ids to metadata. Maps have no order: two runs of status-go write different bytes for the
-same index, and get different info-hashes. Here entries are written sorted by id, and read in any order.
+same index, with different info-hashes. Here entries are written sorted by id, and read in any order.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _PURPOSE: Final = b"index"
 _ARCHIVES_FIELD: Final = 1
 _COMMITMENT_FIELD: Final = 1000
 _DELETIONS_FIELD: Final = 7
-"""Of a statement."""
+"""Field number in a statement."""
 RAW_ENTRY: Final = Document("RawEntry", Field(1, "key", STRING), Field(2, "value", BYTES))
-"""An entry of the map. Its value is left in bytes: an archive's id is their hash."""
+"""Entry of the map. Its value stays encoded, because the archive's id is its hash."""
 _LENGTHS_GROW_BYTES: Final = 8
-"""How much longer the two lengths around the deletions get at most: those of the statement and of what is signed."""
+"""Maximum growth of the two lengths around the deletions: those of the statement and of the signed bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index. `entries` are sorted by period, offset and id; `signed` is the control node's statement, or None."""
+    """Index. `entries` are sorted by period, offset and id; `signed` is the control node's statement, or None."""
 
     profile: Profile
     entries: tuple[Entry, ...]
@@ -55,7 +55,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIndex:
-    """An index signed by its control node, with the commitment to each archive by id and deletions of earlier weeks."""
+    """Index signed by its control node, with the commitment to each archive by id, and deletions of earlier weeks."""
 
     index: Index
     commitments: dict[str, Commitment]
@@ -95,7 +95,7 @@ def encode_signed_index(
     deletions: Iterable[bytes],
     key: bytes | None = None,
 ) -> tuple[bytes, list[bytes]]:
-    """Return the bytes of the index, signed, and the hashes of deletions for which it has no room.
+    """Return the bytes of the signed index, and the hashes of deletions that do not fit.
 
     The largest deletions are left out. Each is also in an archive of its own week, so a member that imports that
     archive deletes the same posts. Arguments and errors are those of `signed_index` and `encode_index`.
@@ -120,7 +120,7 @@ def _place_of_deletion(raw: bytes) -> tuple[int, bytes]:
 
 
 def encode_index(index: Index, key: bytes | None = None) -> bytes:
-    """Return the bytes of an index, sealed under a 32-byte cabal key if one is given. Equal indexes have equal bytes.
+    """Return the bytes of an index, encrypted with a 32-byte cabal key if given. Equal indexes have equal bytes.
 
     Raises ArchiveError for an index beyond `limits.MAX_INDEX_ARCHIVES` or `limits.MAX_INDEX_SIZE_BYTES`.
     """
@@ -154,10 +154,10 @@ def _check_size(data: bytes) -> None:
 def decode_index(
     data: bytes, profile: Profile, *, data_size_bytes: int | None = None, key: bytes | None = None
 ) -> Index:
-    """Decode an index whose archives are in a `data` of `data_size_bytes`, or with None under content ids.
+    """Decode an index whose archives are in a `data` of `data_size_bytes`, or by content id if that is None.
 
-    With a key the index must be sealed under it, without one it must not be sealed. Checks that each id follows from
-    the metadata, that each archive is whole pieces within `data`, and that no two archives overlap. The signature is
+    With a key, the index must be encrypted with it; without one, it must not be encrypted. Checks that each id matches
+    the metadata, that each archive is whole pieces within `data`, and that archives do not overlap. The signature is
     not checked: see `verify_index`. Raises ArchiveError.
     """
     return _decoded(_plain(data, key), profile, data_size_bytes, None)
@@ -172,10 +172,12 @@ def verify_index(
     data_size_bytes: int | None = None,
     key: bytes | None = None,
 ) -> VerifiedIndex:
-    """Decode an index that the control node with this public key must have made for this profile and dialect.
+    """Decode and verify an index that the control node with this public key signed for this profile and dialect.
 
-    Checks the signature before anything else is decoded. Then checks what `decode_index` checks, that the statement has
-    exactly these archives, that its deletions are signed post/deletes, and that the bytes are the only encoding of this
+    The signature is checked before anything else is decoded, followed by the checks of `decode_index`. The statement
+    must
+    have exactly these archives, and its deletions must be signed post/deletes. The bytes must be the only encoding of
+    this
     index. Raises ArchiveError.
     """
     plain = _plain(data, key)
@@ -197,7 +199,7 @@ def verify_index(
 
 
 def _plain(data: bytes, key: bytes | None) -> bytes:
-    """Return the plain document of an index, unsealed with the key if there is one."""
+    """Return the document of an index, decrypted if there is a key."""
     if len(data) > MAX_INDEX_SIZE_BYTES:
         raise ArchiveError(
             f"the index has {len(data)} bytes, allowed are {MAX_INDEX_SIZE_BYTES}. Do not fetch it again"
@@ -223,7 +225,7 @@ def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _signed_in(plain: bytes) -> SignedStatement:
-    """Return the statement of an index. Raises ArchiveError if there is none."""
+    """Return the statement of an index. Raises ArchiveError without a statement."""
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
             return SignedStatement.decode(value)
@@ -231,7 +233,7 @@ def _signed_in(plain: bytes) -> SignedStatement:
 
 
 def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated: frozenset[str] | None) -> Index:
-    """Decode the document of an index. With `stated`, an archive with any other id is refused before it is decoded."""
+    """Decode the document of an index. With `stated`, an archive with any other id is rejected before it is decoded."""
     entries: dict[str, Entry] = {}
     signed: SignedStatement | None = None
     for field, value in _parts(plain):
@@ -249,7 +251,7 @@ def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated
 
 def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stated: frozenset[str] | None) -> Entry:
     name, metadata = RAW_ENTRY.decode(data)
-    # The id is a hash of the metadata: nothing is decoded that the control node did not sign.
+    # The id is a hash of the metadata, so only metadata that the control node signed is decoded.
     if stated is not None and name not in stated:
         raise ArchiveError(
             f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must be those of "

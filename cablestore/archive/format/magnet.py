@@ -1,4 +1,4 @@
-"""Magnet links of communities' torrents, community ids and tracker URLs (BEP 9). Pure, and without libtorrent."""
+"""Magnet links of communities' torrents, community ids and tracker URLs (BEP 9). Pure, without libtorrent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRACKER_SCHEMES: Final = frozenset({"udp", "http", "https"})
 
 @dataclass(frozen=True, slots=True)
 class Magnet:
-    """A magnet link: `magnet:?xt=urn:btih:INFO-HASH&dn=COMMUNITY&tr=TRACKER`. `str()` gives its text."""
+    """Magnet link: `magnet:?xt=urn:btih:INFO-HASH&dn=COMMUNITY&tr=TRACKER`. `str()` returns its text."""
 
     info_hash: str
     """40 hex digits."""
@@ -26,7 +26,7 @@ class Magnet:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a link. Parameters other than xt, dn and tr are skipped. Raises ArchiveError."""
+        """Parse a link. Parameters other than xt, dn and tr are ignored. Raises ArchiveError."""
         size_bytes = len(text.encode(errors="replace"))
         if size_bytes > limits.MAX_MAGNET_SIZE_BYTES:
             raise ArchiveError(
@@ -56,7 +56,7 @@ class Magnet:
 
 
 def check_community(name: str) -> str:
-    """Return a community id, which can name a folder: hex digits in lower case. Raises ArchiveError for other text."""
+    """Return a community id, a valid folder name of hex digits in lower case. Raises ArchiveError otherwise."""
     if not _COMMUNITY.fullmatch(name):
         raise ArchiveError(f"{name[:140]!r} is not a community id: expected up to 128 hex digits in lower case")
     return name

@@ -1,8 +1,8 @@
-"""A Merkle tree over the hashes of an archive's posts, in the archive's order (RFC 6962, 2.1). Pure.
+"""Merkle tree over the hashes of an archive's posts, in the archive's order (RFC 6962, 2.1). Pure.
 
     leaf = sha256(0x00 | post hash)     node = sha256(0x01 | left | right)     no posts = sha256("")
 
-The root of all is in the index.
+The root over all posts is in the index.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ EMPTY_ROOT: Final = hashlib.sha256().digest()
 
 
 class MerkleTree:
-    """A Merkle tree to which hashes are appended. It keeps one node for each bit of their number."""
+    """Merkle tree to which hashes are appended. It keeps one node for each bit of their number."""
 
     __slots__ = ("_peaks", "size")
 
     def __init__(self, hashes: Iterable[bytes] = ()) -> None:
-        """Make the tree of `hashes`, 32 bytes each."""
+        """Create the tree of `hashes`, 32 bytes each."""
         self.size = 0
         """Number of hashes in the tree."""
         self._peaks: list[bytes] = []
-        """Roots of whole subtrees, largest first: one for each 1 in the binary `size`."""
+        """Roots of complete subtrees, largest first: one for each 1 in the binary `size`."""
         for digest in hashes:
             self.add(digest)
 
@@ -39,7 +39,7 @@ class MerkleTree:
         self.size += 1
 
     def root(self) -> bytes:
-        """Return the 32-byte root over all hashes so far."""
+        """Return the 32-byte root over all added hashes."""
         if not self._peaks:
             return EMPTY_ROOT
         root = self._peaks[-1]

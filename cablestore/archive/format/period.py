@@ -1,7 +1,7 @@
 """Periods of archives: calendar weeks, from Monday 00:00 UTC to the next. Pure.
 
-status-go counts weeks from a community's oldest message: two control nodes that know different first messages never
-make equal archives. Calendar weeks are the same for all.
+status-go counts weeks from a community's oldest message. Two control nodes that know different first messages therefore
+never create equal archives. Calendar weeks are the same for all.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS
 
 WEEK_MS: Final = 604_800_000
 _FIRST_MONDAY_MS: Final = 345_600_000
-"""1970-01-05. The four days before it are a period of their own: documents cannot have negative times."""
+"""1970-01-05. The four days before it are a separate period, because documents cannot have negative times."""
 
 
 class Period(NamedTuple):
-    """A span of time, from_ms <= timestamp_ms < to_ms, in milliseconds since 1970."""
+    """Period of time, from_ms <= timestamp_ms < to_ms, in milliseconds since 1970."""
 
     from_ms: int
     to_ms: int
 
     def holds(self, timestamp_ms: int) -> bool:
-        """Tell whether a time is in the period."""
+        """Return True if a time is in the period."""
         return self.from_ms <= timestamp_ms < self.to_ms
 
     @property
     def first_day(self) -> str:
-        """The first day in UTC, such as 2023-11-13."""
+        """First day in UTC, such as 2023-11-13."""
         return datetime.fromtimestamp(self.from_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
@@ -57,5 +57,5 @@ def weeks(first_ms: int, end_ms: int) -> Iterator[Period]:
 
 
 def due_after(now_ms: int, settle_ms: int) -> int:
-    """Return when the next week to end will have been over for `settle_ms`, in ms since 1970."""
+    """Return when the next week to end will have been over for `settle_ms`, in milliseconds since 1970."""
     return week_of(max(now_ms - settle_ms, 0)).to_ms + settle_ms

@@ -30,19 +30,19 @@ from cablestore.protocol.varint import encode_varint
 from cablestore.protocol.waku import TOPICS_REMEMBERED, WAKU_MESSAGE, WakuMessage, decode_waku
 
 Topic = str | bytes
-"""A content topic in a profile: str in rfc61, 4 bytes in status-go."""
+"""Content topic in a profile: str in rfc61, 4 bytes in status-go."""
 
 _MS_PER_S: Final = 1_000
 _NS_PER_S: Final = _MS_PER_S * NS_PER_MS
 _TOPIC_SIZE_BYTES: Final = 4
 _METADATA_FIELD, _MESSAGES_FIELD, _PADDING_FIELD = 2, 3, 4
-"""Numbers of an archive's fields."""
+"""Field numbers of an archive."""
 _VERSION: Final = 0
-"""The version of all metadata. As the default it is not written."""
+"""Version of all metadata. It is the default value, so it is not written."""
 
 
 def _metadata_table(topic: Kind) -> Document:
-    """Return the table of an archive's metadata, in which a topic is of this kind."""
+    """Return the table of an archive's metadata, with topics of this kind."""
     return Document(
         "WakuMessageArchiveMetadata",
         Field(1, "version", UINT32),
@@ -53,7 +53,7 @@ def _metadata_table(topic: Kind) -> Document:
 
 
 def _index_metadata_table(metadata: Document, *places: str) -> Document:
-    """Return the table of an archive's metadata in an index of offsets: `places` say where the archive is."""
+    """Return the table of an archive's metadata in an index of offsets: `places` are the fields of its position."""
     return Document(
         "WakuMessageArchiveIndexMetadata",
         Field(1, "version", UINT32),
@@ -82,11 +82,11 @@ STATUS_GO_MESSAGE: Final = Document(
     Field(6, "hash", BYTES),
     Field(7, "thirdPartyId", STRING),
 )
-"""A message of status-go."""
+"""Message of status-go."""
 
 
 class Record(NamedTuple):
-    """A message as an archive keeps it. `timestamp` is in the profile's unit; `sig` and `hash` are empty in rfc61."""
+    """Message in an archive. `timestamp` is in the profile's unit; `sig` and `hash` are empty in rfc61."""
 
     payload: bytes
     topic: Topic
@@ -96,11 +96,11 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An index entry of one archive: its id, period and topics, and where the archive is.
+    """Index entry of one archive: its id, period, topics and position.
 
     In `data` it has `size_bytes` from `offset_bytes` on; the last `padding_bytes` of them follow the document (none in
-    rfc61, which pads within the document). If `cid` is given, the archive is under that content id and the numbers are
-    0.
+    rfc61, which pads within the document). With a `cid`, the archive is stored under that content id, and the numbers
+    are 0.
     """
 
     archive_id: str
@@ -113,18 +113,18 @@ class Entry(NamedTuple):
 
 
 class Profile(ABC):
-    """A form of archives. `archive` and `index` have what all forms have in common."""
+    """Profile of archives. `archive` and `index` contain the common parts of all profiles."""
 
     name: ClassVar[str]
-    """The profile's name in configurations and statements."""
+    """Name of the profile in configurations and statements."""
     pads_within: ClassVar[bool]
-    """Whether padding is a field of the document instead of bytes after it."""
+    """True if padding is a field of the document, and not bytes after it."""
     archive_metadata: ClassVar[Document]
-    """The table of an archive's metadata."""
+    """Table of an archive's metadata."""
     index_metadata: ClassVar[Document]
-    """The table of an archive's metadata in an index of offsets."""
+    """Table of an archive's metadata in an index of offsets."""
     codex_metadata: ClassVar[Document]
-    """The table of an archive's metadata in an index by content id."""
+    """Table of an archive's metadata in an index by content id."""
 
     @abstractmethod
     def topic(self, content_topic: str) -> Topic:
@@ -136,7 +136,7 @@ class Profile(ABC):
 
     @abstractmethod
     def record(self, message: WakuMessage) -> Record:
-        """Return a message as this profile keeps it."""
+        """Return a message as this profile stores it."""
 
     @abstractmethod
     def read_record(self, data: bytes) -> Record:
@@ -144,11 +144,11 @@ class Profile(ABC):
 
     @abstractmethod
     def inner_padding(self, size_bytes: int) -> bytes:
-        """Return the padding field for a document that has `size_bytes` once it is sealed."""
+        """Return the padding field for a document of `size_bytes`, including encryption."""
 
     @abstractmethod
     def outer_padding_bytes(self, size_bytes: int) -> int:
-        """Return the number of zero bytes after a document of `size_bytes`, sealed or not."""
+        """Return the number of zero bytes after a document of `size_bytes`, encrypted or not."""
 
     def document(self, period: Period, topics: tuple[Topic, ...], messages: Sequence[WakuMessage]) -> bytes:
         """Return the bytes of an archive without padding."""
@@ -176,7 +176,7 @@ class Profile(ABC):
 
     @abstractmethod
     def _written(self, messages: Sequence[WakuMessage]) -> Iterator[bytes]:
-        """Yield the messages as they are in the document."""
+        """Yield the encoded messages of the document."""
 
     @abstractmethod
     def _time_ms(self, timestamp: int) -> int:
@@ -184,7 +184,7 @@ class Profile(ABC):
 
     @abstractmethod
     def _place(self, entry: Entry) -> tuple[int, ...]:
-        """Return the fields of index metadata that say where an archive is in `data`."""
+        """Return the fields of index metadata for an archive's position in `data`."""
 
     @abstractmethod
     def _read_place(self, *place: int) -> tuple[int, int, int]:
@@ -215,7 +215,7 @@ class Profile(ABC):
 
 
 class _Rfc61(Profile):
-    """The profile of RFC 61 as written."""
+    """Profile of RFC 61."""
 
     name: ClassVar = "rfc61"
     pads_within: ClassVar = True
@@ -269,7 +269,7 @@ class _Rfc61(Profile):
 
 
 class _StatusGo(Profile):
-    """The profile that status-go writes."""
+    """Profile of status-go."""
 
     name: ClassVar = "status-go"
     pads_within: ClassVar = False
@@ -295,7 +295,7 @@ class _StatusGo(Profile):
         return b""
 
     def outer_padding_bytes(self, size_bytes: int) -> int:
-        """Fill the last piece. A document of two or more whole pieces gets one more piece of zeros, as deployed."""
+        """Fill the last piece. A document of two or more whole pieces gets another piece of zeros, as deployed."""
         if size_bytes <= PIECE_SIZE_BYTES:
             return PIECE_SIZE_BYTES - size_bytes
         return PIECE_SIZE_BYTES - size_bytes % PIECE_SIZE_BYTES
@@ -338,7 +338,7 @@ PROFILES: Final = {profile.name: profile for profile in (RFC61, STATUS_GO)}
 
 
 def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, ...]:
-    """Return content topics as an archive of the profile has them: sorted, each once.
+    """Return the sorted, distinct content topics of an archive of the profile.
 
     Raises ArchiveError for more than `limits.MAX_ARCHIVE_TOPICS`.
     """
@@ -354,21 +354,21 @@ def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, .
 def keccak256(data: bytes) -> bytes:
     """Return the 32-byte Keccak-256 of `data`.
 
-    SHA3-256, which hashlib has, pads in another way and is another function.
+    It differs from hashlib's SHA3-256 in its padding.
     """
     return keccak.new(digest_bits=256, data=data).digest()
 
 
 def archive_id(index_metadata: bytes) -> str:
-    """Return the id of the archive with these bytes of IndexMetadata: 0x and 64 hex digits, as status-go computes it.
+    """Return the id of the archive with these bytes of IndexMetadata: 0x and 64 hex digits, as in status-go.
 
-    An id says where an archive is, and of which time and channels. It says nothing of the archive's content.
+    An id identifies an archive's position, period and channels. It does not depend on the archive's content.
     """
     return f"0x{keccak256(index_metadata).hex()}"
 
 
 def with_id(profile: Profile, entry: Entry) -> Entry:
-    """Return an entry with the id that follows from its other fields."""
+    """Return an entry with the id of its other fields."""
     return entry._replace(archive_id=archive_id(profile.write_index_metadata(entry)))
 
 
@@ -382,7 +382,7 @@ def _topic_bytes(topic: Topic) -> bytes:
 
 
 def _zeros_that_fill(gap_bytes: int) -> int | None:
-    """Return the number of zeros of a field that takes `gap_bytes` with its tag and its length.
+    """Return the number of zeros of a field that occupies `gap_bytes` with its tag and its length.
 
     None if there is no such number: for 1 and 2, and if one more zero makes the length a byte longer (130, 16387).
     """

@@ -1,11 +1,11 @@
-"""Encryption of archives and indexes under the key of a cabal: deterministic and authenticated. Pure.
+"""Encryption of archives and indexes with the key of a cabal: deterministic and authenticated. Pure.
 
     magic u8[8] | nonce u8[24] | XChaCha20-Poly1305 of the plain bytes
 
-The nonce is a keyed hash of the plain bytes. So control nodes with equal stores make equal archives, and two different
-archives never share a nonce. A stranger learns only whether two archives are equal. status-go tries decryption to find
-out whether bytes are encrypted, and takes some encrypted archives for empty ones. Here the magic says it: no protobuf
-document begins with its bytes (wire type 7).
+The nonce is a keyed hash of the plain bytes. Therefore control nodes with equal stores create equal archives, and two
+different archives never share a nonce. Without the key, only the equality of two archives is visible. status-go tries
+decryption to detect encrypted bytes, and mistakes some encrypted archives for empty ones. Here the magic identifies
+them, because protobuf documents do not begin with its bytes (wire type 7).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SEALING_KEY_SIZE_BYTES: Final = 32
 _NONCE_SIZE_BYTES: Final = sodium.crypto_aead_xchacha20poly1305_ietf_NPUBBYTES
 _HEAD_SIZE_BYTES: Final = len(MAGIC) + _NONCE_SIZE_BYTES
 SEAL_OVERHEAD_BYTES: Final = _HEAD_SIZE_BYTES + sodium.crypto_aead_xchacha20poly1305_ietf_ABYTES
-"""How many bytes sealing adds: 48."""
+"""Additional bytes of encryption: 48."""
 
 
 def seal(plain: bytes, key: bytes, *, purpose: bytes) -> bytes:
-    """Return `plain` encrypted under a 32-byte cabal key. Bytes sealed for one `purpose` do not unseal for another.
+    """Return `plain` encrypted with a 32-byte cabal key. Bytes encrypted for one `purpose` do not decrypt for another.
 
     Equal arguments give equal bytes. Raises ArchiveError for a key of another size.
     """
@@ -38,10 +38,10 @@ def seal(plain: bytes, key: bytes, *, purpose: bytes) -> bytes:
 
 
 def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
-    """Return the plain bytes that `seal` was given.
+    """Return the plain bytes that were passed to `seal`.
 
-    Raises ArchiveError if the bytes are not sealed, were changed or cut, or were sealed under another key or for
-    another purpose.
+    Raises ArchiveError if the bytes are not encrypted, were changed or truncated, or were encrypted with another key or
+    for another purpose.
     """
     if not is_sealed(sealed):
         raise ArchiveError(
@@ -64,7 +64,7 @@ def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Tell whether bytes begin with the magic of encrypted ones."""
+    """Return True if bytes begin with the magic of encrypted ones."""
     return data.startswith(MAGIC)
 
 

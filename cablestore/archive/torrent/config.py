@@ -1,4 +1,4 @@
-"""Settings of torrents. Nothing is sent to the outside unless it is enabled here."""
+"""Settings of torrents. Only enabled features send data to the outside."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from cablestore.archive.format.magnet import check_tracker
 from cablestore.errors import ArchiveError
 
 DEFAULT_PORT: Final = 9025
-"""The port of the deployed control nodes (status-go, TorrentConfig)."""
+"""Port of the deployed control nodes (status-go, TorrentConfig)."""
 
 Peer = tuple[str, int]
-"""The address of another engine: an IP address and a port."""
+"""Address of another engine: an IP address and a port."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorrentConfig:
-    """The `TorrentConfig` of RFC 61, with more settings. Raises ArchiveError for impossible values."""
+    """`TorrentConfig` of RFC 61, with more settings. Raises ArchiveError for invalid values."""
 
     enabled: bool = False
     port: int = DEFAULT_PORT
-    """0 takes any free port."""
+    """0 means any free port."""
     data_folder: Path = Path("data/archivedata")
-    """The folder with a folder for each community, with `data` and `index`."""
+    """Folder with a subfolder for each community, with `data` and `index`."""
     torrent_folder: Path = Path("data/torrents")
-    """The folder with `{community}.torrent`, made by `seed` or fetched from peers."""
+    """Folder with `{community}.torrent`, created by `seed` or fetched from peers."""
     listen_address: str = "127.0.0.1"
-    """An IP address of this machine, or 0.0.0.0 for all. With 127.0.0.1 other machines get nothing."""
+    """IP address of this machine, or 0.0.0.0 for all. With 127.0.0.1, other machines cannot connect."""
     peers: tuple[Peer, ...] = ()
-    """Peers to ask for every community."""
+    """Peers for all communities."""
     trackers: tuple[str, ...] = ()
-    """Trackers for every torrent, also named in links. Trackers that others name are not asked."""
+    """Trackers for all torrents, also named in links. Trackers from links of others are ignored."""
     dht: bool = False
     lsd: bool = False
     """Local service discovery by multicast in the local network."""
     upload_rate_bytes_per_s: int = 0
-    """0 is no limit. The limit holds for all peers, also for those in the local network."""
+    """0 means no limit. The limit applies to all peers, including those in the local network."""
     download_rate_bytes_per_s: int = 0
     metadata_timeout_s: float = limits.METADATA_TIMEOUT_S
     stall_timeout_s: float = limits.STALL_TIMEOUT_S
@@ -54,12 +54,12 @@ class TorrentConfig:
 
     @property
     def is_public(self) -> bool:
-        """Whether peers may be found by asking others. Then peers may also be told of each other."""
+        """True if peers may be discovered through others. Then peers may also be announced to each other."""
         return self.dht or self.lsd or bool(self.trackers)
 
 
 def check_peers(peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
-    """Return peers whose addresses need no name server. Raises ArchiveError for others."""
+    """Return peers whose addresses are numeric. Raises ArchiveError for others."""
     for host, port in peers:
         try:
             ip_address(host)

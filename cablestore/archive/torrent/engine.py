@@ -41,16 +41,16 @@ class TorrentStatus:
     downloaded_bytes: int
     pieces_here: int
     pieces_refused: int
-    """The number of pieces that came with a wrong SHA-1."""
+    """Number of pieces that arrived with a wrong SHA-1."""
 
 
 class TorrentEngine(ProcessBound):
-    """An engine with the torrents of this node, one for each community. Use it in a `with`.
+    """Engine with the torrents of this node, one for each community. Use it in a `with`.
 
         with TorrentEngine(TorrentConfig(enabled=True, data_folder=data, torrent_folder=torrents)) as engine:
             magnet = engine.seed(community)
 
-    Calls for one community must come one at a time. Calls for different communities may run at the same time.
+    Calls for one community must come one at a time. Calls for different communities may run concurrently.
     """
 
     def __init__(self, config: TorrentConfig) -> None:
@@ -64,7 +64,7 @@ class TorrentEngine(ProcessBound):
         bind(self)
 
     def __enter__(self) -> Self:
-        """Listen. Raises ArchiveError if torrents are not enabled, or if listening fails."""
+        """Start listening. Raises ArchiveError if torrents are not enabled, or if listening fails."""
         if not self.config.enabled:
             raise ArchiveError("torrents are not enabled: set `enabled` in their configuration")
         try:
@@ -85,17 +85,17 @@ class TorrentEngine(ProcessBound):
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
+        """Port on which it listens."""
         return self._running().port
 
     def seed(self, community: str, *, is_verified: bool = False) -> str:
-        """Seed a community's folder and return its magnet link. An earlier seed of it ends.
+        """Seed a community's folder and return its magnet link. This replaces an earlier seed of it.
 
-        The folder must be whole, and may be read-only: a member that fetched only parts seeds them by keeping its remote open. If the torrent
-        file has the same index as the folder, the folder is checked against it. Without such a file a piece of zeros
-        counts as missing, unless the caller checked the archives against their index (`is_verified`). Pieces that this
-        engine hashed are not hashed again. Raises ArchiveError, after which nothing has changed, and IncompleteError
-        for missing pieces.
+        The folder must be complete, and may be read-only: a member that fetched only parts seeds them by keeping its
+        remote open. If the torrent file has the same index as the folder, the folder is checked against it. Without
+        such a file, a piece of zeros counts as missing, unless the caller checked the archives against their index
+        (`is_verified`). Pieces that this engine hashed are not hashed again. Raises ArchiveError without changes, and
+        IncompleteError for missing pieces.
         """
         session = self._running()
         metainfo = self._whole(self._hashed(check_community(community)), is_verified=is_verified)
@@ -105,7 +105,7 @@ class TorrentEngine(ProcessBound):
         with self._lock:
             seeded = self._seeds.get(community)
         if seeded is None or seeded.info_hash != metainfo.info_hash or seeded.ended:
-            with suppress(ArchiveError):  # the folder may be read-only or full, and seeding does without the file
+            with suppress(ArchiveError):  # the folder may be read-only or full, and seeding does not need the file
                 _put(self._torrent_path(community), metainfo.torrent(self.config.trackers))
             self.unseed(community)
             params = torrent_params(self.config, metainfo.torrent())
@@ -116,7 +116,7 @@ class TorrentEngine(ProcessBound):
             with self._lock:
                 self._seeds[community] = swarm
                 self._hashes[community] = metainfo
-            # Before that, connecting peers are rejected, and come back seconds later.
+            # Earlier connections of peers are rejected, and retried only seconds later.
             otherwise = f"libtorrent did not accept the torrent of {community}: call again"
             session.until(swarm, lambda: swarm.is_checked, self.config.stall_timeout_s, otherwise)
         return str(metainfo.magnet(self.config.trackers))
@@ -146,9 +146,9 @@ class TorrentEngine(ProcessBound):
     def open(self, link: str | Path, *, community: str, peers: tuple[Peer, ...] = ()) -> TorrentRemote:
         """Open a community's torrent to fetch from it, by magnet link or by the path of a .torrent file.
 
-        `peers` are asked besides the configured ones. A torrent of the community that was opened before is closed.
-        Pieces in its folder that belong to the torrent are kept. Raises ArchiveError for a torrent that is not exactly
-        one of this community, before a file is made, and if no peer gives its metadata in time.
+        `peers` are used in addition to the configured ones. An open torrent of the community is closed. Pieces in its
+        folder that belong to the torrent are kept. Raises ArchiveError, before a file is created, for a torrent that
+        does not exactly match this community, and if no peer sends its metadata in time.
         """
         session = self._running()
         check_community(community)
@@ -166,7 +166,7 @@ class TorrentEngine(ProcessBound):
         return remote
 
     def status(self, community: str) -> TorrentStatus | None:
-        """Return the state of a community's torrent, or None if it has none here."""
+        """Return the state of a community's torrent, or None without a torrent."""
         seeded, remote = self._seeds.get(community), self._remotes.get(community)
         swarm = seeded or (remote.swarm if remote else None)
         if swarm is None or not swarm.handle.is_valid():
@@ -205,7 +205,7 @@ class TorrentEngine(ProcessBound):
                 for piece in range(known.data_pieces)
                 if piece >= metainfo.data_pieces or metainfo.piece_hash(piece) != known.piece_hash(piece)
             )
-            metainfo = known  # after its data there may be an unfinished archive
+            metainfo = known  # its data may be followed by an unfinished archive
         else:
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:
@@ -216,7 +216,7 @@ class TorrentEngine(ProcessBound):
         return metainfo
 
     def _torrent_of(self, community: str) -> Metainfo | None:
-        """Return the metainfo of the torrent file, or None if there is no usable one."""
+        """Return the metainfo of the torrent file, or None if it is missing or invalid."""
         try:
             return _read_torrent_file(self._torrent_path(community), community)
         except ArchiveError:
@@ -228,8 +228,8 @@ class TorrentEngine(ProcessBound):
         known = self._torrent_of(community)
         if known and known.info_hash == magnet.info_hash:
             return known
-        # In a folder of its own, so that foreign metadata cannot affect our files. The name is fixed, so that the next
-        # call removes the folder of a process that was killed.
+        # A separate folder, so that foreign metadata cannot affect our files. Its name is fixed, so that the next call
+        # removes the folder of a killed process.
         scratch = self.config.torrent_folder / f"{community}.metadata"
         try:
             return read_info(self._fetch_metadata(magnet, peers, str(scratch)), community)
@@ -237,7 +237,7 @@ class TorrentEngine(ProcessBound):
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _fetch_metadata(self, magnet: Magnet, peers: tuple[Peer, ...], scratch: str) -> bytes:
-        """Return the info dictionary of a link from peers. libtorrent checked its info-hash and nothing else."""
+        """Return the info dictionary of a link from peers. libtorrent checked only its info-hash."""
         session = self._running()
         params: Any = lt.parse_magnet_uri(f"magnet:?xt=urn:btih:{magnet.info_hash}")
         params = private_params(self.config, params)
@@ -273,7 +273,7 @@ def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
 
 
 def has_index_of(magnet: Magnet, folder: Path, torrent_folder: Path) -> bool:
-    """Tell whether the index below a folder is that of a link, according to the torrent file."""
+    """Return True if the index below a folder is that of a link, according to the torrent file."""
     try:
         known = _read_torrent_file(torrent_folder / f"{magnet.community}.torrent", magnet.community)
         index = (folder / magnet.community / INDEX).read_bytes()
@@ -291,7 +291,7 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Replace a file so that at any instant the old or the new one is whole. Raises ArchiveError."""
+    """Replace a file atomically. Raises ArchiveError."""
     try:
         with whole_file(path, ".new") as file:
             file.write(content)

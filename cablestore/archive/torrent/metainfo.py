@@ -3,9 +3,9 @@
     info = {"files": [{"length", "path": ["data"]}, {"length", "path": ["index"]}], "name": community,
             "piece length": 102400, "pieces": SHA-1 of each piece of data + index}
 
-`data` is a whole number of pieces. So the index begins at a piece, and appending to `data` changes no earlier piece.
-Equal content has equal info-hashes everywhere: the info dictionary has nothing else, and one with more keys is refused.
-libtorrent loads pieces of this size but does not make them. So the dictionary is made here, and libtorrent only encodes
+`data` is a whole number of pieces. Therefore the index begins at a piece, and appending to `data` does not change
+earlier pieces. Equal content has equal info-hashes everywhere: a dictionary with more keys is rejected. libtorrent
+loads pieces of this size but does not create them, so this module builds the dictionary, and libtorrent only encodes
 it.
 """
 
@@ -29,63 +29,63 @@ _INFO_KEYS: Final = (b"files", b"name", b"piece length", b"pieces")
 
 @dataclass(frozen=True, slots=True)
 class Metainfo:
-    """Metainfo of a community's folder. Made by `make_metainfo`, `read_info` or `read_torrent`, which check it."""
+    """Metainfo of a community's folder. Created and checked by `make_metainfo`, `read_info` or `read_torrent`."""
 
     community: str
-    """The name of the folder, in hex digits."""
+    """Name of the folder, in hex digits."""
     data_size_bytes: int
     index_size_bytes: int
     piece_hashes: bytes
-    """20 bytes of SHA-1 for each piece, those of `data` first."""
+    """SHA-1 of each piece, 20 bytes, those of `data` first."""
 
     @property
     def size_bytes(self) -> int:
-        """The size of both files."""
+        """Size of both files."""
         return self.data_size_bytes + self.index_size_bytes
 
     @property
     def data_pieces(self) -> int:
-        """The number of pieces of `data`. Those of the index follow."""
+        """Number of pieces of `data`. Those of the index follow."""
         return self.data_size_bytes // limits.PIECE_SIZE_BYTES
 
     @property
     def pieces(self) -> int:
-        """The number of all pieces."""
+        """Number of all pieces."""
         return len(self.piece_hashes) // _DIGEST_SIZE_BYTES
 
     def piece_hash(self, piece: int) -> bytes:
-        """Return the 20 bytes of SHA-1 of a piece, counted from 0."""
+        """Return the SHA-1 of a piece, 20 bytes. Pieces count from 0."""
         return self.piece_hashes[piece * _DIGEST_SIZE_BYTES : (piece + 1) * _DIGEST_SIZE_BYTES]
 
     def piece_size_bytes(self, piece: int) -> int:
-        """Return the size of a piece: only the last may be shorter."""
+        """Return the size of a piece: only the last one may be shorter."""
         return min(limits.PIECE_SIZE_BYTES, self.size_bytes - piece * limits.PIECE_SIZE_BYTES)
 
     @property
     def index_hashes(self) -> tuple[int, bytes]:
-        """The identity of the index: its size in bytes, and the SHA-1 of its pieces."""
+        """Identity of the index: its size in bytes, and the SHA-1 of its pieces."""
         return self.index_size_bytes, self.piece_hashes[self.data_pieces * _DIGEST_SIZE_BYTES :]
 
     @property
     def pieces_of_zeros(self) -> frozenset[int]:
-        """Pieces of `data` that are all zeros: holes, where archives were not fetched."""
+        """Pieces of `data` with only zeros: holes of archives that were not fetched."""
         nothing = piece_sha1(bytes(limits.PIECE_SIZE_BYTES))
         return frozenset(piece for piece in range(self.data_pieces) if self.piece_hash(piece) == nothing)
 
     @property
     def info(self) -> bytes:
-        """The encoded info dictionary."""
+        """Encoded info dictionary."""
         return _encoded(self._info())
 
     @property
     def info_hash(self) -> str:
-        """The name of the torrent: the SHA-1 of `info`, 40 hex digits."""
+        """Name of the torrent: the SHA-1 of `info`, 40 hex digits."""
         return piece_sha1(self.info).hex()
 
     def torrent(self, trackers: tuple[str, ...] = ()) -> bytes:
-        """Return a .torrent file, each tracker in a tier of its own (BEP 12).
+        """Return a .torrent file, with each tracker in a separate tier (BEP 12).
 
-        Raises ArchiveError for a wrong tracker URL.
+        Raises ArchiveError for an invalid tracker URL.
         """
         document: dict[bytes, Any] = {b"info": self._info()}
         if trackers:
@@ -108,10 +108,10 @@ class Metainfo:
 
 
 def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: Metainfo | None = None) -> Metainfo:
-    """Hash a community's two files, open for reading and seekable.
+    """Hash a community's two files, which must be open for reading and seekable.
 
-    `earlier` is the metainfo of the folder before `data` was appended to. With it only the new pieces are hashed, and
-    the last earlier one, to check that `data` is still the same. Raises ArchiveError for sizes that are not allowed.
+    `earlier` is the metainfo of the folder before `data` was appended to. With it, only the new pieces and the last
+    earlier one are hashed, to check that `data` is still the same. Raises ArchiveError for invalid sizes.
     """
     data_size_bytes, index_size_bytes = data.seek(0, io.SEEK_END), index.seek(0, io.SEEK_END)
     _check_sizes(data_size_bytes, index_size_bytes)
@@ -130,7 +130,7 @@ def index_hashes_of(index: bytes) -> tuple[int, bytes]:
 
 
 def read_torrent(raw: bytes, community: str) -> Metainfo:
-    """Read a .torrent file of this community from any source. Everything outside of its info dictionary is skipped.
+    """Parse a .torrent file of this community from any source. Only its info dictionary is used.
 
     Raises ArchiveError unless it is exactly the torrent of a folder of `data` and `index`.
     """
@@ -141,7 +141,7 @@ def read_torrent(raw: bytes, community: str) -> Metainfo:
 
 
 def read_info(raw: bytes, community: str) -> Metainfo:
-    """Read an info dictionary of this community, as peers give it for a magnet link. Raises ArchiveError."""
+    """Parse an info dictionary of this community, as peers send it for a magnet link. Raises ArchiveError."""
     return _read(_decoded(raw), community)
 
 
@@ -205,7 +205,7 @@ def _check_sizes(data_size_bytes: int, index_size_bytes: int) -> None:
 def _check_pieces(metainfo: Metainfo) -> None:
     """Raise ArchiveError unless there is one hash for each piece.
 
-    A file may have changed its size while it was hashed.
+    The size of a file may have changed while it was hashed.
     """
     pieces = -(-metainfo.size_bytes // limits.PIECE_SIZE_BYTES)
     if len(metainfo.piece_hashes) != pieces * _DIGEST_SIZE_BYTES:
@@ -237,7 +237,7 @@ def _encoded(document: dict[bytes, Any]) -> bytes:
 
 
 def _decoded(raw: bytes) -> object:
-    """Decode a document in its only encoding: sorted keys, each once, plain numbers, and no bytes after it."""
+    """Decode a document in its canonical encoding: sorted, distinct keys, plain numbers, and no bytes after it."""
     if len(raw) > limits.MAX_METAINFO_SIZE_BYTES:
         raise ArchiveError(
             f"metadata of {len(raw):,} bytes: at most {limits.MAX_METAINFO_SIZE_BYTES:,} are read "
@@ -253,6 +253,6 @@ def _decoded(raw: bytes) -> object:
 
 
 def _shown(value: object) -> str:
-    """Return a foreign value as text that is short enough for a message."""
+    """Return a foreign value as text, truncated for a message."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

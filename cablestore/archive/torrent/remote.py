@@ -1,4 +1,4 @@
-"""Fetching from a torrent: the index, then the pieces of single archives, each piece checked against its SHA-1."""
+"""Fetching from a torrent: the index, then the pieces of single archives, each checked against its SHA-1."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, NoRoomError
 
-_NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces, as libtorrent has them
+_NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces in libtorrent
 
 _LOOK_S: Final = 1.0
-"""How often a wait looks whether libtorrent has given up all peers."""
+"""Interval for checking whether libtorrent has abandoned all peers."""
 _ATTEMPTS: Final = 3
-"""How often pieces are fetched that cannot be read back from the disk."""
+"""Number of attempts to fetch pieces that cannot be read back from the disk."""
 
 
 class TorrentRemote(Closable):
-    """A community's torrent from which parts are fetched: a `remote.Remote` with spans. Made by `TorrentEngine.open`.
+    """Torrent of a community for fetching parts: a `remote.Remote` with spans. Created by `TorrentEngine.open`.
 
-    While it is open it also seeds the pieces that are here.
+    While it is open, it also seeds the fetched pieces.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class TorrentRemote(Closable):
         self._folder = config.data_folder / metainfo.community
         self._is_cancelled = False
         self.is_closed = False
-        """Whether `close` was called."""
+        """True after `close`."""
         self._cancelled: Final = f"fetching archives of {metainfo.community} was cancelled"
         self.swarm = self._start()
-        """The torrent in its session."""
+        """Torrent in its session."""
 
     def index(self) -> bytes:
-        """Fetch the index alone and return it."""
+        """Fetch only the index and return it."""
         pieces = range(self.metainfo.data_pieces, self.metainfo.pieces)
         wanted = _WantedPieces(self, pieces, None)
         try:
@@ -79,7 +79,7 @@ class TorrentRemote(Closable):
         self._is_cancelled = self.is_closed = True
         self._session.remove(self.swarm, f"the torrent of {self.metainfo.community} was closed")
 
-    # --- the parts of a fetch ------------------------------------------------------------------
+    # --- steps of a fetch ------------------------------------------------------------------------
 
     def _fetch(self, spans: tuple[Span, ...], wanted: _WantedPieces) -> Iterator[tuple[Span, bytes]]:
         try:
@@ -107,7 +107,7 @@ class TorrentRemote(Closable):
         raise ArchiveError(f"{self._folder} does not keep what is written to it: check the disk")
 
     def _wait(self, pieces: range, wanted: _WantedPieces) -> None:
-        """Wait for pieces. Raises ArchiveError if for the stall time-out nothing came but what the torrent refused."""
+        """Wait for pieces. Raises ArchiveError if only rejected data, or none, arrives within the stall timeout."""
         swarm, stall_s = self.swarm, self._config.stall_timeout_s
         arrived, kept_bytes = len(swarm.arrivals), _kept_bytes(swarm)
         deadline_s = time.monotonic() + stall_s
@@ -124,10 +124,10 @@ class TorrentRemote(Closable):
                 now_bytes = _kept_bytes(swarm)
                 if now_bytes <= kept_bytes:
                     raise ArchiveError(self._stalled(swarm.handle.status(0).num_peers))
-                kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # part of a piece came: wait again
+                kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # a part of a piece arrived: wait again
 
     def _add_again(self, wanted: _WantedPieces, pieces: range) -> Swarm:
-        """Add the torrent again, with its wanted pieces, so that no seed takes us for one that wants nothing."""
+        """Add the torrent again with its wanted pieces, so that seeds do not regard us as a peer that wants none."""
         wanted.was_added_again = True
         self._session.remove(self.swarm, "connecting to its peers again")
         self.swarm = self._start(wanted.missing)
@@ -148,9 +148,9 @@ class TorrentRemote(Closable):
         )
 
     def _read(self, pieces: range) -> bytes | None:
-        """Return the bytes of pieces that are here, or None if they cannot be read back from the disk.
+        """Return the bytes of fetched pieces, or None if they cannot be read back from the disk.
 
-        libtorrent reports a piece before it is in the file. A piece that is not in the file yet is read by libtorrent.
+        libtorrent reports a piece before it writes it to the file. Such a piece is read through libtorrent.
         """
         is_index = pieces[0] >= self.metainfo.data_pieces
         name, first = (INDEX, self.metainfo.data_pieces) if is_index else (DATA, 0)
@@ -186,7 +186,7 @@ class TorrentRemote(Closable):
             raise ArchiveError(f"{span} ends after the data, which has {self.metainfo.data_size_bytes:,} bytes")
 
     def check_space(self, needed_bytes: int) -> None:
-        """Raise NoRoomError unless the disk has room for this many bytes and for the reserve that must stay free."""
+        """Raise NoRoomError unless the disk has space for this many bytes and for the reserve that must stay free."""
         available_bytes = shutil.disk_usage(self._config.data_folder).free
         reserve_bytes = limits.MIN_FREE_DISK_SIZE_BYTES
         if needed_bytes and needed_bytes + reserve_bytes > available_bytes:
@@ -224,16 +224,16 @@ class TorrentRemote(Closable):
 
 
 def _kept_bytes(swarm: Swarm) -> int:
-    """Return how much came, without pieces that were not what the torrent says."""
+    """Return the number of received bytes without rejected pieces."""
     status = swarm.handle.status(0)
     return int(status.total_payload_download - status.total_failed_bytes)
 
 
 def _has_given_up(swarm: Swarm) -> bool:
-    """Tell whether libtorrent knows peers and will ask none of them, though none was banned.
+    """Return True if libtorrent knows peers but will not request from them, although none was banned.
 
-    A seed closes the connection to a peer that wants nothing, as we do between two fetches. libtorrent then regards the
-    seed as useless, and does not look again when something is wanted.
+    A seed closes the connection to a peer without requests, as between two fetches. libtorrent then regards the seed as
+    useless, and does not reconnect when pieces are requested again.
     """
     status = swarm.handle.status(0)
     is_alone = status.num_peers == 0 and status.connect_candidates == 0
@@ -241,7 +241,7 @@ def _has_given_up(swarm: Swarm) -> bool:
 
 
 class _WantedPieces:
-    """The pieces that one call wants, with those still missing, and their priorities in libtorrent."""
+    """Wanted pieces of one call, with the missing ones and their priorities in libtorrent."""
 
     def __init__(self, remote: TorrentRemote, pieces: Iterable[int], progress: ByteProgress | None) -> None:
         self._remote = remote
@@ -250,7 +250,7 @@ class _WantedPieces:
         self._total_bytes = self._size_bytes(self._pieces)
         self._swarm: Swarm | None = None
         self.was_added_again = False
-        """Whether the torrent was added again because libtorrent gave up its peers."""
+        """True if the torrent was added again because libtorrent abandoned its peers."""
         self._take_stock()
 
     def _take_stock(self) -> None:
@@ -265,19 +265,20 @@ class _WantedPieces:
         if self._swarm is self._remote.swarm:
             self.hurry(pieces, _NOW)
             return
-        self._swarm = self._remote.swarm  # it was just added: nothing is wanted yet
+        self._swarm = self._remote.swarm  # the torrent was just added, without wanted pieces
         self._take_stock()
         now = self.missing.intersection(pieces)
         self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
-        """Give these pieces a priority over the others."""
+        """Request these pieces before the others."""
         self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
-        """Count the pieces that came. Return whether all of these are here."""
+        """Count the received pieces. Returns True if all of these are complete."""
         arrived = self._remote.swarm.arrivals[self._arrivals_seen :]
-        self._arrivals_seen += len(arrived)  # not the length of the list, which another thread appends to meanwhile
+        # Another thread may append to the list meanwhile, so its length is not used.
+        self._arrivals_seen += len(arrived)
         new = self.missing.intersection(arrived)
         self.missing -= new
         self._missing_bytes -= self._size_bytes(new)
@@ -287,7 +288,7 @@ class _WantedPieces:
 
     def deselect(self) -> None:
         """Stop fetching the missing pieces."""
-        with suppress(RuntimeError):  # the torrent may be gone
+        with suppress(RuntimeError):  # the torrent may be removed
             self._prioritize(dict.fromkeys(self.missing, _NOT_WANTED))
 
     def _prioritize(self, priorities: dict[int, int]) -> None:
@@ -299,13 +300,13 @@ class _WantedPieces:
 
 
 def torrent_params(config: TorrentConfig, torrent: bytes) -> Any:
-    """Return the parameters of a torrent of ours for a session, with only the configured ways to find peers."""
+    """Return the session parameters of our own torrent, with only the configured ways to find peers."""
     params = lt.load_torrent_buffer(torrent)
     return private_params(config, params)
 
 
 def private_params(config: TorrentConfig, params: Any) -> Any:
-    """Remove from a torrent or link the ways to find peers that are not configured, and libtorrent's own queueing."""
+    """Disable unconfigured ways to find peers, and libtorrent's queueing, in the parameters of a torrent or link."""
     flags = lt.torrent_flags
     params.save_path = str(config.data_folder)
     params.trackers = list(config.trackers)
@@ -316,10 +317,10 @@ def private_params(config: TorrentConfig, params: Any) -> Any:
 
 
 def held_pieces(folder: Path, metainfo: Metainfo) -> set[int]:
-    """Return the pieces in a community's folder whose SHA-1 is right.
+    """Return the pieces in a community's folder with a correct SHA-1.
 
-    Holes of a file that was fetched in parts are skipped; libtorrent's own check would read them as zeros. An index
-    that is longer than the torrent's is cut.
+    Holes of a file that was fetched in parts are skipped; libtorrent's check would read them as zeros. An index that is
+    longer than the torrent's is truncated.
     """
     have = _held_in(folder / DATA, metainfo, range(metainfo.data_pieces))
     index = folder / INDEX
@@ -354,7 +355,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _next_written(descriptor: int, place: int) -> int:
-    """Return the first piece from this one on that has data in the file, or a large number if there is none."""
+    """Return the first piece from this one on with data in the file, or a large number without such a piece."""
     try:
         return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
     except OSError as error:

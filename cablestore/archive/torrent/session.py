@@ -1,4 +1,4 @@
-"""One libtorrent session, and a thread that reads its alerts and wakes the threads that wait for news of a torrent."""
+"""libtorrent session, and a thread that reads its alerts and wakes the threads that wait for a torrent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LISTEN_TIMEOUT_S: Final = 10.0
 _REMOVE_TIMEOUT_S: Final = 30.0
 _LONGEST_WAIT_MS: Final = 60_000
 _QUEUED_ALERTS: Final = 100_000
-"""Alerts that libtorrent keeps before it drops some. They pile up while the thread does not run."""
+"""Maximum number of alerts that libtorrent queues before it drops some."""
 
 
 class Swarm:
@@ -28,28 +28,28 @@ class Swarm:
         self.handle: Final = handle
         self.info_hash: Final = info_hash
         self.have: Final = have
-        """Pieces whose SHA-1 is right."""
+        """Pieces with a correct SHA-1."""
         self.arrivals: Final[list[int]] = []
         """Pieces in order of arrival."""
         self.pieces_read: Final[dict[int, bytes]] = {}
-        """Pieces that libtorrent was asked to read, b"" for those that it could not."""
+        """Requested reads of pieces by libtorrent, b"" if a read failed."""
         self.pieces_refused = 0
-        """The number of pieces that came with a wrong SHA-1."""
+        """Number of pieces that arrived with a wrong SHA-1."""
         self.metadata: bytes | None = None
         self.metadata_refused = ""
-        """The reason why libtorrent could not use the metadata of a peer."""
+        """Reason why libtorrent rejected the metadata of a peer."""
         self.is_checked = False
         self.is_removed = False
         self.is_lost_to_disk = False
-        """Whether a file could not be read or written."""
+        """True if a file could not be read or written."""
         self.ended: str | None = None
-        """The reason why there will be no more news."""
+        """Reason why the state does not change any more."""
         self.news = 0
-        """The number of changes of this state."""
+        """Number of changes of this state."""
 
 
 class TorrentSession(ProcessBound):
-    """A session that listens at the configured address until `close`. Raises ArchiveError if it cannot listen."""
+    """Session that listens at the configured address until `close`. Raises ArchiveError if it cannot listen."""
 
     def __init__(self, config: TorrentConfig) -> None:
         self._changed = threading.Condition()
@@ -69,21 +69,21 @@ class TorrentSession(ProcessBound):
             raise
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the session of libtorrent, whose end waits for its threads."""
+        """Return the libtorrent session, whose destructor waits for its threads."""
         return (self._session,)
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
+        """Port on which it listens."""
         return int(self._session.listen_port())
 
     def check(self) -> None:
-        """Raise ArchiveError if the session no longer listens, or if the thread that reads its alerts has ended."""
+        """Raise ArchiveError if the session does not listen any more, or if its alert thread has ended."""
         if not self._thread.is_alive() or not self._session.is_listening():
             raise ArchiveError("the torrent session does not listen any more: start it again")
 
     def add(self, params: Any, have: set[int] | None = None) -> Swarm:
-        """Add a torrent. `have` are the pieces that are known to be here."""
+        """Add a torrent. `have` are the pieces known to be complete."""
         info_hash = str(params.info_hashes.v1)
         with self._changed:
             if info_hash in self._swarms:
@@ -106,14 +106,14 @@ class TorrentSession(ProcessBound):
         self.end(swarm, reason)
 
     def end(self, swarm: Swarm, reason: str) -> None:
-        """End a torrent's news and wake all threads that wait for it."""
+        """Set the reason why a torrent's state does not change any more, and wake all threads that wait for it."""
         with self._changed:
             swarm.ended = swarm.ended or reason
             swarm.news += 1
             self._changed.notify_all()
 
     def await_news(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
-        """Wait for news after `seen`. Return whether some came. Raises ArchiveError once the torrent has ended."""
+        """Wait for changes after number `seen`. Returns False after the timeout. Raises ArchiveError at the end."""
         with self._changed:
             self._changed.wait_for(lambda: swarm.news != seen or swarm.ended, max(timeout_s, 0.0))
             if swarm.ended:
@@ -121,7 +121,7 @@ class TorrentSession(ProcessBound):
             return swarm.news != seen
 
     def until(self, swarm: Swarm, is_done: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
-        """Wait until `is_done` returns true. Raises ArchiveError with the text `otherwise` after the time-out."""
+        """Wait until `is_done` returns true. Raises ArchiveError with the message `otherwise` after the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: is_done() or swarm.ended, timeout_s)
             if not is_done():
@@ -132,9 +132,9 @@ class TorrentSession(ProcessBound):
         for swarm in list(self._swarms.values()):
             self.remove(swarm, "the torrent engine was closed")
         self._is_ending = True
-        self._session.post_session_stats()  # its alert wakes the thread
+        self._session.post_session_stats()  # the resulting alert wakes the thread
         self._thread.join()
-        self._session = None  # waits for libtorrent's own threads
+        self._session = None  # waits for libtorrent's threads
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class TorrentSession(ProcessBound):
             self._session.wait_for_alert(_LONGEST_WAIT_MS)
             with self._changed:
                 for alert in self._session.pop_alerts():  # they are invalid after the next call
-                    with suppress(RuntimeError):  # the torrent may be gone
+                    with suppress(RuntimeError):  # the torrent may be removed
                         self._take(alert)
                 self._changed.notify_all()
 
@@ -183,7 +183,7 @@ def _tell(swarm: Swarm, alert: Any) -> None:
         case lt.metadata_received_alert():
             info: Any = alert.handle.torrent_file()
             swarm.metadata = bytes(info.info_section())
-        case lt.metadata_failed_alert():  # another peer may give the right one
+        case lt.metadata_failed_alert():  # another peer may send the right one
             swarm.metadata_refused = alert.message()
         case lt.torrent_checked_alert():
             _take_stock(swarm)
@@ -197,13 +197,13 @@ def _tell(swarm: Swarm, alert: Any) -> None:
 
 
 def _take_stock(swarm: Swarm) -> None:
-    """Ask libtorrent which pieces it has."""
+    """Read from libtorrent which pieces are complete."""
     bits = swarm.handle.status(lt.torrent_handle.query_pieces).pieces
     here = {piece for piece, is_here in enumerate(bits) if is_here}
     new = sorted(here - swarm.have)
     swarm.have.intersection_update(here)
     swarm.have.update(here)
-    swarm.arrivals.extend(new)  # last: a thread that reads `arrivals` first and `have` after it misses nothing
+    swarm.arrivals.extend(new)  # last, so that a thread that reads `arrivals` before `have` misses no piece
     swarm.news += 1
 
 
@@ -212,27 +212,30 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
     host = f"[{config.listen_address}]" if ":" in config.listen_address else config.listen_address
     return {
         "listen_interfaces": f"{host}:{config.port}",
-        "listen_system_port_fallback": False,  # a port in use is an error, not a reason to take another
+        "listen_system_port_fallback": False,  # a port in use is an error, not a reason to use another one
         "max_retry_port_bind": 0,
         "enable_dht": config.dht,
         "enable_lsd": config.lsd,
         "enable_upnp": False,
         "enable_natpmp": False,
-        "webtorrent_stun_server": "",  # by default a public one
+        "webtorrent_stun_server": "",  # a public one by default
         "allow_multiple_connections_per_ip": True,  # members may share a router
-        "allow_multiple_connections_per_pid": True,  # else a peer that reconnects before its old end is refused
-        "close_redundant_connections": False,  # else the seed is dropped for a minute when the first archive is whole
+        # Otherwise a peer that reconnects before its old connection ends is rejected.
+        "allow_multiple_connections_per_pid": True,
+        # Otherwise the seed is dropped for a minute when the first archive is complete.
+        "close_redundant_connections": False,
         "min_reconnect_time": 1,  # second; more after each failure
-        "max_failcount": 30,  # by default a peer that failed three times is not asked again
-        "initial_picker_threshold": 0,  # by default the first pieces are random, regardless of priority
-        "tick_interval": 100,  # ms; peers are accepted at ticks: by default an index of some kB took half a second
-        "request_queue_time": 1,  # second; requested pieces come even if they are not wanted any more
+        "max_failcount": 30,  # by default, a peer that failed three times is not tried again
+        "initial_picker_threshold": 0,  # by default, the first pieces are random, regardless of priority
+        # Ms; peers are accepted at ticks: with the default, an index of some kB took half a second.
+        "tick_interval": 100,
+        "request_queue_time": 1,  # second; requested pieces arrive even if they are not wanted any more
         "enable_outgoing_utp": False,  # between busy processes it sometimes fell from 80 to 1 MB/s; TCP never did
         "upload_rate_limit": config.upload_rate_bytes_per_s,
         "download_rate_limit": config.download_rate_bytes_per_s,
         "max_metadata_size": limits.MAX_METAINFO_SIZE_BYTES,
         "max_piece_count": -(-limits.MAX_TORRENT_SIZE_BYTES // limits.PIECE_SIZE_BYTES),
-        "metadata_token_limit": 1_000,  # ours has 30
+        "metadata_token_limit": 1_000,  # our settings have 30
         "alert_queue_size": _QUEUED_ALERTS,
         "alert_mask": (
             category.error_notification
@@ -244,7 +247,7 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
 
 
 def _hold_all_peers_to_the_rates(session: Any) -> None:
-    """Apply the rate limits to all peers. By default libtorrent exempts peers in local networks."""
+    """Apply the rate limits to all peers. By default, libtorrent exempts peers in local networks."""
     everyone = lt.ip_filter()
     everyone.add_rule("0.0.0.0", "255.255.255.255", 1 << lt.session.global_peer_class_id)  # noqa: S104 - of peers
     everyone.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 1 << lt.session.global_peer_class_id)
