@@ -52,8 +52,8 @@ MAX_SDS_UNMET: Final = 256
 1/64 of MAX_SDS_MISSING."""
 
 MAX_SDS_SHARES: Final = 128
-"""Senders of one channel with a share of their own of the limits above. All other senders have one common share, because
-names cost nothing."""
+"""Senders of one channel that each have a share of the limits above. All other senders have one common share, because a
+sender can use any number of names."""
 
 MAX_SDS_CAUSES: Final = 16
 """Senders that share the cost of one missing message: those that are served first. One honest sender is enough."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 MAX_REMOTE_CLIENTS: Final = 64
-"""Programs and commands that use one store of another process at the same time, and as many again that wait for a
-connection. Each occupies up to four threads of that process during calls, and a `log --follow` runs for days."""
+"""Programs and commands that use one store of another process at the same time. As many again wait for a connection.
+Each occupies up to four threads of that process during calls, and a `log --follow` runs for days."""
 
 MAX_REMOTE_CALLS: Final = 64
 """Concurrent calls of one program, one in each thread. Further threads of the program wait; a foreign client receives

@@ -54,7 +54,7 @@ MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
 """Own posts listed in the error for posts dated too far ahead to be replaced. They fit into one delete command."""
 
 MENTION_TOLERANCE_MS: Final = 5_400_000
-"""How far a message's time may be from the time at which the user has a name, so that the name counts: an hour and a
+"""Largest difference between a message's time and the time at which the user has a name, for a mention: an hour and a
 half. A clock without summer time is an hour off, and other clocks drift."""
 
 CLOCK_TOLERANCE_MS: Final = 600_000
