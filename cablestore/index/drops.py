@@ -7,8 +7,7 @@ All of this is in local rows, so a drop leaves no tombstone, and is not sent to 
     !local!drop!post!<hash>       -> the same
     !local!swept!                 -> empty; exists if the posts of all drops are removed, or nothing is dropped
     !local!undrop!                -> position up to which the remembered posts were compared with the drops
-    !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, whether it was
-    held]
+    !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, whether it was held]
     !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts
     !local!dropped-head!<channel>!<hash>               -> empty, for posts that were heads when they were removed
     !local!refused!               -> number of remembered posts that were never stored
