@@ -61,7 +61,7 @@ def rows(post: Post) -> list[Row]:
     return made
 
 
-# --- records: acts as bytes ------------------------------------------------------------------------
+# --- records: actions as bytes ---------------------------------------------------------------------
 
 
 def record_of(act: ModerationAct) -> bytes:

@@ -22,7 +22,7 @@ REQUESTS_AT_ONCE: Final = 8
 def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterable[str]) -> Iterator[Result]:
     """Yield the result of `work` for each of these names in a folder, in their order. Raises its first error.
 
-    After an error no request is in progress. Ctrl-C ends the wait at once, and requests may continue.
+    After an error no request is in progress. Ctrl-C ends the wait immediately, and requests may continue.
     """
     if folder.is_local:
         yield from map(work, names)

@@ -13,7 +13,7 @@ from cablestore.errors import ForkedError
 from cablestore.interruptible import in_thread
 
 TRIAL_TIMEOUT_S: Final = 2.0
-"""How long a forked child waits for LevelDB's thread to write an empty table, which takes milliseconds."""
+"""Timeout of a forked child process for LevelDB's thread to write an empty table, which takes milliseconds."""
 
 
 class _BackgroundThread:

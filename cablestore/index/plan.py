@@ -12,7 +12,7 @@ write anything itself, so an unused plan has no effect.
       |
       +-- PlannedWrite: one atomic write, with the sizes of the views and the entries of the arrival log
 
-A row that follows from one post is put or deleted at once. The changes of a row that many posts share (a membership,
+A row that follows from one post is put or deleted immediately. The changes of a row that many posts share (a membership,
 the number of posts of a channel, the sums of a tree) are collected. `finish` reads and writes that row once per batch.
 
 A part is added to a fold by a merge with the stored part. It cannot be removed that way: a maximum cannot be undone. A

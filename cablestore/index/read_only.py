@@ -24,7 +24,7 @@ from cablestore.index.opening import refuse_to_write
 
 _TABLES: Final = frozenset({".ldb", ".sst"})
 _NAMES_TAKEN: Final = 64
-"""More than LevelDB can use while they are taken."""
+"""Number of reserved names of tables, more than LevelDB uses."""
 
 
 class ReadOnlyLevelDB(LevelDB):

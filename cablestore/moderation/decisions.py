@@ -39,7 +39,7 @@ class ActResult(StrEnum):
     OVERRULED = "overruled"
     """Another action takes precedence (4.2.5, 4.4.5)."""
     DECLINED = "declined"
-    """It gives a role to a user who declines roles (4.2.4)."""
+    """It assigns a role to a user who declines roles (4.2.4)."""
     VOID = "void"
     """It is impossible: a role for its own author (4.4.3) or for the own user, or a drop without a channel."""
 
@@ -175,7 +175,7 @@ class Decisions:
             raise ValueError("all others are normal users: ask for UserRole.MOD or UserRole.ADMIN")
         return sorted(self._contexts.history(channel).users_with(role))
 
-    # --- what is hidden and dropped (4.4) ------------------------------------------------------------
+    # --- hidden and dropped targets (4.4) ------------------------------------------------------------
 
     def is_acted_on(self, target: bytes | str) -> bool:
         """Return True if anybody who may have authority acted on a user, a post or a channel. This is fast.
@@ -300,7 +300,7 @@ class Decisions:
                 found = act
         return found
 
-    # --- acts on a target ----------------------------------------------------------------------------
+    # --- actions on a target ------------------------------------------------------------------------
 
     def acts_on(self, target: bytes | str, pair: int, channel: str | None) -> Iterator[ModerationAct]:
         """Yield the actions of a pair on a target in a context and in overlapping contexts, in any order.

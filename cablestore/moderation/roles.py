@@ -202,7 +202,7 @@ class RoleHistory:
         return act
 
     def _end_seed(self) -> None:
-        """Give the seed's users the default role. Roles from its admins until now stay applied (4.7.2)."""
+        """Assign the default role to the seed's users. Roles from its admins until now stay applied (4.7.2)."""
         by_seed = {user for user in self._admin_since if self._is_admin_by_seed(user)}
         self._defaults = {}
         for user in by_seed - self._vouched_for():

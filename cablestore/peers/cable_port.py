@@ -88,7 +88,7 @@ class CableConnection(Connection):
         self._context.metrics.disconnected(self.received_size_bytes, self.sent_size_bytes)
         self._port.sync.lost(self)
 
-    # --- what the peer says --------------------------------------------------------------------
+    # --- messages of the peer ------------------------------------------------------------------
 
     def _take(self, events: list[Event]) -> None:
         for event in events:

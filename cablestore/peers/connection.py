@@ -200,7 +200,7 @@ class Connection(PeerLink):
         if knows_both and self._context.settings.reconciles and not self.met.done():
             self.met.set_result(True)
 
-    # --- what is read from the peer ------------------------------------------------------------
+    # --- reading from the peer -----------------------------------------------------------------
 
     def pause(self, reason: PauseReason) -> None:
         """Stop reading from the peer."""
@@ -234,7 +234,7 @@ class Connection(PeerLink):
             self.pause(PauseReason.SHARE)
             self._context.loop.call_later(wait_s, self.resume, PauseReason.SHARE)
 
-    # --- what the peer costs -------------------------------------------------------------------
+    # --- cost of the peer ----------------------------------------------------------------------
 
     def _weigh(self) -> None:
         """Sum up the memory of the peer's requests. While it is over the limit, further requests wait unread."""
@@ -295,7 +295,7 @@ class Connection(PeerLink):
         return self.session.is_understood
 
     def _ask_for_life(self) -> None:
-        """Send a frame that another cablestore answers at once, or a request that other peers answer."""
+        """Send a frame that another cablestore answers immediately, or a request that other peers answer."""
         self.send_frames([LIFE_REQUEST])
         if not self._knows_life_frames:
             self.ask(ListRequest(b"", 0, 1))

@@ -28,7 +28,7 @@ class Coverage:
         self._has_failed = False
         self._changed = asyncio.Event()
 
-    # --- what comparisons find ------------------------------------------------------------------
+    # --- results of comparisons -----------------------------------------------------------------
 
     def begin(self) -> None:
         """Note the start of a comparison."""
@@ -61,7 +61,7 @@ class Coverage:
         self._is_known_there = True
         self._changed.set()
 
-    # --- what is covered ------------------------------------------------------------------------
+    # --- covered posts --------------------------------------------------------------------------
 
     def has(self, channel: str) -> bool:
         """Return True if posts of a channel are compared, and the peer answers live requests without history."""

@@ -36,7 +36,7 @@ class EarlyPosts(Generic[Giver]):
         return len(self._givers)
 
     def refuse(self, digest: bytes, due_ms: int, giver: Giver | None) -> None:
-        """Note a post that becomes acceptable at `due_ms`. `giver` is None if it cannot be requested by hash."""
+        """Record a post that becomes acceptable at `due_ms`. `giver` is None if it cannot be requested by hash."""
         if digest not in self._givers:
             if len(self._givers) >= self._max_posts:
                 self._others_due_ms = min(due_ms, self._others_due_ms or due_ms)

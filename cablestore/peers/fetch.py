@@ -231,7 +231,7 @@ class Fetch:
         has_overflowed, self._has_overflowed = self._has_overflowed, False
         return has_overflowed
 
-    # --- what is offered -----------------------------------------------------------------------
+    # --- offered posts -------------------------------------------------------------------------
 
     def request_again(self, hashes: list[bytes]) -> None:
         """Request posts that lost peers did not deliver."""
@@ -329,7 +329,7 @@ class Fetch:
         """The number of hashes to request at a time: their posts keep the link busy for some requests."""
         return max(limits.PAGE_HASHES_LEAST, 2 * limits.FETCHES_OPEN * self._share_of_window)
 
-    # --- what comes ----------------------------------------------------------------------------
+    # --- received posts ------------------------------------------------------------------------
 
     def take(self, event: ResponseEvent) -> None:
         """Store requested posts. At the end of a request, request missing posts from others."""

@@ -160,7 +160,7 @@ def _require_reachable(peer: Address) -> None:
             is_possible = not ip_address(host.partition("%")[0]).is_unspecified and "%" not in host
         else:
             is_possible = _HOST.fullmatch(host.encode("idna").decode()) is not None and host.isprintable()
-            is_possible = is_possible and host != "0.0.0.0"  # noqa: S104 - that is what is refused
+            is_possible = is_possible and host != "0.0.0.0"  # noqa: S104 - this address is rejected
     except ValueError:
         is_possible = False
     if not is_possible or not 0 < port < 65_536:

@@ -90,7 +90,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self._ends_s: float | None = None
         """The deadline for the peer's end of the stream, after this side has ended its own."""
 
-    # --- what a port does with it --------------------------------------------------------------
+    # --- calls of a port -----------------------------------------------------------------------
 
     @abstractmethod
     def _admit(self) -> str:
@@ -115,7 +115,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @abstractmethod
     def _ask_for_life(self) -> None:
-        """Send the peer a request that it answers at once."""
+        """Send the peer a request that it answers immediately."""
 
     @property
     @abstractmethod
@@ -414,7 +414,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self.close(f"{self.invalid_posts} invalid posts, the last: {reason}")
 
     def close(self, reason: str) -> None:
-        """Close the connection at once, and log the reason."""
+        """Close the connection immediately, and log the reason."""
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()

@@ -246,7 +246,7 @@ class PeerListener(ABC, Generic[L]):
             await asyncio.wait([link.closed for link in self.links], timeout=_STOP_TIMEOUT_S)
 
     async def abort(self) -> None:
-        """Close all connections at once, and wait until they are closed."""
+        """Close all connections immediately, and wait until they are closed."""
         while links := list(self.links):
             for link in links:
                 link.close("the node stops")

@@ -56,7 +56,7 @@ async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 class PeerSync:
-    """The sync with one peer, which starts at once. Offered posts go to `fetch`."""
+    """The sync with one peer, which starts immediately. Offered posts go to `fetch`."""
 
     def __init__(self, context: PeerContext, connection: Connection, fetch: Fetch, *, is_live: bool) -> None:
         self._context = context
@@ -82,7 +82,7 @@ class PeerSync:
         """The last error that made the store unreadable."""
         self.task: Final[asyncio.Task[None]] = context.life.run(self._run())
 
-    # --- what is asked -------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         """Sync all channels. A live sync then follows new posts."""

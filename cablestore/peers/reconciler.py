@@ -58,7 +58,7 @@ _JITTER: Final = 0.1
 _BUSY_S: Final = (1.0, 10.0)
 """Limits of the random pause before the next request to a busy peer."""
 _END_WAIT_S: Final = 2.0
-"""How long the end of the previous conversation may take."""
+"""Timeout for the end of the previous conversation."""
 _AGAIN_WAIT_S: Final = 20.0
 """Maximum time to request posts that lost peers did not deliver before a peer's conversation starts."""
 

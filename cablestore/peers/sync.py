@@ -1,6 +1,6 @@
 """Sync of a node with all its peers: its start and end, and new channels.
 
-New channels do not wait for the next round. When the store gets one, it is requested from all peers at once, and
+New channels do not wait for the next round. When the store gets one, it is requested from all peers immediately, and
 announced to those that reconcile.
 """
 

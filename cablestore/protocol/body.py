@@ -1,7 +1,7 @@
 """Post types: the body of each, and the table of their properties (wire.md 6.2, moderation.md 5.1).
 
 Everything else (names, tallies, exports, reports, columns of tables) reads `POST_TYPES`. CONTRIBUTING.md describes how
-to add a type. The body of a post follows its header. `read_body` is total: any bytes give a body or a DecodeError.
+to add a type. The body of a post follows its header. `read_body` is total: any bytes are decoded or raise DecodeError.
 """
 
 from __future__ import annotations

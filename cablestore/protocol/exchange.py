@@ -123,7 +123,7 @@ class Exchange:
 
     @classmethod
     def of(cls, role: RequestRole, request: Request) -> Self:
-        """Create the exchange of a request. A live request of this side is live at once."""
+        """Create the exchange of a request. A live request of this side is live immediately."""
         is_live = role is RequestRole.REQUESTER and request.is_live
         limit = request.limit if isinstance(request, TimeRangeRequest) else 0
         exchange = cls(role, request, State.LIVE if is_live else State.OPEN, limit or None)

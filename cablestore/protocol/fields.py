@@ -1,6 +1,6 @@
 """Readers and writers of the field types of wire.md 6.1. Every length is checked before it is used.
 
-Every reader takes a buffer and an offset, and returns the value and the offset after it. Errors are DecodeError.
+Every reader accepts a buffer and an offset, and returns the value and the offset after it. Errors are DecodeError.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     public_key u8[32] | signature u8[64] | num_links varint | links u8[32] each |
     post_type varint | timestamp varint | body
 
-`decode_post` is total: any bytes give a Post or a DecodeError, and it never allocates memory by a number in them. It
+`decode_post` is total: any bytes are decoded or raise DecodeError, and it never allocates memory by a number in them. It
 does not verify the signature, because that takes thirty times longer (`crypto.is_signed`).
 """
 

@@ -121,7 +121,7 @@ class SecureChannel:
     def receive(self, data: bytes) -> tuple[list[bytes], bytes]:
         """Accept bytes from the network, in pieces of any size.
 
-        Return the complete messages, and the bytes to send back at once. Raises only HandshakeError, for bytes that an
+        Return the complete messages, and the bytes to send back immediately. Raises only HandshakeError, for bytes that an
         honest peer with this cabal key never sends. Complete messages before them in the same `data` are lost.
         """
         self._require_alive()

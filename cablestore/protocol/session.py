@@ -442,7 +442,7 @@ class Session:
         """Add posts to the answer.
 
         They are sent in one response unless it gets too long, because some clients accept only one. Another cablestore
-        gets short responses at once.
+        gets short responses immediately.
         """
         if exchange.is_over:
             return

@@ -24,7 +24,7 @@ from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.session import ReconcileSession, SessionLimits
 from cablestore.reconcile.sets import MemorySet
-from cablestore.reconcile.stored_set import stored_set  # at once: its module, when loaded, would take the name
+from cablestore.reconcile.stored_set import stored_set  # eager: a later import of its module would rebind the name
 
 __all__ = [
     "NWAKU_036",

@@ -5,7 +5,7 @@
     bound: difference to the time of the previous bound varint | only if that is 0: size u8, that many bytes of the hash
     item set: count varint | each: difference to the previous time varint, hash u8[32] | reconciled u8
 
-Decoding is linear and total: any bytes give a Payload or a ReconcileError, and memory is never allocated by a number in
+Decoding is linear and total: any bytes are decoded or raise ReconcileError, and memory is never allocated by a number in
 them. A bound has a hash only after a bound of the same time, so a writer cuts at that time first.
 """
 

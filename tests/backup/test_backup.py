@@ -52,7 +52,7 @@ def change(store: CableStore, rng: random.Random, pending: list[bytes], scratch:
         case 4 if held:
             store.discard(rng.sample(held, min(3, len(held))))
         case 5 if held:
-            with suppress(ArgumentError):  # it is no text
+            with suppress(ArgumentError):  # it is not a text
                 store.moderation.hide(posts=[rng.choice(held)], private=rng.random() < 0.7)
         case 6:
             store.moderation.drop(users=[AUTHORS[rng.randrange(1, 3)].public_key], private=True)

@@ -123,7 +123,7 @@ async def test_a_block_that_notifies_reaches_whom_it_blocks_and_nothing_else_doe
             await net.are_alike()
             host.ingest([notice.raw, later.raw])
         await ended(net, "the local user blocks the peer")
-        await until(lambda: all(has(guest, [notice])), net.log.reasons)  # what was received is stored a little later
+        await until(lambda: all(has(guest, [notice])), net.log.reasons)  # received posts are stored a little later
         assert has(guest, [later]) == [False]
 
 
