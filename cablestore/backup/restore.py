@@ -115,7 +115,8 @@ def restore(
     restore are not mistaken for a store; run it again.
 
     Raises BackupError if the folder is not a backup or the target is not empty, CorruptBackupError if a file of the
-    backup is damaged, IdentityError if the key is missing or another one, StorageError if reading or writing fails.
+    backup is damaged. Raises IdentityError if the key is missing or another one, StorageError if reading or writing
+    fails.
     """
     source, target = folder_of(folder), store_path(path).absolute()
     _refuse_full(target)

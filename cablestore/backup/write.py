@@ -112,7 +112,7 @@ def backup(
     `CableStore.open`. `progress` counts the posts read.
 
     Raises BackupError for a folder that is in use or contains other files, StoreLockedError if another process has the
-    store or its causal logs open, StorageError if reading or writing fails, IdentityError if the key is missing.
+    store or its causal logs open. Raises StorageError if reading or writing fails, IdentityError if the key is missing.
     """
     if not isinstance(store, Path | str):
         return store.run(backup_open, out, with_key=with_key, full=full, progress=progress)

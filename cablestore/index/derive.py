@@ -8,9 +8,10 @@
              1. settle, derive         !count!x         ->  1          2. combine
 
 1. All data of one hash is collected: copies of the post and its tombstones. This decides whether the post is live or
-dead (`settle`). A live post has rows, parts of folds and counts of tallies, called pieces (`Derivation`). This step
-needs all data of one hash together, and the hashes of a share in order. 2. All pieces of one key are collected: parts
-are merged, counts are added (`combine`). This step needs the pieces of a key together, sorted by key.
+   dead (`settle`). A live post has rows, parts of folds and counts of tallies, called pieces (`Derivation`). This step
+   needs all data of one hash together, and the hashes of a share in order.
+2. All pieces of one key are collected: parts are merged, counts are added (`combine`). This step needs the pieces of a
+   key together, sorted by key.
 
 Between the steps, pieces may be split anywhere and be in any order: merging and adding do not depend on it. So step 1
 can be distributed by hash and step 2 by key, among processes (`parallel`) or Spark workers (`cablestore.reindex`).

@@ -1,8 +1,8 @@
 """Pools of processes on this machine.
 
 The processes end when their parent ends. If one of them is killed, the parent gets a StorageError. They are loky
-processes: unlike those of the standard library, they do not need a guard in the caller's main module, and the pool
-always detects that one of them was killed.
+processes: unlike those of the standard library, they do not need a guard in the caller's main module. The pool always
+detects that one of them was killed.
 """
 
 from __future__ import annotations

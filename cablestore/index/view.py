@@ -92,8 +92,8 @@ class Census:
 class Fold:
     """A row for each group of posts, merged from the parts of each post of the group.
 
-    The key identifies the group. A part is bytes in any form. The row's value is `stored_value(merge(part, part,
-    ...))`. `latest_fold` returns a fold that keeps the content of the latest post.
+    The key identifies the group. A part is bytes in any form. The row's value is
+    `stored_value(merge(part, part, ...))`. `latest_fold` returns a fold that keeps the content of the latest post.
 
     `merge` must be associative, commutative and idempotent: merge(a, merge(b, c)) == merge(merge(a, b), c),
     merge(a, b) == merge(b, a), merge(a, a) == a. Then neither the order of posts nor duplicates matter.
@@ -179,7 +179,7 @@ def latest_fold(
 ) -> Fold:
     """Return a fold that keeps the content of the latest post of each group. Decode its values with `split_latest`.
 
-    <prefix><group> -> timestamp u64 big-endian | hash u8[32] | <content of the post>
+        <prefix><group> -> timestamp u64 big-endian | hash u8[32] | <content of the post>
 
     The latest is the greatest by (timestamp, hash). `types` are the types of the posts. `group(post)` is the group in a
     key, `says(post)` the content to keep, of any length.

@@ -3,7 +3,7 @@
 The actions on the user are applied in order of (timestamp, hash), each to the state after the earlier ones:
 
 * Actions of the own user take effect. Others take effect if they are applicable (4.4.3, 4.4.5) and the own user has no
-earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
+  earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
 * A block with `drop=1` that takes effect drops all posts of the user (5.1.4). It ends with the first later unblock that
   takes effect, or by which its author undoes it (4.4.2).
 * When it ends, posts dated up to the unblock stay dropped (5.1.5). Later unblocks do not change that.

@@ -39,7 +39,7 @@ class PeerListener(ABC, Generic[L]):
         links: set[L],
         purpose: str = "",
     ) -> None:
-        """The port adds connections to `links`. The log contains the `purpose` of the port."""
+        """Initialize a port that adds its connections to `links`. Its `purpose` is for the log."""
         self._context = context
         self._new_link = new_link
         self._purpose = {"for": purpose} if purpose else {}

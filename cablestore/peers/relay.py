@@ -1,6 +1,6 @@
 """Forwarding of legacy requests by their ttl, and of the answers back to the requesting peer.
 
-A request with ttl > 0 is forwarded to all other peers with the legacy dialect, with the same id and a ttl of one less
+A request with ttl > 0 is forwarded to all other peers with the legacy dialect. It has the same id and a ttl of one less
 (wire.md draft 1, 5.2.1). Their answers are sent only to the requesting peer, after an `Inspector` has checked them:
 posts that this node would reject are not forwarded. The store and all peers share the limit of a request. A hash is
 sent once. A request that returns on another path is not answered again.

@@ -128,8 +128,8 @@ class NoiseHandshake:
     def read(self, message: bytes) -> bytes:
         """Read the next message of the other side and return its payload.
 
-        Raises CryptoError if the other side has other keys or another prologue, or if the message was changed or cut,
-        and ValueError if a public key in it is not valid. The handshake has then failed.
+        Raises CryptoError if the other side has other keys or another prologue, or if the message was changed or cut.
+        Raises ValueError if a public key in it is invalid. The handshake has then failed.
         """
         for token in self._messages.pop(0):
             match token:

@@ -65,8 +65,8 @@ class Session:
     It uses `dialect` until the peer's first message shows its own; then open requests are sent again in that dialect.
     If both sides sent first, each in its own dialect, and each changed to the other, legacy wins: after one legacy
     message, a side keeps legacy, and messages of draft 8 are ignored until then. Without `speaks_first`, nothing is
-    sent before the first message of the peer or a call of `speak`, because some existing clients exit when they get an
-    unknown dialect. With `spares`, the peer may be cable.js.
+    sent before the first message of the peer or a call of `speak`. Some existing clients exit when they get an unknown
+    dialect. With `spares`, the peer may be cable.js.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """The set of ids of one state of a store, read through the stored sums (`cablestore.views.sync`).
 
 The sums are one tree per set, and each channel has a set. A node's name is the common prefix of its posts' keys, so all
-trees have the same nodes, and the trees of several channels can be read like one. Nodes are read on first use, then
-cached.
+trees have the same nodes. The trees of several channels can be read like one. Nodes are read on first use, then cached.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ As in archives, a post is sent as the payload of a 14/WAKU2-MESSAGE. Deployed no
 order and require both. In WAKU-SYNC both are optional, and a missing topic is empty. The hash of an id depends on the
 peer:
 
-* Between cablestores it is the hash of the post (`post_id`). It is the key of the stored post, ingest computes it
-anyway, it covers all signed bytes, and it does not depend on the form of a topic.
+* Between cablestores it is the hash of the post (`post_id`). It is the key of the stored post, and ingest computes it
+  anyway. It covers all signed bytes, and does not depend on the form of a topic.
 * With Waku nodes it is the deterministic hash of the message (`waku_id`), because they compute it from received
-messages.
+  messages.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Content:
 
     @property
     def deletions(self) -> list[tuple[Post, bytes]]:
-        """Return every post/delete with its targets."""
+        """Every post/delete with its targets."""
         posts = self.posts.values()
         return [(post, target) for post in posts if isinstance(post.body, Delete) for target in post.body.hashes]
 

@@ -275,7 +275,7 @@ def rescued(folder: Path, posts: list[Post]) -> int:
 
 
 def damage_tables(folder: Path, damage: Callable[[Path], object]) -> int:
-    """Damage every table except the one with the meta row. Return the number of tables."""
+    """Damage every table except the one with the meta row. Return the number of damaged tables."""
     count = 0
     for file in database_files(folder, "*.ldb"):
         whole = file.read_bytes()

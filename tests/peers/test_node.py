@@ -61,10 +61,10 @@ LAYOUTS: dict[str, tuple[int, Layout]] = {
 
 
 def told(posts: Iterable[Post]) -> list[Post]:
-    """Remove the posts that the protocol cannot express.
+    """Return the posts that the protocol can express.
 
-    These are deletions of posts without a channel, and earlier topics. Their authors are members only for nodes that
-    have these posts, and they are not announced.
+    It cannot express deletions of posts without a channel, and earlier topics. Their authors are members only for nodes
+    that have these posts, and they are not announced.
     """
     known = {post.hash: post for post in public(posts)}
     last = {post.channel: post for post in sorted(known.values(), key=_moment) if post.type == TOPIC}

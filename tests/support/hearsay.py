@@ -43,7 +43,7 @@ class Told:
 
     @property
     def seen(self) -> list[Post]:
-        """Return all posts of a store that imports and ingests everything."""
+        """All posts of a store that imports and ingests everything."""
         return list(
             {post.hash: post for posts in (self.offered, *(e[0] for e in self.exports)) for post in posts}.values()
         )

@@ -24,5 +24,5 @@ class BloomFilter:
 
     @property
     def bits(self) -> bytes:
-        """Return the bits, `parameters.size_bytes` bytes."""
+        """The bits as `parameters.size_bytes` bytes."""
         return bytes(self._bits)

@@ -12,8 +12,8 @@ these faults of the package:
   repair requests is not sent.
 * A request for repair is sent only once, and cancelled if another member sends one. If it is lost, the message arrives
   only when the application fetches the `missing` messages of `sweep` from a store, as Waku's SDK does.
-* Its log is ordered by time and `localeCompare` of ids. Its filter never rolls over: with 20,000 ids, 5 % of others seem
-  to be in it.
+* Its log is ordered by time and `localeCompare` of ids. Its filter never rolls over: with 20,000 ids, 5 % of others
+  seem to be in it.
 * RepairRequestQueued and RepairResponseQueued are reported under these names instead of their values.
 """
 

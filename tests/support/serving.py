@@ -90,7 +90,7 @@ class Served:
         self.told: dict[str, str] = {}
 
     def hear(self, what: str) -> str:
-        """Return the value of a line of its standard output, such as the listening address or that of the metrics."""
+        """Return a value of the JSON lines on its standard output, such as its listening address."""
         assert self.process.stdout is not None
         while what not in self.told:
             line = self.process.stdout.readline()
