@@ -56,7 +56,7 @@ def measure(folder: Path, number: int) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark, and print its results beside the targets."""
     number = size_given(200_000, tiny=400)
     print(f"# backup: texts of 224 bytes; {number:,} posts")
     with tempfile.TemporaryDirectory() as folder:

@@ -137,7 +137,7 @@ def questions(number: int) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark, and print its results beside the targets."""
     number = size_given(1_000_000, tiny=3_000)
     print(
         f"# reconciliation of sets in memory, {number:,} ids over an hour; sums of both sides, without building the sets"

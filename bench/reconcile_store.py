@@ -160,7 +160,7 @@ def ingest() -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark, and print its results beside the targets."""
     number = size_given(1_000_000, tiny=20_000)
     print(f"# reconciliation over stores, {number:,} ids over a year; both sides together")
     ingest()

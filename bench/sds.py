@@ -102,7 +102,7 @@ def memory(number: int) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark, and print its results beside the targets."""
     number = size_given(20_000, tiny=400)
     print(f"# causal logs: {number:,} messages of {len(CONTENT)} bytes, {BATCH} in a write, each write synced")
     for name, settings, most_overhead in SIZES:
